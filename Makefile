@@ -1,0 +1,75 @@
+# Two commands on a machine with Python >= 3.11 and make: `make demo` and `make test`. `make help` lists all.
+
+.DEFAULT_GOAL := help
+
+# The first Python here that is new enough; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements/constraints.txt
+READY := $(VENV)/.ready
+READY_BENCH := $(VENV)/.ready-bench
+
+# One process a core; each with one torch thread, or they would fight for the cores.
+PYTEST_ARGS ?= -n auto --dist worksteal
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help
+help: ## list these targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+.PHONY: demo
+demo: $(READY) ## set up, then record a real transformer and show it as a tree and a table
+	@$(BIN)/python examples/demo.py
+
+.PHONY: test
+test: $(READY) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo 'format: run `make format`'; $(BIN)/ruff format --check .; exit 1; }
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-logo --no-cache
+	@$(BIN)/python scripts/size_report.py
+	@$(BIN)/python scripts/forbidden_text.py
+
+.PHONY: format
+format: $(READY) ## rewrite the code in the one format
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+.PHONY: update-docs
+update-docs: $(READY) ## rewrite the printed output in README.md and examples/output
+	@TORCHGLASS_UPDATE_DOCS=1 $(BIN)/python -m pytest -q tests/test_documents.py
+
+.PHONY: bench
+bench: $(READY_BENCH) ## compare the cost of recording with other tools
+	@$(BIN)/python benchmarks/overhead.py
+
+.PHONY: clean
+clean: ## remove the environment and everything generated
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis tests/actual
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'torchglass needs Python 3.11 or newer; none was found (PYTHON=... names one)'; exit 1; }
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo 'this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv'; exit 1; }
+
+# torch first and pinned: whatever comes later finds it there and asks for no other build.
+$(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt | $(BIN)/python
+	@echo 'installing torch, then the development requirements (a few minutes the first time)'
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip -q
+	@$(PIP) torch
+	@$(PIP) hatchling editables
+	@$(PIP) --no-build-isolation -r requirements/dev.txt
+	@touch $@
+
+$(READY_BENCH): benchmarks/requirements.txt $(READY)
+	@echo 'installing the tools to compare with'
+	@$(PIP) -r benchmarks/requirements.txt
+	@touch $@

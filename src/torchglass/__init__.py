@@ -1,0 +1,59 @@
+"""See what your tensors do: one recorder, one trace, every view.
+
+    import torchglass as tg
+
+    with tg.record() as trace:
+        y = model(x)
+    tg.show(trace)
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from torchglass._version import __version__
+
+if TYPE_CHECKING:
+    from torchglass.api import last_trace, record, render, show, trace
+    from torchglass.errors import (
+        MissingExtra, NotRecorded, TorchglassError, UnknownOption, UnknownView, UsageError, WrongType,
+    )  # fmt: skip
+    from torchglass.events.selection import select
+    from torchglass.events.trace import Trace
+    from torchglass.events.types import Event, Value
+
+__all__ = [
+    "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption", "UnknownView",
+    "UsageError", "Value", "WrongType", "__version__", "last_trace", "record", "render", "select", "show", "trace",
+]  # fmt: skip
+
+_HOMES = {
+    **dict.fromkeys(["last_trace", "record", "render", "show", "trace"], "torchglass.api"),
+    **dict.fromkeys(
+        ["MissingExtra", "NotRecorded", "TorchglassError", "UnknownOption", "UnknownView", "UsageError", "WrongType"],
+        "torchglass.errors",
+    ),
+    "select": "torchglass.events.selection",
+    "Trace": "torchglass.events.trace",
+    "Event": "torchglass.events.types",
+    "Value": "torchglass.events.types",
+    # The other tools' main names: reachable here, but not part of __all__.
+    "Tracer": "torchglass.compat.tracy_nn",
+    "trace_model": "torchglass.compat.tracy_nn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchglass' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,1 @@
+"""What it means: pure functions from a trace to a view; one file a view."""

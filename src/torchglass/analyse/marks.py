@@ -1,0 +1,107 @@
+"""What may stand for what: one number for each structure that occurs, equal for equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchglass.analyse.nesting import Nesting, relative_path, settings_of, split_index
+from torchglass.events.types import Event, ModuleInfo, Value
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """For each event id: its mark, the lines it takes, and (for modules) the key that its mark stands for."""
+
+    mark: list[int]
+    height: list[int]
+    keys: dict[int, Key]
+
+
+def marks_of(
+    modules: Sequence[ModuleInfo],
+    events: Sequence[Event],
+    nest: Nesting,
+    children: Mapping[int, Sequence[int]],
+    inside: Mapping[int, int],
+) -> Marks:
+    """Mark every event that has a row, innermost first.
+
+    Two events get one mark when everything shown of them and of what is in them is the same: names, settings,
+    expressions, shapes, parameters. A layer's number is left out, so that ``blocks.0`` may equal ``blocks.1``;
+    of numbered layers also the place of the call, which a loop unrolled by hand has several of.
+    """
+    parameters = _parameter_marks(modules)
+    marks, heights = [0] * len(events), [1] * len(events)
+    known: dict[Key, int] = {}
+    keys: dict[int, Key] = {}
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        below = children.get(at, ())
+        key: Key
+        if event.kind == "module":
+            around = nest.module_above[at]
+            path = relative_path(event, events[around] if around >= 0 else None)
+            key = keys[at] = (*_module_key(event, path, parameters), inside.get(at, 0), *[marks[c] for c in below])
+        else:
+            key = (*_call_key(event), inside.get(at, 0), *[marks[c] for c in below])
+        if below:
+            heights[at] += sum([heights[child] for child in below])
+        marks[at] = known.setdefault(key, len(known))
+    return Marks(marks, heights, keys)
+
+
+def _parameter_marks(modules: Sequence[ModuleInfo]) -> dict[tuple[str, str], Key]:
+    return {(info.root, info.path): tuple(map(_parameter_key, info.parameters)) for info in modules}
+
+
+def _parameter_key(value: Value) -> Key:
+    return (value.role, value.dtype, value.shape, value.requires_grad)
+
+
+def _module_key(event: Event, path: str, parameters: Mapping[tuple[str, str], Key]) -> Key:
+    head, number = split_index(path)
+    return (
+        event.name,
+        settings_of(event.detail, event.module),
+        _shapes(event.inputs),
+        _shapes(event.outputs),
+        parameters.get((event.root or "", event.module or ""), ()),
+        event.error,
+        event.note,
+        head,
+        None if number is not None else (event.code, event.target, event.line),
+    )
+
+
+_PARTS = ("class", "settings", "input shapes", "output shapes", "parameters", "error", "note")
+
+
+def _call_key(event: Event) -> Key:
+    return (
+        event.kind,
+        event.name,
+        event.code,
+        event.target,
+        event.operator,
+        event.location.line if event.location is not None else None,
+        _shapes(event.inputs),
+        _shapes(event.outputs),
+        event.error,
+        event.note,
+        event.direct,
+    )
+
+
+def _shapes(values: tuple[Value, ...]) -> Key:
+    return tuple([(value.shape, value.dtype, value.device, value.layout) for value in values])
+
+
+def difference(marks: Marks, one: int, other: int) -> str:
+    """In words, what keeps two module calls apart."""
+    apart = [
+        part for part, left, right in zip(_PARTS, marks.keys[one], marks.keys[other], strict=False) if left != right
+    ]
+    return " and ".join([", ".join(apart[:-1]), apart[-1]] if len(apart) > 1 else apart) or "the steps inside it"

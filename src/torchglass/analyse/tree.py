@@ -1,0 +1,353 @@
+"""The tree: which events have a row of their own, at which depth, and which repeats share one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torchglass.analyse.checks import check_depth, check_only, check_switch
+from torchglass.analyse.fold import groups, range_label
+from torchglass.analyse.marks import Marks, difference, marks_of
+from torchglass.analyse.nesting import Nesting, is_inner, is_torch_helper, nesting, relative_path, split_index
+from torchglass.analyse.source import Recorded
+from torchglass.events.selection import Selection
+from torchglass.events.types import Event
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOptions:
+    """What the tree shows."""
+
+    depth: int | None = None
+    """Levels below the outermost one; None: all."""
+    only: Selection | None = None
+    """Only what is selected, and what it is in."""
+    functions: bool = True
+    times: bool = False
+    fold: bool = True
+    """Show repeated layers and calls once."""
+    inner: bool = False
+    """Show also what torch does inside its own layers, functions and optimizer steps."""
+
+    def __post_init__(self) -> None:
+        check_depth(self.depth)
+        check_only(self.only)
+        for name in ("functions", "times", "fold", "inner"):
+            check_switch(name, getattr(self, name))
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of the tree: an event, or several that are alike."""
+
+    depth: int
+    event: Event
+    name: str
+    """Module events: the path as seen from the module above."""
+    span: str = ""
+    """Where it stands for several calls of modules: ``blocks.0–11``."""
+    times: int = 1
+    """How many calls in a row this row stands for."""
+    each: int = 1
+    """The same, times that of the repeats it is in: how many events of the trace it stands for."""
+    inside: int = 0
+    """Events in each of them that torch made and that have no row."""
+    deeper: int = 0
+    """Events in each of them that lie below the depth asked for."""
+    unlike: str = ""
+    """What keeps it out of the repeat above it."""
+    same_code: bool = True
+    """False when the calls it stands for were written differently."""
+    helper: bool = False
+    """The event and those inside are all that is seen of an expression such as ``opt.zero_grad()``."""
+    spent_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Heading:
+    """A line that belongs to no event: a thread begins, or rows that repeat together."""
+
+    depth: int
+    text: str
+    times: int = 0
+    """How often the rows below it repeat; 0 for a thread."""
+    rows: int = 0
+
+
+@dataclass(slots=True)
+class TreeView:
+    """All lines of the tree, and how many events have none.
+
+    The sum of ``each * (1 + inside + deeper)`` over the rows, and ``left_out``, is the number of events.
+    """
+
+    rows: list[Row | Heading]
+    left_out: int = 0
+    """Events outside the selection, and those torch made that are in no row."""
+
+
+@dataclass(slots=True)
+class _Forest:
+    children: dict[int, list[int]]
+    threads: dict[str, list[int]]
+    inside: dict[int, int]
+    """Events without a row, by the row that they are in."""
+    helpers: dict[int, list[int]]
+    """Rows for expressions that are no events: the events that torch made there."""
+    left_out: int = 0
+
+    def hide(self, under: int) -> None:
+        if under >= 0:
+            self.inside[under] = self.inside.get(under, 0) + 1
+        else:
+            self.left_out += 1
+
+
+@dataclass(slots=True)
+class _Work:
+    events: Sequence[Event]
+    forest: _Forest
+    nest: Nesting
+    depth: int | None
+    marks: Marks | None
+    sizes: list[int] = field(default_factory=list[int])
+    spent: list[int] | None = None
+
+
+def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
+    """Rows for a trace: pure, one pass forward to see what is shown, one back to see what is alike."""
+    events = list(trace.events())
+    nest = nesting(events)
+    forest = _forest(events, nest, options)
+    marks = marks_of(trace.modules(), events, nest, forest.children, forest.inside) if options.fold else None
+    work = _Work(events, forest, nest, options.depth, marks)
+    if options.depth is not None:
+        work.sizes = _sizes(len(events), forest)
+    if options.times:
+        work.spent = [event.duration_ns or 0 for event in events]
+        for row, helpers in forest.helpers.items():
+            work.spent[row] = sum(work.spent[at] for at in helpers)
+    rows: list[Row | Heading] = []
+    for number, (thread, roots) in enumerate(forest.threads.items()):
+        if number:
+            rows.append(Heading(0, thread))
+        _emit(work, roots, rows)
+    return TreeView(rows, forest.left_out)
+
+
+def visible_events(events: Sequence[Event]) -> list[Event]:
+    """The events that have a row by default."""
+    nest = nesting(events)
+    return [
+        event
+        for event in events
+        if event.parent is None
+        or not is_inner(event, events[event.parent], event.parent not in nest.containers)
+    ]
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def _forest(events: Sequence[Event], nest: Nesting, options: TreeOptions) -> _Forest:
+    """The events that have rows, each under the nearest one around it that has one, by thread."""
+    matched = _matched(events, options.only)
+    kept = None if matched is None else _with_ancestors(events, matched)
+    asked_by_name = matched if options.only is not None and options.only.names_calls else None
+    anchors: list[int] = []
+    forest = _Forest({}, {}, {}, {})
+    for at, event in enumerate(events):
+        parent = event.parent
+        anchor = -1 if parent is None else anchors[parent]
+        if kept is not None and not kept[at]:
+            forest.left_out += 1
+        elif _is_hidden(event, at, events, nest, options, asked_by_name):
+            forest.hide(anchor)
+        else:
+            anchor = _place(forest, events, at, anchor, bundle=not options.inner)
+        anchors.append(anchor)
+    return forest
+
+
+def _place(forest: _Forest, events: Sequence[Event], at: int, anchor: int, bundle: bool) -> int:
+    """Put an event under its anchor, or into the row of the helper before it; the row that it is in."""
+    event = events[at]
+    if anchor >= 0 and events[anchor].thread == event.thread:
+        siblings = forest.children.setdefault(anchor, [])
+    else:
+        siblings = forest.threads.setdefault(event.thread, [])
+    if bundle and not event.direct:
+        parent = None if event.parent is None else events[event.parent]
+        if is_torch_helper(event, parent):
+            before = siblings[-1] if siblings else -1
+            if before in forest.helpers and _one_expression(events[before], event):
+                forest.helpers[before].append(at)
+                forest.hide(before)
+                return before
+            forest.helpers[at] = [at]
+    siblings.append(at)
+    return at
+
+
+def _one_expression(first: Event, event: Event) -> bool:
+    return first.location == event.location and first.parent == event.parent and not event.error
+
+
+def _is_hidden(
+    event: Event,
+    at: int,
+    events: Sequence[Event],
+    nest: Nesting,
+    options: TreeOptions,
+    asked_by_name: bytearray | None,
+) -> bool:
+    if not options.functions and event.kind in ("function", "op"):
+        return True
+    parent = event.parent
+    if options.inner or parent is None or (asked_by_name is not None and asked_by_name[at]):
+        return False
+    return is_inner(event, events[parent], parent not in nest.containers)
+
+
+def _matched(events: Sequence[Event], only: Selection | None) -> bytearray | None:
+    return None if only is None else bytearray(only.matches(event) for event in events)
+
+
+def _with_ancestors(events: Sequence[Event], matched: bytearray) -> bytearray:
+    kept = bytearray(matched)
+    for event in reversed(events):
+        if event.parent is not None and kept[event.id]:
+            kept[event.parent] = True
+    return kept
+
+
+def _sizes(total: int, forest: _Forest) -> list[int]:
+    """For each row the number of events at and below it."""
+    sizes = [1] * total
+    for at in range(total - 1, -1, -1):
+        sizes[at] += forest.inside.get(at, 0) + sum(sizes[child] for child in forest.children.get(at, ()))
+    return sizes
+
+
+# ---------------------------------------------------------------- rows in order
+
+
+def _emit(work: _Work, roots: list[int], rows: list[Row | Heading]) -> None:
+    """Depth first, with a stack of our own: traces nest deeper than Python may."""
+    pending: list[tuple[Row | Heading, int]] = [(row, 0) for row in reversed(_siblings(work, roots, 0, 1))]
+    while pending:
+        row, level = pending.pop()
+        rows.append(row)
+        if isinstance(row, Heading):
+            continue
+        children = work.forest.children.get(row.event.id)
+        if not children:
+            continue
+        if work.depth is not None and level >= work.depth:
+            row.deeper = sum(work.sizes[child] for child in children)
+            continue
+        below = _siblings(work, children, row.depth + 1, row.each)
+        pending.extend((child, level + 1) for child in reversed(below))
+
+
+def _siblings(work: _Work, ids: list[int], depth: int, each: int) -> list[Row | Heading]:
+    if work.marks is None or len(ids) == 1:
+        return [_row(work, at, depth, each) for at in ids]
+    mark, height = work.marks.mark, work.marks.height
+    found: list[Row | Heading] = []
+    before = -1
+    for start, unit, times in groups([mark[at] for at in ids], [height[at] for at in ids]):
+        members = ids[start : start + unit * times]
+        if unit == 1:
+            row = _folded(work, members, depth, each) if times > 1 else _row(work, members[0], depth, each)
+            if before >= 0:
+                _say_difference(work, row, ids[before], found)
+            found.append(row)
+        else:
+            found += _repeat(work, members, unit, depth, each)
+        before = start + unit * times - 1
+    return found
+
+
+def _row(work: _Work, at: int, depth: int, each: int) -> Row:
+    event = work.events[at]
+    row = Row(depth, event, "", "", 1, each, work.forest.inside.get(at, 0))
+    if event.kind == "module":
+        around = work.nest.module_above[at]
+        row.name = relative_path(event, work.events[around] if around >= 0 else None)
+    elif at in work.forest.helpers:
+        row.helper = True
+    if work.spent is not None:
+        row.spent_ns = work.spent[at]
+    return row
+
+
+def _folded(work: _Work, members: Sequence[int], depth: int, each: int) -> Row:
+    """One row for several calls in a row that are alike."""
+    first = work.events[members[0]]
+    _add_times(work, members)
+    row = _row(work, members[0], depth, each * len(members))
+    row.times = len(members)
+    row.same_code = all(
+        work.events[at].code == first.code and work.events[at].target == first.target for at in members
+    )
+    if first.kind == "module":
+        row.span = range_label(_names(work, members))
+    return row
+
+
+def _repeat(work: _Work, members: Sequence[int], unit: int, depth: int, each: int) -> list[Row | Heading]:
+    """A heading and one row for each of the siblings that repeat together."""
+    times = len(members) // unit
+    rows: list[Row | Heading] = [Heading(depth, _common_range(work, members), times, unit)]
+    for offset in range(unit):
+        row = _folded(work, members[offset::unit], depth + 1, each)
+        row.times = 1
+        rows.append(row)
+    return rows
+
+
+def _common_range(work: _Work, members: Sequence[int]) -> str:
+    """``layers.0–23`` when all modules of a repeat are numbered under one name."""
+    modules = [at for at in members if work.events[at].kind == "module"]
+    names = _names(work, modules)
+    if not names or split_index(names[0])[1] is None or len(set(map(_head, names))) > 1:
+        return ""
+    return range_label(names)
+
+
+def _head(path: str) -> str:
+    return split_index(path)[0]
+
+
+def _names(work: _Work, members: Sequence[int]) -> list[str]:
+    around = [work.nest.module_above[at] for at in members]
+    return [
+        relative_path(work.events[at], work.events[outer] if outer >= 0 else None)
+        for at, outer in zip(members, around, strict=True)
+    ]
+
+
+def _say_difference(work: _Work, row: Row, before: int, found: list[Row | Heading]) -> None:
+    """Say why a numbered layer is not in the repeat beside it."""
+    last = found[-1] if found else None
+    if work.marks is None or not isinstance(last, Row) or (last.times == 1 and row.times == 1):
+        return
+    earlier, event = work.events[before], row.event
+    if event.kind != "module" or earlier.kind != "module" or earlier.name != event.name or event.error:
+        return
+    here, there = _names(work, (event.id, before))
+    if split_index(here)[1] is not None and _head(here) == _head(there) and here != there:
+        row.unlike = f"{there}: {difference(work.marks, before, event.id)}"
+
+
+def _add_times(work: _Work, members: Sequence[int]) -> None:
+    """Give the first of several that are alike the time of all, and so for all that is in it."""
+    if work.spent is None:
+        return
+    children = work.forest.children
+    pending = [(members[0], other) for other in members[1:]]
+    while pending:
+        first, other = pending.pop()
+        work.spent[first] += work.spent[other]
+        pending.extend(zip(children.get(first, ()), children.get(other, ()), strict=True))

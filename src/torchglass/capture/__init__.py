@@ -1,0 +1,1 @@
+"""How we listen: the only package, with compat, that imports torch."""

@@ -1,0 +1,183 @@
+"""Steps aside at the door of compiled regions, so that torch.compile traces the program and not the recorder.
+
+Left alone, our mode would be traced into the graph and cause a recompilation on every call. Four names in
+``torch._dynamo.eval_frame``, all looked up at call time, tell when a region is entered and left; in between our
+mode is off the stack and the patches are back at their originals. The region is one ``unseen`` event.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.modes import insert_mode, take_mode
+from torchglass.capture.patches import Patch, PatchSet
+from torchglass.capture.session import UNSEEN
+
+DOOR = "torch._dynamo.eval_frame"
+NOTE = "compiled: its inside is not seen; to look inside, run it with torch.compiler.set_stance('force_eager')"
+
+
+class Region:
+    """A compiled region under way in one thread: what to put back when it ends."""
+
+    def __init__(self, log: ThreadLog, frame_id: int) -> None:
+        self.log = log
+        self.frame_id = frame_id
+        self.entering = False
+        self.state = (log.parent, log.anchor, log.base, log.module)
+        self.event = NONE
+        self.mode: Any = None
+        self.modes_above = 0
+        self.error_before = sys.exc_info()[1]
+
+
+class CompileDoor:
+    """Installed and removed like a patch; waits for dynamo if it is not imported yet."""
+
+    def __init__(self, patches: Callable[[], PatchSet]) -> None:
+        self.patches = patches
+        self.regions: dict[int, Region] = {}
+        self.installed: list[Patch] = []
+        self.finder: _DoorFinder | None = None
+
+    def install(self) -> None:
+        module = sys.modules.get(DOOR)
+        if module is not None and hasattr(module, "_TorchDynamoContext"):
+            self.put_up(module)
+        else:
+            self.finder = _DoorFinder(self)
+            sys.meta_path.insert(0, self.finder)
+
+    def remove(self) -> None:
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
+        self.finder = None
+        while self.installed:
+            self.installed.pop().remove()
+
+    def put_up(self, module: ModuleType) -> None:
+        names = {
+            "set_eval_frame": self._make_set,
+            "_callback_from_stance": self._make_callback,
+            "_maybe_set_eval_frame": self._make_maybe,
+        }
+        if not all(name in vars(module) for name in names):
+            return  # another torch: compiled regions are then recorded as torch.compile leaves them
+        self.stance = lambda: module._stance.stance
+        wanted = [Patch(module, name, make) for name, make in names.items()]
+        wanted.append(Patch(module._TorchDynamoContext, "__call__", self._make_compile))
+        for patch in wanted:
+            patch.install()
+            self.installed.append(patch)
+            module.skip_code(patch.replacement.__code__)
+
+    def _make_set(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def set_eval_frame(callback: Any) -> Any:
+            frame = sys._getframe(1)
+            if frame.f_code.co_name == "compile_wrapper" and get_ident() in LOGS:
+                self.enter(id(frame), frame)
+            return original(callback)
+
+        return set_eval_frame
+
+    def _make_callback(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def _callback_from_stance(callback: Any) -> Any:
+            region = self.regions.get(get_ident())
+            if region is not None and region.frame_id == id(sys._getframe(1)):
+                region.entering = True
+            return original(callback)
+
+        return _callback_from_stance
+
+    def _make_maybe(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def _maybe_set_eval_frame(callback: Any) -> Any:
+            region = self.regions.get(get_ident())
+            if region is None or region.frame_id != id(sys._getframe(1)):
+                return original(callback)
+            if region.entering:
+                region.entering = False
+                return original(callback)
+            try:
+                return original(callback)
+            finally:
+                self.leave(region)
+
+        return _maybe_set_eval_frame
+
+    def _make_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def __call__(context: Any, fn: Any) -> Any:
+            # torch.compile keeps bound methods of what it is given: it must not find our wrappers there.
+            self.patches().suspend()
+            try:
+                return original(context, fn)
+            finally:
+                self.patches().resume()
+
+        return __call__
+
+    def enter(self, frame_id: int, frame: Any) -> None:
+        log = LOGS[get_ident()]
+        if log.ident in self.regions or not log.on or self.stance() == "force_eager":
+            return
+        region = Region(log, frame_id)
+        try:
+            with torch._C.DisableTorchFunction():
+                what = log.session.what(UNSEEN, "compiled", NOTE)
+                region.event = log.session.open_event(log, what, frame.f_back, (), None)
+        except Exception as fault:
+            log.session.fault(fault)
+        log.on = False
+        self._take_mode(region)
+        self.patches().suspend()
+        self.regions[log.ident] = region
+
+    def leave(self, region: Region) -> None:
+        log = region.log
+        self.regions.pop(log.ident, None)
+        self.patches().resume()
+        if region.mode is not None:
+            insert_mode(region.mode, region.modes_above)
+        log.on = log.session.running
+        log.parent, log.anchor, log.base, log.module = region.state
+        if region.event >= 0:
+            with torch._C.DisableTorchFunction():
+                error = sys.exc_info()[1]
+                if error is region.error_before:
+                    log.session.close_event(log, region.event, None)
+                else:
+                    log.session.fail_event(log, region.event, error)
+
+    def _take_mode(self, region: Region) -> None:
+        """Take only our mode off the stack (a running handler may have done so already)."""
+        region.mode, region.modes_above = take_mode(region.log.session.mode_class)
+
+
+class _DoorFinder:
+    """Sees dynamo being imported inside a recording, and puts the door up right after."""
+
+    def __init__(self, door: CompileDoor) -> None:
+        self.door = door
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != DOOR:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            run(module)
+            if self.door.finder is self:
+                self.door.put_up(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -1,0 +1,104 @@
+"""The open and the close of an event: the hot path that all probes share.
+
+Closures over the session's tables, and few calls: a Python call costs 0.1 µs, an attribute 0.02 µs, and an event
+may cost 8 µs in all. The order of the work and its price are in docs/how-it-works.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
+
+if TYPE_CHECKING:
+    from torchglass.capture.session import Session
+
+Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
+Close = Callable[[ThreadLog, int, Any], None]
+
+
+def make_open(session: Session) -> Open:
+    """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
+    form_ids, describe, intern_form = session.forms.ids, session.forms.describe, session.forms.intern
+    stack_ids, intern_stack = session.stacks.ids, session.stacks.intern
+    value_of, clock = session.values.value_of, perf_counter_ns
+
+    def open_event(
+        log: ThreadLog, what: int, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> int:
+        records, values = log.records, log.values
+        at = len(records)
+        if at >= log.limit:
+            log.lost += 1
+            return NONE
+        inputs = len(values)
+        form: list[Any] = [len(args)]
+        for arg in args:
+            cls = type(arg)
+            if cls is Tensor or cls is Parameter:
+                values.append(value_of(arg))
+                form.append(None)
+            elif cls is int:
+                form.append(arg)
+            else:
+                form.append(describe(arg, values))
+        if kwargs:
+            for name, arg in kwargs.items():
+                form.append(name)
+                form.append(describe(arg, values))
+        form_key = tuple(form)
+        form_id = form_ids.get(form_key)
+        if form_id is None:
+            form_id = intern_form(form_key)
+
+        anchor, path, each = log.anchor, [log.base], frame
+        while each is not None and id(each) != anchor:
+            path.append(id(each.f_code))
+            path.append(each.f_lasti)
+            each = each.f_back
+        if each is None and anchor:
+            session.lost_anchor(log)
+            path[0] = NONE
+        stack_key = tuple(path)
+        stack = stack_ids.get(stack_key)
+        if stack is None:
+            stack = intern_stack(stack_key, frame, anchor)
+
+        records.extend((what, log.parent, stack, clock(), NONE, form_id, inputs, NONE, NONE, NONE))
+        log.parent = at
+        if log.listening:
+            session.tell(log, at, "open")
+        return at
+
+    return open_event
+
+
+def make_close(session: Session) -> Close:
+    """Fill in the end and the outputs of a record, and tell the listeners."""
+    form_ids, describe, intern_form = session.forms.ids, session.forms.describe, session.forms.intern
+    value_of, clock = session.values.value_of, perf_counter_ns
+    one_tensor = intern_form((1, None))
+
+    def close_event(log: ThreadLog, at: int, result: Any) -> None:
+        records, values = log.records, log.values
+        records[at + END] = clock()
+        records[at + OUTPUTS] = len(values)
+        if type(result) is Tensor:
+            values.append(value_of(result))
+            form_id = one_tensor
+        else:
+            form_key = (1, describe(result, values))
+            form_id = form_ids.get(form_key)
+            if form_id is None:
+                form_id = intern_form(form_key)
+        records[at + RESULT] = form_id
+        if log.listening:
+            session.tell(log, at, "close")
+
+    return close_event

@@ -1,0 +1,146 @@
+"""The functions probe: every torch function that Python code calls, nested ones included."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from torchglass.capture.inner import inner_copy
+from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
+from torchglass.capture.naming import changes_its_input, is_event
+from torchglass.capture.session import FUNCTION, Session, What, survives
+
+SKIPPED, FORGETS = -1, -2
+"""No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
+_push = torch._C._push_on_torch_function_stack
+_pop = torch._C._pop_torch_function_stack
+_modes = torch._C._len_torch_function_stack
+_no_modes = torch._C.DisableTorchFunction
+_frame = sys._getframe
+_HANDLE = handle_torch_function.__code__
+_ONLY_TENSOR = (Tensor,)
+
+Handler = Callable[..., Any]
+
+
+class FunctionTable:
+    """What each torch function is to us: skipped, or an event, with a copy to look inside of it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.numbers: dict[Any, int] = {}
+        self.inner: dict[int, Callable[..., Any]] = {}
+        self.writers: set[int] = set()
+        """Functions that change an argument: their tensors are looked at again when they return."""
+
+    def classify(self, func: Any) -> int:
+        """Called once for each function; never raises, an odd callable is simply not recorded."""
+        try:
+            if not is_event(func):
+                number = self.numbers[func] = FORGETS if func.__name__ == "__set__" else SKIPPED
+                return number
+            with self.session.lock:
+                number = len(self.session.whats)
+                self.session.whats.append(What(FUNCTION, func))
+            copy = inner_copy(func)
+            if copy is not None:
+                self.inner[number] = copy
+            if changes_its_input(func):
+                self.writers.add(number)
+            self.numbers[func] = number
+            return number
+        except Exception as fault:
+            self.session.fault(fault)
+            return SKIPPED
+
+
+def mode_class(table: FunctionTable) -> type[TorchFunctionMode]:
+    """A function mode that records into the logs of the table's session; each thread gets its own object."""
+    body = {"__torch_function__": _make_handler(table), "session": table.session}
+    return type("RecordingMode", (TorchFunctionMode,), body)
+
+
+def _make_handler(table: FunctionTable) -> Handler:
+    """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
+    session = table.session
+    numbers, classify, inner, writers = table.numbers, table.classify, table.inner, table.writers
+    forget_all = session.values.forget_all
+    open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        what = numbers.get(func)
+        if what is None:
+            what = classify(func)
+        log = LOGS.get(get_ident())
+        if log is None and session.in_backward is not None:
+            log = session.adopt()
+        if what < 0 or log is None or not log.on:
+            if what == FORGETS:
+                forget_all(args[0])
+            return func(*args, **kwargs) if kwargs else func(*args)
+        parent, anchor, base = log.parent, log.anchor, log.base
+        again = inner.get(what)
+        crowded = _modes()
+        try:
+            frame = _frame(1)
+            if frame.f_code is _HANDLE:
+                frame = frame.f_back.f_back  # the function's own frame is the call itself
+            if crowded:
+                with _no_modes():
+                    at = open_event(log, what, frame, args, kwargs)
+            else:
+                at = open_event(log, what, frame, args, kwargs)
+            frame = None
+            if again is not None:
+                if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
+                    again = None
+                elif at >= 0:
+                    log.anchor = id(_frame())
+                    log.base = log.records[at + STACK]
+        except BaseException as fault:
+            frame = None
+            log.parent, log.anchor, log.base = parent, anchor, base
+            if not survives(fault):
+                raise
+            session.fault(fault)
+            at = NONE
+        if at < 0:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        try:
+            if again is None:
+                result = func(*args, **kwargs) if kwargs else func(*args)
+            else:
+                _push(self)
+                result = again(*args, **kwargs) if kwargs else again(*args)
+                _pop()
+        except BaseException as error:
+            while _modes() > crowded:
+                _pop()
+            log.parent, log.anchor, log.base = parent, anchor, base
+            fail_event(log, at, error)
+            args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
+            raise
+        log.parent, log.anchor, log.base = parent, anchor, base
+        try:
+            shown = result
+            if what in writers and args:
+                forget_all(args[0])
+                shown = args[0] if result is None else result
+            if crowded:
+                with _no_modes():
+                    close_event(log, at, shown)
+            else:
+                close_event(log, at, shown)
+        except BaseException as fault:
+            if not survives(fault):
+                raise
+            session.fault(fault)
+        return result
+
+    return __torch_function__

@@ -1,0 +1,61 @@
+"""Optimizer steps as events: no torch function announces them, the optimizers' global hooks do."""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from torchglass.capture.log import LOGS, STACK, ThreadLog
+from torchglass.capture.session import STEP
+
+
+class StepHooks:
+    """Installed and removed like a patch."""
+
+    def install(self) -> None:
+        self.handles = [
+            register_optimizer_step_pre_hook(_before),
+            register_optimizer_step_post_hook(_after),
+        ]
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def _log_of_this_thread() -> ThreadLog | None:
+    log = LOGS.get(get_ident())
+    return log if log is not None and log.on and log.session.records_modules else None
+
+
+def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    log = _log_of_this_thread()
+    if log is None:
+        return
+    try:
+        stepper = sys._getframe(1)  # the optimizer's wrapper, alive until the step ends
+        state = (log.parent, log.anchor, log.base)
+        what = log.session.what(STEP, type(optimizer).__name__)
+        with torch._C.DisableTorchFunction():
+            at = log.session.open_event(log, what, stepper.f_back, (), None)
+        if at >= 0:
+            log.steps.append((at, *state))
+            log.anchor, log.base = id(stepper), log.records[at + STACK]
+    except Exception as fault:
+        log.session.fault(fault)
+
+
+def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    log = _log_of_this_thread()
+    if log is None or not log.steps or log.steps[-1][0] != log.parent:
+        return
+    try:
+        at, log.parent, log.anchor, log.base = log.steps.pop()
+        with torch._C.DisableTorchFunction():
+            log.session.close_event(log, at, None)
+    except Exception as fault:
+        log.session.fault(fault)

@@ -1,0 +1,78 @@
+"""The few process-wide names that are replaced while anything records, counted and put back by the last one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Make = Callable[[Any], Any]
+"""Gets the original and gives the replacement, which must pass through in threads that are not recorded."""
+
+
+class Patch:
+    """One attribute of one module or class."""
+
+    def __init__(self, owner: Any, name: str, make: Make) -> None:
+        self.owner = owner
+        self.name = name
+        self.make = make
+        self.original: Any = None
+        self.replacement: Any = None
+
+    def install(self) -> None:
+        self.original = vars(self.owner)[self.name]
+        self.replacement = self.make(self.original)
+        setattr(self.owner, self.name, self.replacement)
+
+    def remove(self) -> None:
+        """Put the original back; where the program replaced ours in the meantime, its own stays."""
+        if self.replacement is not None and vars(self.owner).get(self.name) is self.replacement:
+            setattr(self.owner, self.name, self.original)
+        self.original = self.replacement = None
+
+
+class PatchSet:
+    """Patches shared by all recordings of the process."""
+
+    def __init__(self, build: Callable[[], list[Any]]) -> None:
+        self._build = build
+        self._lock = threading.RLock()
+        self._users = 0
+        self._suspended = 0
+        self._installed: list[Any] = []
+
+    def acquire(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users > 1:
+                return
+            for patch in self._build():
+                self._installed.append(patch)
+                if not self._suspended:
+                    patch.install()
+
+    def suspend(self) -> None:
+        """Put the originals back for a while (compiled regions); nests."""
+        with self._lock:
+            self._suspended += 1
+            if self._suspended == 1:
+                for patch in reversed(self._installed):
+                    patch.remove()
+
+    def resume(self) -> None:
+        with self._lock:
+            self._suspended -= 1
+            if self._suspended == 0:
+                for patch in self._installed:
+                    patch.install()
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            while self._installed:
+                patch = self._installed.pop()
+                if not self._suspended:
+                    patch.remove()

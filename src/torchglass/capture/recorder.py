@@ -1,0 +1,196 @@
+"""Starts and stops: who is recorded from when to when, with which probes, and everything put back after."""
+
+from __future__ import annotations
+
+import dis
+import os
+import threading
+import time
+from dataclasses import dataclass
+from threading import get_ident
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from torchglass.capture import compiled, fused, guards, modules, optimizers, threads
+from torchglass.capture.functions import FunctionTable, mode_class
+from torchglass.capture.log import LOGS, ThreadLog
+from torchglass.capture.modes import push, take_mode
+from torchglass.capture.patches import Patch, PatchSet
+from torchglass.capture.session import Listener, Session
+from torchglass.capture.settle import Settler
+from torchglass.capture.shelf import Shelf
+from torchglass.events.tables import Tables
+
+_WITH = dis.opmap.get("BEFORE_WITH")
+_PASSING = 0x20 | 0x80 | 0x200
+"""CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR: frames whose callers change while they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to record; the keywords of ``torchglass.record``."""
+
+    modules: bool = True
+    functions: bool = True
+    fused: str = "keep"
+    sources: bool = True
+    max_events: int = 1_000_000
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Window:
+    """The part of one thread's log that belongs to one recording."""
+
+    log: ThreadLog
+    begin: int
+    end: int | None = None
+
+
+def _build_patches() -> list[Any]:
+    return [
+        Patch(nn.Module, "__call__", modules.make_call),
+        Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
+        Patch(threading.Thread, "start", threads.make_start),
+        Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
+        Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
+        Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
+        optimizers.StepHooks(),
+    ]
+
+
+def _forget_in_child() -> None:
+    """A forked child has our modes and patches but is not recorded: what it did would be lost with it."""
+    for log in LOGS.values():
+        log.on = False
+    LOGS.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+PATCHES = PatchSet(_build_patches)
+DOOR = PatchSet(lambda: [compiled.CompileDoor(lambda: PATCHES)])
+
+
+class Recorder:
+    """One recording: from ``start`` to ``stop`` in one thread and the threads started from it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.windows: list[Window] = []
+        self.session: Session | None = None
+        self.started_ns = 0
+        self.stopped_ns: int | None = None
+        self.started_at = 0.0
+        self.process = os.getpid()
+        self.owner = 0
+        self.shelf = Shelf(options.sources)
+
+    @property
+    def running(self) -> bool:
+        return self.session is not None and self.stopped_ns is None
+
+    def start(self, frame: FrameType | None = None) -> None:
+        """Begin. ``frame`` is the frame of the with-block, where there is one."""
+        ident = get_ident()
+        log = LOGS.get(ident)
+        opened = log is None or not log.session.running
+        if opened:
+            session = Session(self.options.max_events, self.options.fused)
+            log = session.add_log(threading.current_thread().name)
+            self._anchor(session, log, frame)
+        else:
+            session = log.session
+            session.widen(self.options.max_events)
+        self.session, self.owner = session, ident
+        self.windows.append(Window(log, len(log.records)))
+        session.recorders.append(self)
+        session.configure()
+        self.started_at = time.time()
+        try:
+            PATCHES.acquire()
+            DOOR.acquire()
+            self._listen_here(session, log)
+        except BaseException:
+            self.stop()
+            raise
+        self.started_ns = time.perf_counter_ns()
+
+    def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:
+        """Where stack walks may stop: above the with-block, whose callers stay as they are while it runs.
+
+        Only for a real ``with`` statement in a plain function: the frame of a generator is resumed by others,
+        and the frame of an ExitStack is gone at once (and its id somebody else's).
+        """
+        if frame is None or frame.f_back is None or frame.f_code.co_flags & _PASSING:
+            return
+        code = frame.f_code.co_code
+        if _WITH is None or not 0 <= frame.f_lasti < len(code) or code[frame.f_lasti] != _WITH:
+            return
+        log.base = session.stacks.whole(frame.f_back)
+        log.anchor = id(frame.f_back)
+
+    def _listen_here(self, session: Session, log: ThreadLog) -> None:
+        if session.mode_class is None and session.records_functions:
+            session.mode_class = mode_class(FunctionTable(session))
+        if session.mode_class is not None and not log.has_mode:
+            push(session.mode_class())
+            log.has_mode = True
+
+    def stop(self) -> None:
+        """End, and put back whatever this was the last to need. Never raises by our doing."""
+        session = self.session
+        if session is None or self.stopped_ns is not None:
+            return
+        self.stopped_ns = time.perf_counter_ns()
+        for window in self.windows:
+            window.end = len(window.log.records)
+        if self in session.recorders:
+            session.recorders.remove(self)
+        session.configure()
+        if not session.recorders:
+            self._close_session(session)
+        DOOR.release()
+        PATCHES.release()
+        self._read_sources(session)
+
+    def _close_session(self, session: Session) -> None:
+        session.running = False
+        for log in session.logs:
+            log.on = False
+            if LOGS.get(log.ident) is log:
+                del LOGS[log.ident]
+        if get_ident() == self.owner and session.mode_class is not None:
+            take_mode(session.mode_class)
+        session.values.clear()
+
+    def _read_sources(self, session: Session) -> None:
+        """Read the user's files now: later they may be gone or changed."""
+        try:
+            self.shelf.read_all(list(session.stacks.codes.values()))
+        except Exception as fault:
+            session.fault(fault)
+
+    def progress(self) -> int:
+        """How many records there are: grows with every event."""
+        return sum(len(window.log.records) if window.end is None else window.end for window in self.windows)
+
+    def settle(self) -> Tables:
+        return Settler(self).settle()
+
+    def listen(self, listener: Listener) -> None:
+        """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""
+        assert self.session is not None
+        self.session.listeners.append(listener)
+        for log in self.session.logs:
+            log.listening = True
+
+    def unlisten(self, listener: Listener) -> None:
+        session = self.session
+        if session is None or listener not in session.listeners:
+            return
+        session.listeners.remove(listener)
+        for log in session.logs:
+            log.listening = bool(session.listeners)

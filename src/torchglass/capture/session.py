@@ -1,0 +1,205 @@
+"""What the recordings of one thread family share: interning tables, thread logs, the open and the close of an event.
+
+A recording that begins in a thread which is recorded already joins that thread's session and is a window over
+its logs; so the inner one's events are in both, and nothing is recorded twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any
+
+from torchglass.capture.arguments import Forms
+from torchglass.capture.edges import make_close, make_open
+from torchglass.capture.log import END, ERROR, LOGS, NONE, WIDTH, ThreadLog
+from torchglass.capture.stack import StackTable
+from torchglass.capture.values import ValueTable
+
+LONGEST_ERROR = 500
+FUNCTION, STEP, UNSEEN = "function", "step", "unseen"
+
+KnownModule = tuple[weakref.ref[Any], int]
+"""A module, checked with ``is`` because ids are reused, and its row."""
+Listener = Callable[["ThreadLog", int, str], None]
+"""Called with a log, the offset of a record and ``"open"`` or ``"close"``, on the event's own thread."""
+
+
+@dataclass(slots=True)
+class What:
+    """What a record is of, unless a module call: its kind and the function called or the name to show."""
+
+    kind: str
+    subject: Any
+    note: str | None = None
+
+
+@dataclass(slots=True)
+class ModuleRow:
+    """One module under one path; ``parameters`` holds (name, value id)."""
+
+    module: weakref.ref[Any]
+    cls: type
+    root: int
+    path: str
+    detail: str = ""
+    parameters: list[tuple[str, int]] = field(default_factory=list)
+    described: bool = False
+    below: dict[int, str] = field(default_factory=dict)
+    """Paths of the modules below this one, by id: checked when used, since models change."""
+
+
+class Session:
+    """The tables that recordings in one family of threads write to."""
+
+    def __init__(self, max_records: int, fused: str) -> None:
+        self.max_records = max_records
+        self.fused = fused
+        self.values = ValueTable()
+        self.forms = Forms(self.values.value_of)
+        self.stacks = StackTable()
+        self.whats: list[What] = []
+        self.named: dict[tuple[str, str], int] = {}
+        self.modules: list[ModuleRow] = []
+        self.module_ids: dict[tuple[int, int], KnownModule] = {}
+        """By (row of the caller, id of the module): the row."""
+        self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
+        """By (row of the root, path, id of the module)."""
+        self.records_modules = False
+        self.errors: list[str] = []
+        self.faults: dict[str, int] = {}
+        self.notes: dict[str, None] = {}
+        self.logs: list[ThreadLog] = []
+        self.listeners: list[Listener] = []
+        self.lock = threading.Lock()
+        self.recorders: list[Any] = []
+        """The recordings under way (capture.recorder.Recorder), outermost first."""
+        self.running = True
+        self.records_functions = False
+        self.mode_class: type | None = None
+        self.in_backward: tuple[ThreadLog, int] | None = None
+        """While the autograd engine runs: the log and the record that called it."""
+        self.open_event = make_open(self)
+        self.close_event = make_close(self)
+
+    # Threads
+
+    def add_log(self, name: str, spawned_by: tuple[ThreadLog, int] | None = None) -> ThreadLog:
+        log = ThreadLog(self, get_ident(), name, spawned_by)
+        log.listening = bool(self.listeners)
+        self.logs.append(log)
+        LOGS[log.ident] = log
+        return log
+
+    def extend_windows(self, starter: ThreadLog, log: ThreadLog) -> None:
+        """The recordings that own a thread own the threads it starts."""
+        for recorder in list(self.recorders):
+            if any(window.log is starter for window in recorder.windows):
+                recorder.windows.append(type(recorder.windows[0])(log, 0))
+
+    def adopt(self) -> ThreadLog | None:
+        """A thread of the autograd engine (on a GPU), into which torch copied our mode: give it a log."""
+        calling = self.in_backward
+        if calling is None or not self.running:
+            return None
+        log = self.add_log(f"{calling[0].name} (autograd)", calling)
+        self.extend_windows(calling[0], log)
+        return log
+
+    def configure(self) -> None:
+        """Probes are on while any recording wants them."""
+        self.records_modules = any(each.options.modules for each in self.recorders)
+        self.records_functions = any(each.options.functions for each in self.recorders)
+
+    def widen(self, max_events: int) -> None:
+        """An inner recording may ask for more events than the outer one."""
+        self.max_records = max(self.max_records, max_events)
+        for log in self.logs:
+            log.limit = max(log.limit, len(log.records) + max_events * WIDTH)
+
+    # Events
+
+    def what(self, kind: str, subject: str, note: str | None = None) -> int:
+        """The number of something that is no torch function: an optimizer's step, an unseen region."""
+        number = self.named.get((kind, subject))
+        if number is None:
+            with self.lock:
+                number = self.named[kind, subject] = len(self.whats)
+                self.whats.append(What(kind, subject, note))
+        return number
+
+    def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:
+        """Close a record that an exception left. Runs while that exception is on its way: must not raise."""
+        records = log.records
+        records[at + END] = perf_counter_ns()
+        try:
+            records[at + ERROR] = self._error_number(log, error)
+            if log.listening:
+                self.tell(log, at, "close")
+        except Exception as fault:
+            self.fault(fault)
+
+    def _error_number(self, log: ThreadLog, error: BaseException) -> int:
+        """One text for an exception, however many events it leaves; its own ``__str__`` runs once."""
+        seen = getattr(log.session, "last_error", None)
+        if seen is not None and seen[0] == id(error) and seen[2] == type(error).__name__:
+            return seen[1]
+        try:
+            text = str(error)
+        except Exception:
+            text = "(its text could not be read)"
+        name = type(error).__name__
+        self.errors.append(f"{name}: {text[:LONGEST_ERROR]}" if text else name)
+        self.last_error = (id(error), len(self.errors) - 1, name)
+        return self.last_error[1]
+
+    last_error: tuple[int, int, str] | None = None
+
+    def tell(self, log: ThreadLog, at: int, edge: str) -> None:
+        """Call the listeners with this thread's own recording off, so that they cannot be recorded."""
+        log.on = False
+        try:
+            for listener in self.listeners:
+                listener(log, at, edge)
+        except Exception as fault:
+            self.fault(fault)
+        finally:
+            log.on = True
+
+    def lost_anchor(self, log: ThreadLog) -> None:
+        """A walk that met no anchor: a foreign stack, or an optimizer's step that an exception left.
+
+        The step's post hook never ran then, and its frame is gone.
+        """
+        if not log.steps or log.steps[-1][0] != log.parent:
+            return
+        at, log.parent, log.anchor, log.base = log.steps.pop()
+        if log.records[at + END] == NONE:
+            log.records[at + END] = perf_counter_ns()
+            inner = [e for e in log.records[at + WIDTH + ERROR :: WIDTH] if e != NONE]
+            log.records[at + ERROR] = inner[-1] if inner else self._text_error("left by an exception")
+
+    def _text_error(self, text: str) -> int:
+        self.errors.append(text)
+        return len(self.errors) - 1
+
+    # Faults of ours
+
+    def fault(self, error: BaseException) -> None:
+        """A fault of our own costs an event, never the program: count it, keep one line about it."""
+        where = ""
+        trace = error.__traceback__
+        while trace is not None:
+            where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        text = f"{type(error).__name__}: {str(error)[:LONGEST_ERROR]}{where}"
+        self.faults[text] = self.faults.get(text, 0) + 1
+
+
+def survives(error: BaseException) -> bool:
+    """Whether an exception raised in our own code is our fault (Ctrl-C and exits are the program's)."""
+    return isinstance(error, Exception)

@@ -1,0 +1,43 @@
+"""What a module shows of its settings, without running the program's own code.
+
+For classes of torch the text of their own ``extra_repr``; for all others the constructor's parameters that
+the instance keeps under the same name (docs/decisions/0004-module-settings.md).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import nn
+
+_SHOWN = (int, float, bool, str, type(None))
+_LONGEST = 200
+
+
+_how: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
+"""By class: names to read, or None for a class that shows itself."""
+
+
+def settings_of(module: nn.Module) -> str:
+    cls = type(module)
+    if cls not in _how:
+        _how[cls] = None if _shows_itself(cls) else _constructor_names(cls)
+    names = _how[cls]
+    if names is None:
+        return str(module.extra_repr())[:_LONGEST]
+    held: dict[str, Any] = module.__dict__
+    shown = [f"{name}={held[name]!r}" for name in names if name in held and type(held[name]) in _SHOWN]
+    return ", ".join(shown)[:_LONGEST]
+
+
+def _shows_itself(cls: type[nn.Module]) -> bool:
+    method = cls.extra_repr
+    return method is not nn.Module.extra_repr and (method.__module__ or "").startswith("torch.")
+
+
+def _constructor_names(cls: type[nn.Module]) -> tuple[str, ...]:
+    code = getattr(cls.__init__, "__code__", None)
+    if code is None or cls.__init__ is nn.Module.__init__:
+        return ()
+    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]

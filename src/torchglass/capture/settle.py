@@ -1,0 +1,168 @@
+"""From raw records to the tables of a trace, on the first look; and one record at a time for live listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torchglass.capture.links import link_storages, link_values
+from torchglass.capture.log import NONE, PARENT, START, WHAT, WIDTH, ThreadLog
+from torchglass.capture.places import Places
+from torchglass.capture.rows import Rows, module_row
+from torchglass.events.tables import Tables
+from torchglass.events.types import Event
+
+if TYPE_CHECKING:
+    from torchglass.capture.recorder import Recorder
+
+Span = tuple[ThreadLog, int, int]
+"""A log, and the first and last offset of the records that belong to a recording."""
+
+
+class Settler:
+    """The raw side of one recording, ready to become tables."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        assert recorder.session is not None
+        self.recorder = recorder
+        self.session = recorder.session
+        self.tables = Tables(
+            process=recorder.process, name=recorder.options.name, started_at=recorder.started_at
+        )
+        self.rows = Rows(self.session, Places(self.session.stacks, recorder.shelf, self.tables), self.tables)
+
+    def settle(self) -> Tables:
+        """All events of the recording so far, in order of opening."""
+        spans = [
+            (window.log, window.begin, len(window.log.records) if window.end is None else window.end)
+            for window in list(self.recorder.windows)
+        ]
+        self.rows.take_modules()
+        over = self._fill(spans)
+        self.rows.take_values()
+        link_values(self.tables)
+        link_storages(self.tables, self.rows.addresses)
+        self._finish(over)
+        return self.tables
+
+    def _fill(self, spans: list[Span]) -> int:
+        """Append a row an event; returns how many were over the limit."""
+        tables, rows = self.tables, self.rows
+        numbers = [[NONE] * ((end - begin) // WIDTH) for _, begin, end in spans]
+        backward = [_backward_marks(log, begin, end) for log, begin, end in spans]
+        limit, over = self.recorder.options.max_events, 0
+        for index, at in _in_order(spans):
+            log, begin, _ = spans[index]
+            slot = (at - begin) // WIDTH
+            parent_at = log.records[at + PARENT]
+            if parent_at >= begin:
+                parent = numbers[index][(parent_at - begin) // WIDTH]
+            else:
+                parent = self._parent_elsewhere(log, spans, numbers) if parent_at == NONE else NONE
+            if rows.is_nothing(log.records, at):
+                numbers[index][slot] = parent  # what it called belongs to its parent
+                continue
+            if len(tables) >= limit:
+                over += 1
+                continue
+            what = log.records[at + WHAT]
+            if what < 0:
+                module = module_row(what)
+            else:
+                module = tables.module[parent] if parent != NONE else _module_above(log, parent_at)
+            numbers[index][slot] = len(tables)
+            rows.append(log, at, parent, module, backward[index][slot], first_look=True)
+        return over
+
+    def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
+        """For what the autograd engine runs in a thread of its own: the event that called backward."""
+        if log.spawned_by is None:
+            return NONE
+        caller, at = log.spawned_by
+        for index, (each, begin, end) in enumerate(spans):
+            if each is caller and begin <= at < end:
+                return numbers[index][(at - begin) // WIDTH]
+        return NONE
+
+    def _finish(self, over: int) -> None:
+        tables, recorder = self.tables, self.recorder
+        tables.complete = not recorder.running
+        stopped = recorder.stopped_ns or max(tables.end_ns, default=recorder.started_ns)
+        tables.duration_ns = max(stopped - recorder.started_ns, 0)
+        tables.notes = list(self.session.notes)
+        lost = over + sum(window.log.lost for window in recorder.windows)
+        if lost:
+            tables.notes.append(
+                f"{lost:,} events were not recorded: the limit of {recorder.options.max_events:,} was reached; "
+                "record(max_events=…) raises it"
+            )
+        for text, count in self.session.faults.items():
+            tables.notes.append(f"torchglass failed to record {count:,} step(s); the program was not affected: {text}")
+        tables.sources = recorder.shelf.texts()
+
+
+class LiveSettler(Settler):
+    """Gives the event of a record at once, for those who listen while the program runs."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self.open: dict[tuple[int, int], tuple[int, int]] = {}
+        """Number and module of the open events, by log and offset."""
+        self.count = 0
+
+    def event(self, log: ThreadLog, at: int, edge: str) -> Event:
+        """The event as it is now; its id is its place in the order of opening."""
+        mark, first_look = (id(log), at), edge == "open"
+        parent_at, what = log.records[at + PARENT], log.records[at + WHAT]
+        parent, module = self.open.get((id(log), parent_at), (NONE, NONE))
+        if parent == NONE:
+            module = _module_above(log, parent_at)
+        if what < 0:
+            module = module_row(what)
+        if first_look:
+            self.open[mark] = (self.count, module)
+            self.count += 1
+        number = self.open[mark][0] if first_look else self.open.pop(mark, (NONE, NONE))[0]
+        self.rows.take_values()
+        if len(self.tables.modules) != len(self.session.modules) or what < 0:
+            self.rows.take_modules()
+        values = len(self.tables.io)
+        self.rows.append(log, at, parent, module, int(self.session.in_backward is not None), first_look)
+        event = self.tables.event(len(self.tables) - 1, number)
+        self.tables.drop_last(values)
+        return event
+
+
+def _in_order(spans: list[Span]) -> Iterator[tuple[int, int]]:
+    """(index of the span, offset) of every record, in order of opening."""
+    if len(spans) == 1:
+        _, begin, end = spans[0]
+        return ((0, at) for at in range(begin, end, WIDTH))
+    each = [
+        (log.records[at + START], index, at)
+        for index, (log, begin, end) in enumerate(spans)
+        for at in range(begin, end, WIDTH)
+    ]
+    return ((index, at) for _, index, at in sorted(each))
+
+
+def _backward_marks(log: ThreadLog, begin: int, end: int) -> bytearray:
+    """1 for each record made while the autograd engine ran."""
+    marks = bytearray((end - begin) // WIDTH)
+    if log.spawned_by is not None:
+        return bytearray(b"\1" * len(marks))
+    for first, last in list(log.backward_spans):
+        low, high = max(first, begin), min(last, end)
+        if low < high:
+            marks[(low - begin) // WIDTH : (high - begin) // WIDTH] = b"\1" * ((high - low) // WIDTH)
+    return marks
+
+
+def _module_above(log: ThreadLog, at: int) -> int:
+    """The innermost module under way above a record that is not part of the recording itself."""
+    while at >= 0:
+        if log.records[at + WHAT] < 0:
+            return module_row(log.records[at + WHAT])
+        at = log.records[at + PARENT]
+    return NONE
+

@@ -1,0 +1,86 @@
+"""From a code object and an instruction to file, line, columns, expression and names; each site once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CodeType
+
+from torchglass.capture.expressions import Expression, read_expression
+from torchglass.capture.instructions import Instruction, instruction_at
+from torchglass.capture.operands import Argument, CallShape, Slot, Slots, texts_of
+from torchglass.capture.origins import origin_of
+from torchglass.capture.source import SourceText
+from torchglass.capture.syntax import char_column
+from torchglass.events.types import Location
+
+__all__ = ["Argument", "CallShape", "Site", "Slot", "Slots", "operands", "origin_of", "resolve"]
+
+NO_COLUMNS = "Python keeps no columns here (-X no_debug_ranges)"
+NO_EXPRESSION = "no expression of the source fits this instruction"
+
+_NOTHING = Expression("")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One place in the code, as far as it could be read."""
+
+    location: Location
+    code: str
+    """The exact expression; ``""`` when ``problem`` says why it is not known."""
+    target: tuple[str, ...]
+    operator: str | None
+    call: CallShape | None
+    problem: str | None
+
+
+def resolve(code: CodeType, lasti: int, source: SourceText) -> Site:
+    """Read what is written at an instruction; what is not certain is left out and ``problem`` says why."""
+    instruction = instruction_at(code, lasti)
+    problem = source.problem_with(code)
+    expression, readable = _NOTHING, problem is None
+    if readable and source.syntax:
+        if instruction.range.col is None:
+            problem = NO_COLUMNS
+        else:
+            found = read_expression(source.syntax, instruction)
+            problem, readable = (None, True) if found else (NO_EXPRESSION, False)
+            expression = found or _NOTHING
+    return Site(
+        location=_location(instruction, source, readable),
+        code=expression.code,
+        target=expression.target,
+        operator=expression.operator or instruction.operator,
+        call=expression.shape,
+        problem=problem,
+    )
+
+
+def operands(site: Site, slots: Slots) -> tuple[str, ...]:
+    """The source text of each tensor argument of a call made at this site; ``()`` when one is not certain."""
+    return texts_of(site.call, site.operator, slots)
+
+
+def _location(instruction: Instruction, source: SourceText, readable: bool) -> Location:
+    """Columns are in characters where the text is known, else in the bytes that Python counts."""
+    code, where = instruction.code, instruction.range
+    line = where.line if where.line is not None else code.co_firstlineno
+    end_line = where.end_line if where.end_line is not None else line
+    return Location(
+        file=code.co_filename,
+        line=line,
+        end_line=end_line,
+        col=_column(source, line, where.col, readable),
+        end_col=_column(source, end_line, where.end_col, readable),
+        function=code.co_qualname,
+        source=source.line(line) if readable and where.line is not None else "",
+        origin=origin_of(code.co_filename, source_known=source.problem_with(code) is None),
+    )
+
+
+def _column(source: SourceText, line: int, byte: int | None, readable: bool) -> int:
+    if byte is None:
+        return 0
+    if not readable or not 0 < line <= len(source.lines):
+        return byte
+    return char_column(source.lines[line - 1], byte)

@@ -1,0 +1,235 @@
+"""Reading source text, and knowing whether it is still the text of the code that ran."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+import time
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from textwrap import dedent
+from types import CodeType
+from typing import Any
+
+from torchglass.capture.compiling import codes_of, compile_again, contains, is_same, parse
+from torchglass.capture.syntax import Syntax
+
+NOT_AVAILABLE = "source not available"
+CHANGED = "source changed since it ran"
+NOT_PYTHON = "source is not Python"
+
+_CELL = re.compile(r"<(ipython-input|python-input|doctest|console)\b|.*[\\/]ipykernel_\d+[\\/]\d+\.py$")
+_COARSE_CLOCK = 0.05
+"""Seconds by which a file's time stamp can lie before the moment of writing."""
+_LONGEST_TEXT = 200_000
+_MOST_STRINGS = 2_000
+_MOST_COMPILED = 16
+_OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+class SourceText:
+    """One source text: its lines and its syntax tree, made when first asked for."""
+
+    def __init__(self, filename: str, text: str | None, problem: str | None, unproven: str | None) -> None:
+        """``unproven``: what to say of code that does not compile from this text; None trusts the text."""
+        self.filename = filename
+        self.text = None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
+        self.problem = problem
+        self._unproven = unproven
+        self._proven: dict[int, tuple[CodeType, bool]] = {}
+
+    @classmethod
+    def of_text(cls, filename: str, text: str) -> SourceText:
+        """A text that is known to be the source of all code with this file name that it is used for."""
+        return cls(filename, text, None, None)
+
+    @classmethod
+    def missing(cls, filename: str, problem: str = NOT_AVAILABLE) -> SourceText:
+        return cls(filename, None, problem, None)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return [] if self.text is None else self.text.split("\n")
+
+    @cached_property
+    def syntax(self) -> Syntax | None:
+        """None when there is no text or it is no Python."""
+        tree = None if self.text is None else parse(self.text)
+        return None if tree is None else Syntax(tree, self.lines)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the text can be shown for any code of this name without proof."""
+        return self.text is not None and self._unproven is None
+
+    def problem_with(self, code: CodeType) -> str | None:
+        """Why this text must not be shown for this code; None when it may."""
+        if self.text is None:
+            return self.problem
+        if self._unproven and not self.holds(code):
+            return self._unproven
+        return None if self.syntax else NOT_PYTHON
+
+    def holds(self, code: CodeType) -> bool:
+        """Whether the text compiles to something that contains this code."""
+        known = self._proven.get(id(code))
+        if known is None or known[0] is not code:
+            known = self._proven[id(code)] = (code, self._compiles_to(code))
+        return known[1]
+
+    def line(self, number: int) -> str:
+        """One line without its indentation; ``""`` when there is none."""
+        return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
+
+    def _compiles_to(self, code: CodeType) -> bool:
+        alike = self._compiled.get((code.co_name, code.co_firstlineno), ())
+        return any(is_same(each, code) for each in alike)
+
+    @cached_property
+    def _compiled(self) -> dict[tuple[str, int], list[CodeType]]:
+        root = None if self.text is None else compile_again(self.text)
+        found: dict[tuple[str, int], list[CodeType]] = {}
+        for each in codes_of(root) if root else ():
+            found.setdefault((each.co_name, each.co_firstlineno), []).append(each)
+        return found
+
+
+def read_source(filename: str) -> SourceText:
+    """The source of a file, a notebook cell, a module in a zip file or ``python -c``."""
+    path = Path(filename)
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
+        return _read_elsewhere(filename)
+    stamp = max(stat.st_mtime, stat.st_ctime)
+    # A relative name may mean another file by now.
+    trusted = stamp < PROCESS_START - _COARSE_CLOCK and path.is_absolute()
+    return _read_file(filename, (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size), trusted)
+
+
+@lru_cache(maxsize=512)
+def _read_file(filename: str, state: tuple[int, ...], trusted: bool) -> SourceText:
+    """Kept over recordings: to parse a large file takes longer than to record a step."""
+    try:
+        with tokenize.open(filename) as file:
+            text = file.read()
+    except (UnicodeDecodeError, SyntaxError, LookupError):
+        return SourceText.missing(filename, "source is not text in its encoding")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return SourceText.missing(filename, f"source cannot be read: {reason}")
+    return SourceText(filename, text, None, None if trusted else CHANGED)
+
+
+def _read_elsewhere(filename: str) -> SourceText:
+    command = _command_text() if filename == "<string>" else None
+    if command is not None:
+        return SourceText(filename, command, None, NOT_AVAILABLE)
+    trusted = is_cell(filename) or _was_registered(filename)
+    lines = linecache.getlines(filename)
+    if lines:
+        unproven = NOT_AVAILABLE if filename.startswith("<") else CHANGED
+        return SourceText(filename, "".join(lines), None, None if trusted else unproven)
+    text = _loader_text(filename)
+    return SourceText.missing(filename) if text is None else SourceText(filename, text, None, CHANGED)
+
+
+def _was_registered(filename: str) -> bool:
+    """Whether linecache has the text from the maker of the code: a text read from a file has a time."""
+    entry = linecache.cache.get(filename)
+    return filename != "<string>" and entry is not None and len(entry) > 1 and entry[1] is None
+
+
+def is_cell(filename: str) -> bool:
+    """Whether this is the name of a notebook cell or of what was typed at a prompt."""
+    return _CELL.match(filename) is not None
+
+
+def _loader_text(filename: str) -> str | None:
+    """The text that the loader of a module knows, as those of zip files do."""
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and getattr(spec, "origin", None) == filename:
+            try:
+                return spec.loader.get_source(spec.name)
+            except Exception:  # any loader, of anybody's making
+                return None
+    return None
+
+
+def _command_text() -> str | None:
+    """The text given to ``python -c``."""
+    arguments = iter(sys.orig_argv[1:])
+    for argument in arguments:
+        if argument in _OPTIONS_WITH_VALUE:
+            next(arguments, None)
+        elif not argument.startswith("-") or argument == "-":
+            return None
+        elif not argument.startswith(("--", "-W", "-X")):
+            before, found, rest = argument.partition("c")
+            if found and "m" not in before:
+                return rest or next(arguments, None)
+            if "m" in before:
+                return None
+    return None
+
+
+def find_exec_source(code: CodeType, caller_code: CodeType, caller_globals: Mapping[str, Any]) -> str | None:
+    """The text that was given to ``exec``, ``eval`` or ``compile``, found among the strings of the caller.
+
+    Only a text that compiles to this very code is returned. To be asked while the caller is there, once for
+    each new code object; cheap when the code has a file or is known to linecache.
+    """
+    filename = code.co_filename
+    if filename != "<string>" and (filename in linecache.cache or Path(filename).exists()):
+        return None
+    return text_holding(code, _strings(caller_code, caller_globals))
+
+
+def text_holding(code: CodeType, texts: Iterable[str]) -> str | None:
+    """The first of the texts, or of what ``eval`` and ``dedent`` make of it, that compiles to this code."""
+    compiled = 0
+    for text in texts:
+        if len(text) > _LONGEST_TEXT or not _may_hold(text, code):
+            continue
+        compiled += 1
+        if compiled > _MOST_COMPILED:
+            return None
+        for variant, mode in ((text, "exec"), (text.lstrip(" \t"), "eval"), (dedent(text), "exec")):
+            root = compile_again(variant, mode, code)
+            if root is not None and contains(root, code):
+                return variant
+    return None
+
+
+def _strings(caller: CodeType, caller_globals: Mapping[str, Any]) -> Iterator[str]:
+    command = _command_text()
+    if command is not None:
+        yield command
+    for values in (caller.co_consts, list(caller_globals.values())):
+        yield from [value for value in values[:_MOST_STRINGS] if type(value) is str]
+
+
+def _may_hold(text: str, code: CodeType) -> bool:
+    """Cheap reasons why a text cannot be the source: hardly any is then compiled in vain."""
+    if not text.isascii():
+        return True  # identifiers are normalised, so they need not be found as they are
+    names = (*code.co_names, *code.co_varnames)
+    return all(name in text for name in names if "__" not in name and name.isidentifier())
+
+
+def _process_start() -> float:
+    """When this process began, in seconds since the epoch; at the latest now."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        age = 0.0
+    return time.time() - max(age, 0.0)
+
+
+PROCESS_START = _process_start()

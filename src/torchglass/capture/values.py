@@ -1,0 +1,133 @@
+"""Which tensor is which: identity, version and metadata of every tensor that an event took or gave.
+
+The only place that reads tensors. A tensor is known by ``id`` plus a weak reference (ids are reused at once);
+its metadata is interned, so that a value costs four ints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+ValueOf = Callable[[Tensor], int]
+Meta = tuple[Any, ...]
+"""(shape, stride, dtype, device, requires_grad, class) and, unless it is strided, the layout.
+
+Entries are None where torch would not say."""
+
+
+UNVERSIONED = -1
+"""The version of tensors for which torch keeps none (inference tensors)."""
+
+
+class ValueTable:
+    """All values of one session, and the living tensors among them."""
+
+    def __init__(self) -> None:
+        self.living: dict[int, tuple[Any, ...]] = {}
+        self.metas: dict[Meta, int] = {}
+        self.rows: list[int] = []
+        """Four entries a value: id, meta, version (-1: none kept), address of the storage (0: none)."""
+        self.ids = itertools.count()
+        self.meta_ids = itertools.count()
+        self.value_of: ValueOf = _make_value_of(self)
+
+    def forget(self, *tensors: Tensor) -> None:
+        """Drop what is known of these tensors, weak references included."""
+        for tensor in tensors:
+            self.living.pop(id(tensor), None)
+
+    def forget_all(self, found: Any) -> None:
+        """The same for a tensor, or a list of them, as a function that changes its argument got it."""
+        for tensor in found if isinstance(found, (list, tuple)) else (found,):
+            self.living.pop(id(tensor), None)
+
+    def clear(self) -> None:
+        """Forget all living tensors (their rows stay)."""
+        self.living.clear()
+
+
+def _make_value_of(table: ValueTable) -> ValueOf:
+    """The hot function of the recorder: the value id of a tensor as it is now.
+
+    A closure, because attribute look-ups on ``self`` were a fifth of its time. A known tensor is the same value
+    while its version is: what changes a tensor without counting (``t.data = …``, ``requires_grad_``) is a
+    function that we see, and makes us forget it.
+    """
+    living, metas, rows = table.living, table.metas, table.rows
+    next_id, next_meta = table.ids.__next__, table.meta_ids.__next__
+    ref, storage_address = weakref.ref, torch._C._storage_address
+
+    def value_of(tensor: Tensor) -> int:
+        cls = type(tensor)
+        if cls is not Tensor and cls is not Parameter:
+            return reluctant(tensor, cls)
+        try:
+            known = living.get(id(tensor))
+            if known is not None and known[0]() is tensor:
+                version = known[2]
+                if version == UNVERSIONED or version == tensor._version:
+                    return known[1]
+            # The stride comes first: tensors without one (sparse) go the careful way, so layout is strided here.
+            stride = tensor.stride()
+            meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, cls)
+            version, address = tensor._version, storage_address(tensor)
+        except Exception:
+            return reluctant(tensor, cls)
+        meta_id = metas.get(meta)
+        if meta_id is None:
+            meta_id = metas.setdefault(meta, next_meta())
+        number = next_id()
+        living[id(tensor)] = (ref(tensor), number, version)
+        rows.extend((number, meta_id, version, address))
+        return number
+
+    def reluctant(tensor: Tensor, cls: type) -> int:
+        meta, version, address = _read_carefully(tensor, cls)
+        meta_id = metas.get(meta)
+        if meta_id is None:
+            meta_id = metas.setdefault(meta, next_meta())
+        known = living.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[2:] == (version, meta_id):
+            return known[1]
+        number = next_id()
+        living[id(tensor)] = (ref(tensor), number, version, meta_id)
+        rows.extend((number, meta_id, version, address))
+        return number
+
+    return value_of
+
+
+def _read_carefully(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
+    """Metadata of tensors that may refuse: subclasses, sparse, nested, lazy, inference, functorch's."""
+    with torch._C.DisableTorchFunctionSubclass():
+        meta = (
+            _ask(lambda: tuple(map(_plain_size, tensor.shape))),
+            _ask(lambda: tuple(map(_plain_size, tensor.stride()))),
+            _ask(lambda: tensor.dtype),
+            _ask(lambda: tensor.device),
+            _ask(lambda: bool(tensor.requires_grad)),
+            cls,
+            _ask(lambda: tensor.layout),
+        )
+        version = _ask(lambda: tensor._version)
+        address = _ask(lambda: torch._C._storage_address(tensor))
+    return meta, UNVERSIONED if version is None else version, address or 0
+
+
+def _plain_size(size: Any) -> int:
+    """A size as an int; symbolic and ragged sizes become -1, asking them would add guards to the program."""
+    return size if type(size) is int else -1
+
+
+def _ask(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except Exception:
+        return None

@@ -1,0 +1,57 @@
+"""See what your tensors do.
+
+examples:
+  torchglass doctor       what is installed here, and whether recording works
+  torchglass --version
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from torchglass._version import __version__
+from torchglass.cli import command, doctor
+from torchglass.errors import TorchglassError
+
+COMMANDS: tuple[command.Command, ...] = (doctor,)
+
+OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help(sys.stderr)
+        return WRONG_USE
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except TorchglassError as error:
+        print(f"torchglass: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) went away: not our failure, and Python must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command under it."""
+    parser = argparse.ArgumentParser(
+        prog="torchglass",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"torchglass {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for each in COMMANDS:
+        command.add(each, subparsers)
+    return parser

@@ -1,0 +1,1 @@
+"""The four tools' front doors: their vocabulary on our engine."""

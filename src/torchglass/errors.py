@@ -1,0 +1,53 @@
+"""Every error torchglass raises by itself; each message says what happened, where, and what to do.
+
+::
+
+    TorchglassError
+    ├── UsageError        a call that cannot mean anything (also a ValueError or TypeError)
+    │   ├── UnknownView       no view of that name
+    │   ├── UnknownOption     a view or function has no such option
+    │   └── WrongType         an argument of the wrong type
+    ├── NotRecorded       the trace has no such event, module call or value
+    └── MissingExtra      an optional library is not installed
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TorchglassError(Exception):
+    """The base of all errors that torchglass raises by itself."""
+
+
+class UsageError(TorchglassError, ValueError):
+    """A call that cannot mean anything."""
+
+
+class UnknownView(UsageError):
+    """No view of that name."""
+
+
+class UnknownOption(UsageError, TypeError):
+    """A view or function has no such option."""
+
+
+class WrongType(UsageError, TypeError):
+    """An argument of the wrong type."""
+
+
+class NotRecorded(TorchglassError, LookupError):
+    """The trace has no such event, module call or value."""
+
+
+class MissingExtra(TorchglassError, ImportError):
+    """An optional library is not installed; the message names the command that installs it."""
+
+
+def closest(word: str, words: Iterable[str]) -> str:
+    """A hint for a misspelt word: the nearest one and the whole list."""
+    known = sorted(words)
+    near = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}there are: {', '.join(known)}"

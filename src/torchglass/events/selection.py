@@ -1,0 +1,117 @@
+"""The one filter language: which events are meant, by module path, by name, by kind or by a callable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import lru_cache
+
+from torchglass.errors import UnknownOption, UsageError, WrongType, closest
+from torchglass.events.types import Event
+
+Patterns = str | tuple[str, ...]
+KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
+CRITERIA = ("module", "function", "op", "variable", "kind", "where")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which events are meant: ``module`` and ``kind`` and ``where``, and any of the three named kinds."""
+
+    module: tuple[str, ...] = ()
+    function: tuple[str, ...] = ()
+    op: tuple[str, ...] = ()
+    variable: tuple[str, ...] = ()
+    kind: tuple[str, ...] = ()
+    where: Callable[[Event], bool] | None = None
+
+    def matches(self, event: Event) -> bool:
+        """True when every criterion that was given holds for this event."""
+        if self.module and (event.module is None or not _any_match(self.module, (event.module,))):
+            return False
+        if self.kind and event.kind not in self.kind:
+            return False
+        if self.names_calls and not self._named(event):
+            return False
+        return self.where is None or bool(self.where(event))
+
+    @property
+    def names_calls(self) -> bool:
+        """True when single functions, ops or variables are asked for by name."""
+        return bool(self.function or self.op or self.variable)
+
+    def _named(self, event: Event) -> bool:
+        wanted = {"function": self.function, "op": self.op, "variable": self.variable}.get(event.kind)
+        return bool(wanted) and _any_match(wanted, _spellings(event.name))
+
+
+def select(
+    *,
+    module: Patterns | None = None,
+    function: Patterns | None = None,
+    op: Patterns | None = None,
+    variable: Patterns | None = None,
+    kind: Patterns | None = None,
+    where: Callable[[Event], bool] | None = None,
+    **unknown: object,
+) -> Selection:
+    """Say which events are meant.
+
+    Patterns are globs, one or a tuple of them. ``module="encoder"`` means that module itself,
+    ``module="encoder.*"`` everything below it. ``function="softmax"`` also finds ``F.softmax`` and
+    ``Tensor.softmax``. With several criteria an event must fit module, kind and where, and any one of
+    function, op and variable. Without criteria every event is meant.
+    """
+    for word in unknown:
+        raise UnknownOption(f"select() has no criterion {word!r}: {closest(word, CRITERIA)}")
+    if where is not None and not callable(where):
+        raise WrongType(f"select(where=) takes a function of an event, not {type(where).__name__}")
+    kinds = _patterns("kind", kind)
+    for word in kinds:
+        if word not in KINDS:
+            raise UsageError(f"select(kind={word!r}): {closest(word, KINDS)}")
+    return Selection(
+        module=_patterns("module", module),
+        function=_patterns("function", function),
+        op=_patterns("op", op),
+        variable=_patterns("variable", variable),
+        kind=kinds,
+        where=where,
+    )
+
+
+def _patterns(criterion: str, given: object) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return (given,)
+    if isinstance(given, tuple) and given and all(isinstance(each, str) for each in given):  # pyright: ignore[reportUnknownVariableType]
+        return given  # pyright: ignore[reportUnknownVariableType]
+    raise WrongType(
+        f"select({criterion}=) takes a pattern such as 'encoder.*', or a tuple of them, not {_shown(given)}"
+    )
+
+
+def _shown(given: object) -> str:
+    return "an empty tuple" if given == () else f"a {type(given).__name__}"
+
+
+@lru_cache(maxsize=4096)
+def _any_match(patterns: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    return any(pattern.match(word) for pattern in map(_compiled, patterns) for word in words)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(translate(pattern))
+
+
+@lru_cache(maxsize=4096)
+def _spellings(name: str) -> tuple[str, ...]:
+    """The ways people write one name: ``F.softmax`` and ``softmax``, ``aten::mul.Tensor`` and ``mul``."""
+    plain = name.removeprefix("torch.")
+    bare = plain.removeprefix("Tensor.").removeprefix("F.").removeprefix("aten::")
+    overload = {bare.rpartition(".")[0], name.rpartition(".")[0]} - {""} if "::" in name else set[str]()
+    return tuple(dict.fromkeys((name, plain, bare, f"torch.{plain}", *sorted(overload))))

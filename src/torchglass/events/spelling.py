@@ -1,0 +1,24 @@
+"""How a tensor is written in text: ``f32[8, 3]``. The one spelling that all texts of a trace share."""
+
+from __future__ import annotations
+
+DTYPES = {
+    "bfloat16": "bf16", "float64": "f64", "float32": "f32", "float16": "f16",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "float8_e4m3fnuz": "f8e4m3fnuz",
+    "float8_e5m2fnuz": "f8e5m2fnuz", "float8_e8m0fnu": "f8e8m0fnu",
+    "complex32": "c32", "complex64": "c64", "complex128": "c128",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "bool": "b8",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+}  # fmt: skip
+
+
+def dtype_word(dtype: str) -> str:
+    """``float32`` is ``f32``; a dtype without a short name keeps its own."""
+    return DTYPES.get(dtype, dtype)
+
+
+def shape_word(shape: tuple[int, ...] | None) -> str:
+    """``[8, 3]``; ``[?]`` when the tensor has no shape to tell, and ``?`` for a size that is none."""
+    if shape is None:
+        return "[?]"
+    return "[" + ", ".join(str(size) if size >= 0 else "?" for size in shape) + "]"

@@ -1,0 +1,195 @@
+"""The trace: what was recorded, to be asked in many ways. It cannot draw itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from torchglass.errors import NotRecorded, UsageError, WrongType, closest
+from torchglass.events.database import TABLES, fill_database
+from torchglass.events.selection import Selection, select
+from torchglass.events.tables import NONE, Tables
+from torchglass.events.types import Event, ModuleInfo, Value
+
+
+class Settles(Protocol):
+    """Where a trace gets its tables from: a recorder, or a file."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def progress(self) -> int:
+        """Grows with every event, so that a look inside the block knows whether there is more to see."""
+        ...
+
+    def tables(self) -> Tables: ...
+
+
+class Trace:
+    """Everything recorded between start and stop. Looked at inside its block it is a snapshot."""
+
+    def __init__(self, source: Settles) -> None:
+        self._source = source
+        self._tables: Tables | None = None
+        self._seen = -1
+        self._database: sqlite3.Connection | None = None
+
+    @property
+    def tables(self) -> Tables:
+        """The tables as columns, settled on the first look."""
+        progress = self._source.progress()
+        if self._tables is None or progress != self._seen or not self._tables.complete:
+            self._tables = self._source.tables()
+            self._seen = progress
+            self._database = None
+        return self._tables
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def name(self) -> str:
+        return self.tables.name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was lost, not seen, or went wrong in the recorder itself."""
+        return tuple(self.tables.notes)
+
+    @property
+    def duration_ns(self) -> int:
+        return self.tables.duration_ns
+
+    @property
+    def running(self) -> bool:
+        return self._source.running
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The text of the user's files that ran, by file name."""
+        return dict(self.tables.sources)
+
+    def event(self, id: int) -> Event:
+        tables = self.tables
+        if type(id) is not int or not 0 <= id < len(tables):
+            raise NotRecorded(f"no event {id!r}: this trace has events 0 to {len(tables) - 1}")
+        return tables.event(id)
+
+    def events(self, selection: Selection | None = None, /, **criteria: Any) -> Iterator[Event]:
+        """Events in order of opening; all, or those of a selection: ``trace.events(module="encoder.*")``."""
+        if selection is not None and not isinstance(selection, Selection):
+            raise WrongType(f"events() takes a selection made by torchglass.select(…), not {type(selection).__name__}")
+        if selection is not None and criteria:
+            raise UsageError("give either a selection or its criteria, not both")
+        chosen = select(**criteria) if criteria else selection
+        return self._events(chosen)
+
+    def _events(self, chosen: Selection | None) -> Iterator[Event]:
+        tables = self.tables
+        for number in range(len(tables)):
+            event = tables.event(number)
+            if chosen is None or chosen.matches(event):
+                yield event
+
+    def modules(self) -> tuple[ModuleInfo, ...]:
+        """Every module that was called, with its settings and own parameters."""
+        return self.tables.module_infos()
+
+    def values(self) -> Iterator[Value]:
+        """Every value once, under the role of its first mention, in order of that mention."""
+        tables = self.tables
+        seen: set[int] = set()
+        for number in range(len(tables)):
+            first = tables.first_io[number]
+            roles = tables.forms[tables.args[number]].roles
+            if tables.result[number] != NONE:
+                roles += tables.forms[tables.result[number]].roles
+            for offset, role in enumerate(roles):
+                value = tables.io[first + offset]
+                if value not in seen:
+                    seen.add(value)
+                    yield tables.value(value, role)
+
+    def outputs(self, path: str, call: int = 0) -> tuple[Value, ...]:
+        """What the module at this path gave on its n-th call; ``root:path`` where several roots have it."""
+        root, _, below = path.rpartition(":")
+        tables = self.tables
+        rows = [n for n, row in enumerate(tables.modules) if row.path == below and root in ("", row.root)]
+        if not rows:
+            raise NotRecorded(f"no module {path!r} was called; {closest(path, {row.path for row in tables.modules})}")
+        calls = [n for n in range(len(tables)) if tables.module[n] in rows and tables.call[n] != NONE]
+        if not -len(calls) <= call < len(calls):
+            raise NotRecorded(f"{path!r} was called {len(calls)} time(s): no call {call}")
+        return tables.event(calls[call]).outputs
+
+    def failure(self) -> Event | None:
+        """The innermost event that an exception left, if one left the block."""
+        tables = self.tables
+        failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
+        if not failed:
+            return None
+        last_root = failed[-1]
+        while tables.parent[last_root] in failed:
+            last_root = tables.parent[last_root]
+        inside = [n for n in failed if n >= last_root]
+        return tables.event(inside[-1])
+
+    def columns(self, table: str = "events") -> dict[str, list[Any]]:
+        """One table as lists by column name, in the form of the file format (see docs/format.md)."""
+        if table not in TABLES:
+            raise NotRecorded(f"no table {table!r}; {closest(table, TABLES)}")
+        cursor = self._connection().execute(f"SELECT * FROM {table}")  # noqa: S608 (a name from the list above)
+        names = [each[0] for each in cursor.description]
+        rows = cursor.fetchall()
+        return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+    def sql(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Ask in SQL; the tables are those of ``schema.sql``. Reading only."""
+        if not isinstance(query, str):
+            raise WrongType(f"sql() takes the text of a query, not {type(query).__name__}")
+        try:
+            return self._connection().execute(query, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise UsageError(f"{error}; the tables are: {', '.join(TABLES)} (docs/format.md)") from None
+
+    def _connection(self) -> sqlite3.Connection:
+        tables = self.tables
+        if self._database is None:
+            self._database = fill_database(tables)
+        return self._database
+
+    def __str__(self) -> str:
+        return summary(self.tables)
+
+    def __repr__(self) -> str:
+        tables = self.tables
+        return f"<Trace {tables.name!r}: {len(tables)} events>" if tables.name else f"<Trace: {len(tables)} events>"
+
+
+def summary(tables: Tables) -> str:
+    """A few lines: what was recorded, how long it took, what was lost or not seen."""
+    kinds: dict[str, int] = {}
+    for number in tables.what:
+        kind = tables.whats[number].kind
+        kinds[kind] = kinds.get(kind, 0) + 1
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda each: -each[1]))
+    roots = list(dict.fromkeys(row.root for row in tables.modules))
+    lines = [
+        f"Trace{' of ' + tables.name if tables.name else ''}: {len(tables):,} events in "
+        f"{tables.duration_ns / 1e6:.1f} ms" + ("" if tables.complete else " (still recording)"),
+        f"  {counted or 'nothing was recorded: no module or torch function ran in the block'}",
+    ]
+    if roots:
+        shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
+        lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
+    if len(tables.threads) > 1:
+        lines.append(f"  threads: {', '.join(tables.threads)}")
+    failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
+    if failed:
+        lines.append(f"  {len(failed)} event(s) left by an exception, first: {tables.texts[tables.error[failed[-1]]]}")
+    lines += [f"  note: {note}" for note in tables.notes]
+    return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""The plain records a trace is read as: what happened, to which values, at which place in the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Kind = str
+"""One of ``module function op call variable mark step unseen``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """One frame of a stack: a place in a source file, resolved from an instruction."""
+
+    file: str
+    line: int
+    end_line: int
+    col: int
+    end_col: int
+    function: str
+    """The qualified name of the code that ran (``co_qualname``)."""
+    source: str
+    """The source line, without its indentation; ``""`` when it could not be read."""
+    origin: str
+    """``user``, ``torch``, ``stdlib`` or ``generated``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor, array or scalar that an event took or gave, at one version."""
+
+    id: int
+    kind: str
+    """``tensor``; other kinds come with the probes that see them."""
+    role: str
+    """Where it stood: ``x``, ``kv[0]``, ``out.logits``; for a module's parameter its name."""
+    shape: tuple[int, ...] | None
+    """None when the tensor has no shape to tell (lazy parameters, some nested tensors)."""
+    dtype: str
+    """The name without ``torch.``, as in ``float32``."""
+    device: str
+    stride: tuple[int, ...] | None
+    layout: str
+    requires_grad: bool
+    type: str
+    """The Python class, as in ``Tensor`` or ``Parameter``."""
+    storage: int | None
+    """Equal numbers share memory."""
+    version: int | None
+    """The in-place version counter; None where torch keeps none (inference tensors)."""
+    producer: int | None
+    """The id of the event that made it; None when it was there before, or made out of sight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened."""
+
+    id: int
+    kind: Kind
+    name: str
+    """module and step: class name; function: public name without ``torch.``; mark: the user's string."""
+    parent: int | None
+    thread: str
+    process: int
+    phase: str
+    """``forward`` or ``backward``."""
+    forward_event: int | None
+    start_ns: int
+    end_ns: int | None
+    """Host time. None while the event is still open."""
+    module: str | None
+    """Path of the innermost module under way (for a module event its own); ``""`` is the root, None outside any."""
+    root: str | None
+    """A label for that path's root: its class name, ``#2`` added when two roots share it."""
+    call: int | None
+    """Module events: how often this module had been called before in this trace."""
+    detail: str
+    """Module events: what the class shows of its settings (``in_features=6, out_features=6``)."""
+    operator: str | None
+    """``@ + += [] []= -`` … when the step was written so."""
+    args: str
+    """All arguments as text, tensors as ``f32[8, 3]``."""
+    result: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    stack: tuple[Location, ...]
+    """Every frame but ours, outermost first."""
+    location: Location | None
+    """The innermost user frame of the stack."""
+    owner: str | None
+    """``Class.method`` of the innermost ``nn.Module`` frame."""
+    code: str
+    """The exact expression at ``location``; ``""`` when unknown."""
+    direct: bool
+    """True when that expression itself made this call (False: something it called did, inside torch)."""
+    target: tuple[str, ...]
+    """The names that the result is assigned to, as written."""
+    operands: tuple[str, ...]
+    """The source text of each tensor argument, one for each of ``inputs``; ``()`` when not known."""
+    key: str
+    """The same in two runs of one program: root, path and call, site, name, occurrence."""
+    error: str | None
+    """``Type: text`` of the exception that left this event."""
+    note: str | None
+    """What the reader should know: what was not seen, and how to see it."""
+
+    @property
+    def file(self) -> str | None:
+        return self.location.file if self.location else None
+
+    @property
+    def line(self) -> int | None:
+        return self.location.line if self.location else None
+
+    @property
+    def end_line(self) -> int | None:
+        return self.location.end_line if self.location else None
+
+    @property
+    def col(self) -> int | None:
+        return self.location.col if self.location else None
+
+    @property
+    def end_col(self) -> int | None:
+        return self.location.end_col if self.location else None
+
+    @property
+    def function(self) -> str | None:
+        return self.location.function if self.location else None
+
+    @property
+    def source(self) -> str | None:
+        return self.location.source if self.location else None
+
+    @property
+    def duration_ns(self) -> int | None:
+        return None if self.end_ns is None else self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """One module that was called, under one path of one root."""
+
+    id: int
+    root: str
+    path: str
+    name: str
+    """Its class."""
+    detail: str
+    parameters: tuple[Value, ...]
+    """Its own parameters, not its children's; ``role`` is the name. Equal ids are one shared parameter."""

@@ -1,0 +1,175 @@
+"""Words of many lines set in columns: arrows under arrows, places at the right edge, cut where it hurts least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torchglass.renderers.cells import Cells
+from torchglass.renderers.style import Page
+from torchglass.renderers.words import cut, link, width_of
+
+ARROW = " → "
+SHORTEST_LABEL = 24
+MOST_FIT = 0.9
+"""Columns are as wide as nine in ten lines need; the others step out of line rather than be cut."""
+MOST_BODIES = 10_000
+
+
+@dataclass(slots=True)
+class Line:
+    """One line before it is laid out."""
+
+    guides: str
+    cells: Cells
+    place: str = ""
+    file: str = ""
+    number: int = 0
+    time: str = ""
+
+    @property
+    def tail_width(self) -> int:
+        """Columns that time and place take at the right, with the gaps before them."""
+        return (len(self.time) + 2 if self.time else 0) + (width_of(self.place) + 2 if self.place else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where things begin: classes at ``tab``, arrows at ``arrow``; lines end at ``edge``."""
+
+    tab: int
+    arrow: int
+    edge: int
+
+
+@lru_cache(maxsize=4096)
+def guides(depth: int, width: int) -> str:
+    """A bar for each level; from a sixth of the page on, the number of the level instead of more bars."""
+    most = max(6, width // 12)
+    return "│ " * depth if depth <= most else "│ " * (most - 2) + f"┆{depth} "
+
+
+# ---------------------------------------------------------------- columns
+
+
+def columns_for(lines: Iterable[Line], width: int) -> Columns:
+    """Columns that suit most of the different lines and fit on the page; the lines may be made on the way."""
+    different = list(dict.fromkeys((line.guides, line.cells, line.tail_width) for line in lines))
+    tab = _suits_most([_label_end(bars, cells) for bars, cells, _ in different if cells.what])
+    tab = min(tab, width * 2 // 5)
+    gives = _suits_most([width_of(cells.gives) for _, cells, _ in different if cells.gives])
+    # A file's name stands on few lines; those give way, so that the others need not.
+    tail = _suits_most([tail for _, _, tail in different], part=0.75, slack=2)
+    right = min(gives, width // 3) + len(ARROW) + tail
+    needed = _suits_most([_needed(bars, cells, tab) for bars, cells, _ in different if cells.gives])
+    arrow = max(min(needed, width - right), 0)
+    return Columns(tab, arrow, min(width, arrow + right))
+
+
+def fixed_columns(width: int) -> Columns:
+    """Columns for lines that are printed while nobody knows the next ones."""
+    return Columns(tab=width * 3 // 10, arrow=width * 6 // 10, edge=width)
+
+
+def _suits_most(widths: list[int], part: float = MOST_FIT, slack: int = 6) -> int:
+    """What the given part of the lines needs; what all need, when that is only a little more."""
+    if not widths:
+        return 0
+    ordered = sorted(widths)
+    most = ordered[int((len(ordered) - 1) * part + 0.5)]
+    return ordered[-1] if ordered[-1] <= most + slack else most
+
+
+def _label_end(bars: str, cells: Cells) -> int:
+    return len(bars) + width_of(cells.label) + (width_of(cells.prefix) + 2 if cells.prefix else 0)
+
+
+def _needed(bars: str, cells: Cells, tab: int) -> int:
+    left = _label_end(bars, cells)
+    if cells.what:
+        left = max(left, tab) + 2 + width_of(cells.what)
+    return left + (2 + width_of(cells.sign.join(cells.takes)) if cells.takes else 0)
+
+
+# ---------------------------------------------------------------- lines
+
+
+class Layout:
+    """Lays lines out in columns; lines that say the same are laid out once."""
+
+    def __init__(self, columns: Columns, page: Page) -> None:
+        self.edge = columns.edge
+        self._columns = columns
+        self._page = page
+        self._bodies: dict[tuple[str, Cells, int], tuple[str, int]] = {}
+
+    def line(self, line: Line) -> str:
+        """The line, no wider than the page."""
+        tail = line.tail_width
+        key = (line.guides, line.cells, tail)
+        found = self._bodies.get(key)
+        if found is None:
+            if len(self._bodies) >= MOST_BODIES:
+                self._bodies.clear()
+            found = self._bodies[key] = self._body(*key)
+        body, used = found
+        return body + self._tail(line, max(self._columns.edge - used, tail) - tail) if tail else body
+
+    def _body(self, bars: str, cells: Cells, tail: int) -> tuple[str, int]:
+        """All but time and place, and the columns that it takes."""
+        columns, page = self._columns, self._page
+        gives = cut(cells.gives, max(page.width - tail - len(ARROW) - SHORTEST_LABEL - len(bars), 8))
+        arrow_width = len(ARROW) + width_of(gives) if gives else 0
+        room = min(max(columns.arrow, _needed(bars, cells, columns.tab)), page.width - tail - arrow_width)
+        label, what, takes = _fit(bars, cells, room)
+        used = _label_end(bars, cells) - width_of(cells.label) + width_of(label)
+        slack = room - used - _beside(what, takes)
+        parts = [page.paint("guide", bars), self._prefix(cells), label]
+        if what:
+            gap = min(max(columns.tab - used, 0), max(slack, 0)) + 2
+            parts += (" " * gap, page.paint("class", what))
+            used += gap + width_of(what)
+        if takes or gives:
+            parts += (" " * (room - used - width_of(takes)), page.paint("input", takes))
+            used = room
+        if gives:
+            parts += (page.paint("dim", ARROW), page.paint("error" if cells.failed else "output", gives))
+            used += arrow_width
+        return "".join(parts), used
+
+    def _prefix(self, cells: Cells) -> str:
+        if not cells.prefix:
+            return ""
+        return self._page.paint("fold" if cells.folded else "name", cells.prefix) + ": "
+
+    def _tail(self, line: Line, gap: int) -> str:
+        """Time and place at the right edge."""
+        page = self._page
+        place = page.paint("place", line.place)
+        if page.links and line.place:
+            place = link(place, line.file, line.number)
+        time = page.paint("time", line.time)
+        return " " * gap + ("  " + time if time else "") + ("  " + place if place else "")
+
+
+def _fit(bars: str, cells: Cells, room: int) -> tuple[str, str, str]:
+    """Label, class and inputs for the room there is: settings go first, then inputs, then the label's end."""
+    takes = cells.sign.join(cells.takes)
+    first = takes if len(cells.takes) < 2 else cells.takes[0] + cells.sign.rstrip() + " …"
+    whole = _label_end(bars, cells)
+    for what, some in ((cells.what, takes), (cells.kind, takes), (cells.kind, first)):
+        if whole + _beside(what, some) <= room:
+            return cells.label, what, some
+    label = width_of(cells.label)
+    fixed = whole - label
+    nothing = "…" if takes else ""
+    for what, some in ((cells.kind, takes), (cells.kind, first), (cells.kind, nothing)):
+        space = room - fixed - _beside(what, some)
+        if space >= min(SHORTEST_LABEL, label):
+            return cut(cells.label, space), what, some
+    return cut(cells.label, room - fixed), "", ""
+
+
+def _beside(what: str, takes: str) -> int:
+    return (2 + width_of(what) if what else 0) + (2 + width_of(takes) if takes else 0)

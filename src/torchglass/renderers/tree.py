@@ -1,0 +1,195 @@
+"""The tree as text: one line a call, written line by line so that a hundred thousand cost little."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from torchglass.analyse.failure import failure_story
+from torchglass.analyse.source import Recorded
+from torchglass.analyse.tree import Heading, Row, TreeOptions, TreeView, tree_view
+from torchglass.renderers.cells import Cells, cells_of, helper_cells
+from torchglass.renderers.failure import failure_lines
+from torchglass.renderers.layout import Layout, Line, columns_for, guides
+from torchglass.renderers.places import Places
+from torchglass.renderers.style import Page
+from torchglass.renderers.words import clean, count, cut, duration, plural, share, width_of
+
+Options = TreeOptions
+
+NOTHING = (
+    "Nothing was recorded: no module or torch function ran inside the block.",
+    "Call the model, or any torch code, between `with record() as trace:` and its end, on the same thread or on"
+    " threads started there; TORCHGLASS=0 in the environment turns recording off.",
+)
+
+
+def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
+    """The lines of the tree; a trace that an exception left begins with how it ended."""
+    failure = failure_story(trace)
+    if failure is not None:
+        yield from failure_lines(failure, page)
+        yield ""
+    if not len(trace):
+        yield from nothing_recorded(trace, page)
+        return
+    view = tree_view(trace, options)
+    words = _words(view, page)
+    time = partial(_time, whole_ns=trace.duration_ns) if options.times else None
+    layout = Layout(columns_for(_lines(view, words, page, time and _time_unread), page.width), page)
+    lines = _lines(view, words, page, time)
+    for row in view.rows:
+        if isinstance(row, Heading):
+            yield _heading(row, page, layout.edge)
+            continue
+        yield layout.line(next(lines))
+        if row.unlike or row.event.note:
+            yield from _remarks(row, page)
+    yield from _footer(trace, view, options, page)
+
+
+def nothing_recorded(trace: Recorded, page: Page) -> Iterator[str]:
+    """What to say of a trace without events."""
+    for text in NOTHING:
+        yield from textwrap.wrap(text, page.width)
+    yield from notes_of(trace, page)
+
+
+def notes_of(trace: Recorded, page: Page) -> Iterator[str]:
+    """What the recorder had to say, at the end of every view."""
+    for note in trace.notes:
+        yield from (page.paint("note", line) for line in wrapped("note: " + note, "", page))
+
+
+def wrapped(text: str, before: str, page: Page) -> list[str]:
+    """Text made safe and broken to the page; further lines are indented."""
+    room = max(page.width - len(before), 20)
+    lines = textwrap.wrap(clean(" ".join(text.split())), room, subsequent_indent="  ")
+    return [cut(line, room) for line in lines]
+
+
+# ---------------------------------------------------------------- rows to lines
+
+
+def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
+    """Cells and place of each row that is no heading.
+
+    Columns need a look at all rows before the first is written. Equal cells are kept once: a hundred thousand
+    small objects would cost the garbage collector more than all the rest.
+    """
+    outer = failed_further_in(view.rows)
+    places = Places(page.width)
+    kept: dict[Cells, Cells] = {}
+    cells: list[Cells] = []
+    where: list[str] = []
+    for row in view.rows:
+        if isinstance(row, Heading):
+            if not row.times:
+                places = Places(page.width)
+        else:
+            these = cells_for(row, row.event.id in outer, page)
+            cells.append(kept.setdefault(these, these))
+            location = row.event.location
+            where.append("" if location is None else places.place(row.depth, location))
+    return cells, where
+
+
+def _lines(
+    view: TreeView, words: tuple[list[Cells], list[str]], page: Page, time: Callable[[Row], str] | None
+) -> Iterator[Line]:
+    rows = (row for row in view.rows if not isinstance(row, Heading))
+    for row, cells, place in zip(rows, *words, strict=True):
+        line = Line(guides(row.depth, page.width), cells, place)
+        if page.links and row.event.location is not None:
+            line.file, line.number = row.event.location.file, row.event.location.line
+        if time is not None:
+            line.time = time(row)
+        yield line
+
+
+def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
+    """The words of a row; how often it happened stands before everything else."""
+    fold = ""
+    if row.times > 1:
+        fold = f"{clean(row.span)} × {count(row.times)}".lstrip()
+    elif row.span and row.span != row.name:
+        fold = clean(row.span)
+    fold = cut(fold, page.width // 3)
+    if row.helper:
+        return helper_cells(row.event, fold, row.inside)
+    more = row.deeper or (row.inside if row.event.kind == "step" else 0)
+    cells = cells_of(row.event, row.name, fold=fold, same_code=row.same_code, more=more)
+    return cells._replace(gives=cells.gives.partition(":")[0]) if failed_inside else cells
+
+
+def _time(row: Row, whole_ns: int) -> str:
+    spent = row.spent_ns if row.event.end_ns is not None else None
+    return f"{duration(spent):>8} {share(spent, whole_ns):>6}"
+
+
+def _time_unread(row: Row) -> str:
+    """What _time gives, for those who only want to know how wide it is."""
+    return " " * 15
+
+
+def failed_further_in(rows: Sequence[Row | Heading]) -> set[int]:
+    """Events whose error came out of a call that has a row of its own: its text is told there."""
+    outer: set[int] = set()
+    depth: int | None = None
+    for row in reversed(rows):
+        if isinstance(row, Heading):
+            continue
+        inside = depth is not None and row.depth < depth
+        if row.event.error is not None:
+            if inside:
+                outer.add(row.event.id)
+            depth = row.depth
+        elif inside:
+            depth = None
+    return outer
+
+
+# ---------------------------------------------------------------- lines of their own
+
+
+def _heading(row: Heading, page: Page, edge: int) -> str:
+    if not row.times:
+        title = f"── thread {cut(clean(row.text), page.width - 14)} "
+        return page.paint("heading", title + "─" * (edge - width_of(title)))
+    before = guides(row.depth, page.width)
+    rest = f", {row.rows} steps each:"
+    often = cut(f"{clean(row.text)} × {count(row.times)}".lstrip(), page.width - len(before) - len(rest))
+    return page.paint("guide", before) + page.paint("fold", often) + page.paint("dim", rest)
+
+
+def _remarks(row: Row, page: Page) -> Iterator[str]:
+    before = guides(row.depth + 1, page.width)
+    told = [("dim", f"≠ {row.unlike} differ")] if row.unlike else []
+    if row.event.note:
+        told.append(("note", "note: " + row.event.note))
+    for style, text in told:
+        for line in wrapped(text, before, page):
+            yield page.paint("guide", before) + page.paint(style, line)
+
+
+def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -> Iterator[str]:
+    """How many events there were, and why some have no line."""
+    rows = [row for row in view.rows if isinstance(row, Row)]
+    inner = sum(row.each * row.inside for row in rows)
+    deeper = sum(row.each * row.deeper for row in rows)
+    folded = sum(row.each - 1 for row in rows)
+    told = [f"{plural(len(trace), 'event')} in {duration(trace.duration_ns)}"]
+    if folded:
+        told.append(f"{count(folded)} folded")
+    if inner:
+        told.append(f"{count(inner)} inside torch calls" + ("" if options.inner else " (inner=True)"))
+    if deeper:
+        told.append(f"{count(deeper)} deeper than depth={options.depth}")
+    if view.left_out:
+        told.append(f"{count(view.left_out)} not selected" if options.only else f"{count(view.left_out)} not shown")
+    for line in wrapped(" · ".join(told), "", page):
+        yield page.paint("dim", line)
+    yield from notes_of(trace, page)
+
+

@@ -1,0 +1,1 @@
+"""PyTorch's own operator and module samples, run plainly and under recording."""

@@ -1,0 +1,1 @@
+"""A recorded program does what the plain one does."""
