@@ -144,7 +144,7 @@ class _Recording:
             return self._settled
         if self._recorder is None:
             return Tables(notes=["recording is switched off (TORCHGLASS=0 in the environment)"])
-        tables = self._recorder.settle()
+        tables = self._recorder.tables()
         if self._only is not None:
             tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
         if tables.complete:

@@ -19,7 +19,8 @@ def check_depth(depth: object) -> None:
 def check_only(only: object) -> None:
     """None, or what select() gives."""
     if only is not None and not isinstance(only, Selection):
-        raise WrongType(f'only= takes a selection, as in only=select(module="encoder.*"), not {type(only).__name__}')
+        kind = type(only).__name__
+        raise WrongType(f'only= takes a selection, as in only=select(module="encoder.*"), not {kind}')
 
 
 def check_switch(name: str, value: object) -> None:

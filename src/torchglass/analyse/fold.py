@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from torchglass.analyse.nesting import split_index
@@ -68,6 +68,17 @@ def _repeats(marks: Sequence[int], at: int, unit: int) -> int:
     while at + same < last and marks[at + same] == marks[at + same + unit]:
         same += 1
     return same // unit + 1
+
+
+def merge_alike(
+    members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, int], None]
+) -> None:
+    """Call ``add(first, other)`` for the first of several that are alike, and so for all that is in it."""
+    pending = [(members[0], other) for other in members[1:]]
+    while pending:
+        first, other = pending.pop()
+        add(first, other)
+        pending.extend(zip(children.get(first, ()), children.get(other, ()), strict=True))
 
 
 def range_label(paths: Iterable[str]) -> str:

@@ -25,13 +25,12 @@ def marks_of(
     events: Sequence[Event],
     nest: Nesting,
     children: Mapping[int, Sequence[int]],
-    inside: Mapping[int, int],
 ) -> Marks:
     """Mark every event that has a row, innermost first.
 
-    Two events get one mark when everything shown of them and of what is in them is the same: names, settings,
-    expressions, shapes, parameters. A layer's number is left out, so that ``blocks.0`` may equal ``blocks.1``;
-    of numbered layers also the place of the call, which a loop unrolled by hand has several of.
+    Two events get one mark when all that is shown of them and of what is in them is the same: names,
+    settings, expressions, shapes, parameters. A layer's number is left out, so that ``blocks.0`` may equal
+    ``blocks.1``, and of numbered layers the place of the call, which a loop unrolled by hand has several of.
     """
     parameters = _parameter_marks(modules)
     marks, heights = [0] * len(events), [1] * len(events)
@@ -44,9 +43,9 @@ def marks_of(
         if event.kind == "module":
             around = nest.module_above[at]
             path = relative_path(event, events[around] if around >= 0 else None)
-            key = keys[at] = (*_module_key(event, path, parameters), inside.get(at, 0), *[marks[c] for c in below])
+            key = keys[at] = (*_module_key(event, path, parameters), *[marks[child] for child in below])
         else:
-            key = (*_call_key(event), inside.get(at, 0), *[marks[c] for c in below])
+            key = (*_call_key(event), *[marks[child] for child in below])
         if below:
             heights[at] += sum([heights[child] for child in below])
         marks[at] = known.setdefault(key, len(known))
@@ -101,7 +100,6 @@ def _shapes(values: tuple[Value, ...]) -> Key:
 
 def difference(marks: Marks, one: int, other: int) -> str:
     """In words, what keeps two module calls apart."""
-    apart = [
-        part for part, left, right in zip(_PARTS, marks.keys[one], marks.keys[other], strict=False) if left != right
-    ]
-    return " and ".join([", ".join(apart[:-1]), apart[-1]] if len(apart) > 1 else apart) or "the steps inside it"
+    pairs = zip(_PARTS, marks.keys[one], marks.keys[other], strict=False)
+    apart = [part for part, left, right in pairs if left != right] or ["the steps inside it"]
+    return apart[0] if len(apart) == 1 else f"{', '.join(apart[:-1])} and {apart[-1]}"

@@ -43,8 +43,8 @@ def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
     """Whether an event is torch's own business: shown only when asked for.
 
     That is what torch functions call in turn, what the leaf modules of ``torch.nn`` do (no ``F.linear`` under
-    every Linear), what an optimizer's step does, and the aten ops below all of these. Code of the program that
-    torch calls back (a checkpointed block, a custom autograd function) is not.
+    every Linear), what an optimizer's step does, and the aten ops below all of these. Code of the program
+    that torch calls back (a checkpointed block, a custom autograd function) is not.
     """
     if parent is None or event.kind not in ("function", "op"):
         return False
@@ -58,8 +58,8 @@ def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
 def is_torch_helper(event: Event, parent: Event | None) -> bool:
     """Whether torch made this call inside an expression that is no event itself.
 
-    ``opt.zero_grad()`` and ``clip_grad_norm_(…)`` are plain Python: only the functions they call are seen. What a
-    layer of ``torch.nn`` does in its own ``forward`` is not meant: there the layer's event has the same place.
+    ``opt.zero_grad()`` and ``clip_grad_norm_(…)`` are plain Python: only the functions they call are seen.
+    What a layer of ``torch.nn`` does in its own ``forward`` is not meant: its event has the same place.
     """
     return (
         event.kind == "function"
@@ -90,7 +90,8 @@ def settings_of(detail: str, path: str | None) -> str:
     numbers = "|".join(part for part in path.split(".") if part.isdecimal())
     if not numbers:
         return detail
-    return re.sub(rf"(^|, )\w*(?:idx|index|layer|number|_id)\w*=(?:{numbers})(?=,|$)", "", detail).removeprefix(", ")
+    index = rf"(^|, )\w*(?:idx|index|layer|number|_id)\w*=(?:{numbers})(?=,|$)"
+    return re.sub(index, "", detail).removeprefix(", ")
 
 
 def split_index(path: str) -> tuple[str, int | None]:

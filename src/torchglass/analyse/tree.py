@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torchglass.analyse.checks import check_depth, check_only, check_switch
-from torchglass.analyse.fold import groups, range_label
+from torchglass.analyse.fold import groups, merge_alike, range_label
 from torchglass.analyse.marks import Marks, difference, marks_of
 from torchglass.analyse.nesting import Nesting, is_inner, is_torch_helper, nesting, relative_path, split_index
 from torchglass.analyse.source import Recorded
@@ -51,9 +52,9 @@ class Row:
     each: int = 1
     """The same, times that of the repeats it is in: how many events of the trace it stands for."""
     inside: int = 0
-    """Events in each of them that torch made and that have no row."""
+    """Events in all of them that torch made and that have no row."""
     deeper: int = 0
-    """Events in each of them that lie below the depth asked for."""
+    """Events in all of them that lie below the depth asked for."""
     unlike: str = ""
     """What keeps it out of the repeat above it."""
     same_code: bool = True
@@ -78,7 +79,7 @@ class Heading:
 class TreeView:
     """All lines of the tree, and how many events have none.
 
-    The sum of ``each * (1 + inside + deeper)`` over the rows, and ``left_out``, is the number of events.
+    The sum of ``each + inside + deeper`` over the rows, and ``left_out``, is the number of events.
     """
 
     rows: list[Row | Heading]
@@ -119,7 +120,7 @@ def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
     events = list(trace.events())
     nest = nesting(events)
     forest = _forest(events, nest, options)
-    marks = marks_of(trace.modules(), events, nest, forest.children, forest.inside) if options.fold else None
+    marks = marks_of(trace.modules(), events, nest, forest.children) if options.fold else None
     work = _Work(events, forest, nest, options.depth, marks)
     if options.depth is not None:
         work.sizes = _sizes(len(events), forest)
@@ -285,7 +286,7 @@ def _row(work: _Work, at: int, depth: int, each: int) -> Row:
 def _folded(work: _Work, members: Sequence[int], depth: int, each: int) -> Row:
     """One row for several calls in a row that are alike."""
     first = work.events[members[0]]
-    _add_times(work, members)
+    merge_alike(members, work.forest.children, partial(_add, work))
     row = _row(work, members[0], depth, each * len(members))
     row.times = len(members)
     row.same_code = all(
@@ -341,13 +342,12 @@ def _say_difference(work: _Work, row: Row, before: int, found: list[Row | Headin
         row.unlike = f"{there}: {difference(work.marks, before, event.id)}"
 
 
-def _add_times(work: _Work, members: Sequence[int]) -> None:
-    """Give the first of several that are alike the time of all, and so for all that is in it."""
-    if work.spent is None:
-        return
-    children = work.forest.children
-    pending = [(members[0], other) for other in members[1:]]
-    while pending:
-        first, other = pending.pop()
+def _add(work: _Work, first: int, other: int) -> None:
+    """Count what is in one event to the other that stands for it."""
+    inside = work.forest.inside
+    if other in inside:
+        inside[first] = inside.get(first, 0) + inside[other]
+    if work.sizes:
+        work.sizes[first] += work.sizes[other]
+    if work.spent is not None:
         work.spent[first] += work.spent[other]
-        pending.extend(zip(children.get(first, ()), children.get(other, ()), strict=True))

@@ -81,10 +81,12 @@ class CompileDoor:
 
     def _make_set(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_eval_frame(callback: Any) -> Any:
+            # First the original: with its callback still set, dynamo would trace what we do here.
+            prior = original(callback)
             frame = sys._getframe(1)
             if frame.f_code.co_name == "compile_wrapper" and get_ident() in LOGS:
                 self.enter(id(frame), frame)
-            return original(callback)
+            return prior
 
         return set_eval_frame
 

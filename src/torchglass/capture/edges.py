@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Parameter
+from torch.overrides import handle_torch_function
 
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
+HANDLE = handle_torch_function.__code__
+"""Below this frame stands the Python function that was called: the call itself, not a place that made it."""
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
 
@@ -57,6 +60,8 @@ def make_open(session: Session) -> Open:
         if form_id is None:
             form_id = intern_form(form_key)
 
+        if frame is not None and frame.f_code is HANDLE:
+            frame = frame.f_back.f_back  # type: ignore[union-attr]
         anchor, path, each = log.anchor, [log.base], frame
         while each is not None and id(each) != anchor:
             path.append(id(each.f_code))

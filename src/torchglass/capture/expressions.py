@@ -157,6 +157,9 @@ def _read_unary(syntax: Syntax, nodes: list[Located], instruction: Instruction) 
 
 def _read_compare(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
     node = _pick(nodes, ast.Compare)
+    negated = _pick(nodes, ast.UnaryOp)
+    if negated is not None and isinstance(negated.operand, ast.Compare):
+        node = negated.operand  # 3.13 gives the comparison of `not a < b` the range of the whole
     if node is None:
         return None
     place = instruction.earlier(COMPARISONS)

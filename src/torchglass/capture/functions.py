@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch.overrides import TorchFunctionMode
 
 from torchglass.capture.inner import inner_copy
-from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
+from torchglass.capture.log import LOGS, NONE, STACK
 from torchglass.capture.naming import changes_its_input, is_event
 from torchglass.capture.session import FUNCTION, Session, What, survives
 
@@ -23,7 +23,6 @@ _pop = torch._C._pop_torch_function_stack
 _modes = torch._C._len_torch_function_stack
 _no_modes = torch._C.DisableTorchFunction
 _frame = sys._getframe
-_HANDLE = handle_torch_function.__code__
 _ONLY_TENSOR = (Tensor,)
 
 Handler = Callable[..., Any]
@@ -70,8 +69,9 @@ def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
     session = table.session
     numbers, classify, inner, writers = table.numbers, table.classify, table.inner, table.writers
-    forget_all = session.values.forget_all
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
+    open_unseen, close_unseen = _without_modes(open_event), _without_modes(close_event)
+    forget_all = session.values.forget_all
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         what = numbers.get(func)
@@ -85,26 +85,15 @@ def _make_handler(table: FunctionTable) -> Handler:
                 forget_all(args[0])
             return func(*args, **kwargs) if kwargs else func(*args)
         parent, anchor, base = log.parent, log.anchor, log.base
-        again = inner.get(what)
-        crowded = _modes()
+        again, crowded = inner.get(what), _modes()
         try:
-            frame = _frame(1)
-            if frame.f_code is _HANDLE:
-                frame = frame.f_back.f_back  # the function's own frame is the call itself
-            if crowded:
-                with _no_modes():
-                    at = open_event(log, what, frame, args, kwargs)
-            else:
-                at = open_event(log, what, frame, args, kwargs)
-            frame = None
+            at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
             if again is not None:
                 if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
                     again = None
                 elif at >= 0:
-                    log.anchor = id(_frame())
-                    log.base = log.records[at + STACK]
+                    log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
-            frame = None
             log.parent, log.anchor, log.base = parent, anchor, base
             if not survives(fault):
                 raise
@@ -132,11 +121,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             if what in writers and args:
                 forget_all(args[0])
                 shown = args[0] if result is None else result
-            if crowded:
-                with _no_modes():
-                    close_event(log, at, shown)
-            else:
-                close_event(log, at, shown)
+            (close_unseen if crowded else close_event)(log, at, shown)
         except BaseException as fault:
             if not survives(fault):
                 raise
@@ -144,3 +129,13 @@ def _make_handler(table: FunctionTable) -> Handler:
         return result
 
     return __torch_function__
+
+
+def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With other modes on the stack, ours must not let them see that it reads tensors."""
+
+    def unseen(*args: Any) -> Any:
+        with _no_modes():
+            return function(*args)
+
+    return unseen

@@ -18,7 +18,7 @@ from torchglass.capture.log import LOGS
 
 ASKING = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
 FUSED = frozenset(["_native_multi_head_attention", "_transformer_encoder_layer_fwd"])
-NOTE = "fused: one step, its inside is not seen; record(fused='open') takes the unfused path and shows it"
+NOTE = 'fused: one step, its inside is not seen; record(fused="open") takes the unfused path and shows it'
 
 
 def make_has_torch_function(original: Callable[[Any], bool]) -> Callable[[Any], bool]:

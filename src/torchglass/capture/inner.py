@@ -39,11 +39,12 @@ def inner_copy(func: Any) -> Callable[..., Any] | None:
     """A copy of a Python torch function that skips its own override check; None where that cannot be.
 
     A function that makes no check of its own (``boolean_dispatch``, ``meshgrid``) passes the question on to the
-    next, which would report the same function again: it stays one event.
+    next, which would report the same function again, and one that asks ``torch.overrides`` by attribute
+    (``nn.init``) would not be answered by its globals: these stay one event.
     """
     if type(func) is not FunctionType or func.__name__ in LEAVES:
         return None
-    if not any(name in func.__code__.co_names for name in CHECKS):
+    if not any(name in func.__code__.co_names and name in func.__globals__ for name in CHECKS):
         return None
     if not (getattr(func, "__module__", None) or "").startswith("torch"):
         return None  # the user's own function: its globals may change, and its checks are its own affair

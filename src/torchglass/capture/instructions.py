@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple
 
@@ -90,6 +89,15 @@ def instruction_at(code: CodeType, lasti: int) -> Instruction:
     )
 
 
-@lru_cache(maxsize=128)
+_known_ranges: dict[int, tuple[CodeType, list[Range]]] = {}
+_MOST_KNOWN = 256
+
+
 def _ranges(code: CodeType) -> list[Range]:
-    return [Range(*position) for position in code.co_positions()]
+    """The ranges of all instructions, kept by ``id``: to hash a module's code hashes all code inside it."""
+    known = _known_ranges.get(id(code))
+    if known is None or known[0] is not code:
+        if len(_known_ranges) >= _MOST_KNOWN:
+            _known_ranges.clear()
+        known = _known_ranges[id(code)] = (code, [Range(*position) for position in code.co_positions()])
+    return known[1]

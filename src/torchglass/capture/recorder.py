@@ -177,7 +177,10 @@ class Recorder:
         """How many records there are: grows with every event."""
         return sum(len(window.log.records) if window.end is None else window.end for window in self.windows)
 
-    def settle(self) -> Tables:
+    def tables(self) -> Tables:
+        """Everything recorded so far, settled; while it runs a snapshot."""
+        if self.session is None:
+            return Tables(name=self.options.name)
         return Settler(self).settle()
 
     def listen(self, listener: Listener) -> None:

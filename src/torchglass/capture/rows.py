@@ -246,8 +246,7 @@ def _plain(number: Any) -> int:
 
 def _meta(raw: tuple[Any, ...]) -> Meta:
     shape, stride, dtype, device, grad, cls, *layout = raw
-    return Meta(
-        "tensor",
+    return Meta.of(
         None if shape is None else tuple(map(_plain, shape)),
         _word(dtype),
         "?" if device is None else str(device),
@@ -262,4 +261,4 @@ def _word(name: Any) -> str:
     return "?" if name is None else str(name).removeprefix("torch.")
 
 
-_NO_META = Meta("tensor", None, "?", "?", None, "?", False, "?")
+_NO_META = Meta.of(None, "?", "?", None, "?", False, "?")

@@ -38,6 +38,7 @@ def resolve(code: CodeType, lasti: int, source: SourceText) -> Site:
     """Read what is written at an instruction; what is not certain is left out and ``problem`` says why."""
     instruction = instruction_at(code, lasti)
     problem = source.problem_with(code)
+    origin = origin_of(code.co_filename, source_known=problem is None)
     expression, readable = _NOTHING, problem is None
     if readable and source.syntax:
         if instruction.range.col is None:
@@ -47,7 +48,7 @@ def resolve(code: CodeType, lasti: int, source: SourceText) -> Site:
             problem, readable = (None, True) if found else (NO_EXPRESSION, False)
             expression = found or _NOTHING
     return Site(
-        location=_location(instruction, source, readable),
+        location=_location(instruction, source, readable, origin),
         code=expression.code,
         target=expression.target,
         operator=expression.operator or instruction.operator,
@@ -61,7 +62,7 @@ def operands(site: Site, slots: Slots) -> tuple[str, ...]:
     return texts_of(site.call, site.operator, slots)
 
 
-def _location(instruction: Instruction, source: SourceText, readable: bool) -> Location:
+def _location(instruction: Instruction, source: SourceText, readable: bool, origin: str) -> Location:
     """Columns are in characters where the text is known, else in the bytes that Python counts."""
     code, where = instruction.code, instruction.range
     line = where.line if where.line is not None else code.co_firstlineno
@@ -74,7 +75,7 @@ def _location(instruction: Instruction, source: SourceText, readable: bool) -> L
         end_col=_column(source, end_line, where.end_col, readable),
         function=code.co_qualname,
         source=source.line(line) if readable and where.line is not None else "",
-        origin=origin_of(code.co_filename, source_known=source.problem_with(code) is None),
+        origin=origin,
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Container, Sequence
+from functools import cache
+from typing import TypeAlias, cast
 
 from torchglass.capture.instructions import Range
 
@@ -14,6 +15,10 @@ Located: TypeAlias = ast.expr | ast.stmt | ast.pattern | ast.excepthandler
 _Block: TypeAlias = ast.stmt | ast.excepthandler | ast.match_case
 _Point: TypeAlias = tuple[int, int]
 
+_Key: TypeAlias = tuple[int | None, int | None, int | None, int | None]
+
+_LOCATED = (ast.expr, ast.stmt, ast.pattern, ast.excepthandler)
+_OPERATORS = frozenset({"ctx", "op", "ops"})
 _BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
 _FSTRINGS_KEEP_THEIR_PLACES = sys.version_info >= (3, 12)
 
@@ -34,8 +39,9 @@ class Syntax:
     def __init__(self, tree: ast.Module, lines: Sequence[str]) -> None:
         self._tree = tree
         self._lines = lines
-        self._indexes: dict[int, dict[Range, list[Located]]] = {}
+        self._indexes: dict[int, dict[_Key, list[Located]]] = {}
         self._parents: dict[int, ast.AST] = {}
+        self._formatted: set[int] = set()
 
     def nodes_at(self, where: Range) -> list[Located]:
         """The nodes an instruction of this range can come from, the outermost first."""
@@ -56,7 +62,7 @@ class Syntax:
 
     def text(self, node: ast.AST) -> str:
         """The text of the node exactly as written, with its newlines."""
-        assert isinstance(node, ast.expr | ast.stmt | ast.pattern | ast.excepthandler)
+        assert isinstance(node, _LOCATED)
         return self.between(node, node)
 
     def between(self, first: Located, last: Located) -> str:
@@ -72,19 +78,13 @@ class Syntax:
 
     def is_exact(self, node: ast.AST) -> bool:
         """Whether the node's range can be relied on: before 3.12 those inside f-strings are guesses."""
-        if _FSTRINGS_KEEP_THEIR_PLACES or not self._inside_fstring(node):
+        if _FSTRINGS_KEEP_THEIR_PLACES or id(node) not in self._formatted:
             return True
         try:
             again = ast.parse(f"({self.text(node)})", mode="eval").body
         except (SyntaxError, ValueError):
             return False
         return ast.dump(again) == ast.dump(node)
-
-    def _inside_fstring(self, node: ast.AST) -> bool:
-        parent = self.parent(node)
-        while parent is not None and not isinstance(parent, ast.JoinedStr):
-            parent = self.parent(parent)
-        return parent is not None
 
     def _statement_at(self, start: _Point, end: _Point) -> _Block | None:
         found: _Block | None = None
@@ -93,36 +93,63 @@ class Syntax:
             found, inner = inner, _child_at(inner, start, end)
         return found
 
-    def _index(self, owner: _Block) -> dict[Range, list[Located]]:
-        index: dict[Range, list[Located]] = {}
+    def _index(self, owner: _Block) -> dict[_Key, list[Located]]:
+        index: dict[_Key, list[Located]] = {}
         waiting: list[ast.AST] = [owner]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.expr | ast.stmt | ast.pattern | ast.excepthandler):
+            if isinstance(node, _LOCATED):
                 for where in _ranges_of(node):
                     index.setdefault(where, []).append(node)
-            children = [child for child in ast.iter_child_nodes(node) if not _is_block(child)]
+            children = _children(node, _blocks(owner) if node is owner else _OPERATORS)
             for child in children:
                 self._parents[id(child)] = node
+            if isinstance(node, ast.JoinedStr) or id(node) in self._formatted:
+                self._formatted.update(map(id, children))
             waiting.extend(reversed(children))
         return index
 
 
-def _ranges_of(node: Located) -> Iterator[Range]:
+def _children(node: ast.AST, left_out: Container[str]) -> list[ast.AST]:
+    """What the fields of a node hold; faster than ``ast.iter_child_nodes``, and without statements inside."""
+    children: list[ast.AST] = []
+    for name in node._fields:
+        if name in left_out:
+            continue
+        value: object = getattr(node, name, None)
+        if isinstance(value, ast.AST):
+            children.append(value)
+        elif isinstance(value, list):
+            children.extend(each for each in cast("list[object]", value) if isinstance(each, ast.AST))
+    return children
+
+
+@cache
+def _block_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(name for name in _BLOCK_FIELDS if name in kind._fields)
+
+
+def _blocks(owner: ast.Module | _Block) -> tuple[str, ...]:
+    return _block_fields(type(owner))
+
+
+def _ranges_of(node: Located) -> tuple[_Key, ...]:
     """The ranges that the compiler gives to the instructions of a node."""
     end_line, end_col = node.end_lineno, node.end_col_offset
-    yield Range(node.lineno, end_line, node.col_offset, end_col)
+    own = (node.lineno, end_line, node.col_offset, end_col)
+    if end_line == node.lineno:
+        return (own,)
     method = node.func if isinstance(node, ast.Call) else node
-    if isinstance(method, ast.Attribute) and method.end_lineno != node.lineno:
-        # Chained over several lines: the start is moved to the attribute's name, whose length
-        # is taken in characters.
-        moved = (method.end_col_offset or 0) - len(method.attr)
-        yield Range(method.end_lineno, end_line, moved, end_col)
+    if not isinstance(method, ast.Attribute) or method.end_lineno == node.lineno:
+        return (own,)
+    # Chained over several lines: the start is moved to the attribute's name, measured in characters.
+    moved = (method.end_col_offset or 0) - len(method.attr)
+    return (own, (method.end_lineno, end_line, moved, end_col))
 
 
 def _child_at(owner: ast.Module | _Block, start: _Point, end: _Point) -> _Block | None:
-    for field in _BLOCK_FIELDS:
-        block: list[_Block] = getattr(owner, field, [])
+    for field in _blocks(owner):
+        block: list[_Block] = getattr(owner, field)
         before = bisect_right(block, start, key=_start)
         if before and _end(block[before - 1]) >= end:
             return block[before - 1]
@@ -140,7 +167,3 @@ def _start(block: _Block) -> _Point:
 def _end(block: _Block) -> _Point:
     last = block.body[-1] if isinstance(block, ast.match_case) else block
     return (last.end_lineno or last.lineno, last.end_col_offset or 0)
-
-
-def _is_block(node: ast.AST) -> bool:
-    return isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)

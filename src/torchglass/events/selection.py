@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
+from typing import cast
 
 from torchglass.errors import UnknownOption, UsageError, WrongType, closest
 from torchglass.events.types import Event
@@ -87,15 +88,14 @@ def _patterns(criterion: str, given: object) -> tuple[str, ...]:
         return ()
     if isinstance(given, str):
         return (given,)
-    if isinstance(given, tuple) and given and all(isinstance(each, str) for each in given):  # pyright: ignore[reportUnknownVariableType]
-        return given  # pyright: ignore[reportUnknownVariableType]
+    several = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
+    words = tuple(each for each in several if isinstance(each, str))
+    if several and len(words) == len(several):
+        return words
     raise WrongType(
-        f"select({criterion}=) takes a pattern such as 'encoder.*', or a tuple of them, not {_shown(given)}"
+        f"select({criterion}=) takes a pattern such as 'encoder.*', or a tuple of them, "
+        f"not {'an empty tuple' if given == () else type(cast('object', given)).__name__}"
     )
-
-
-def _shown(given: object) -> str:
-    return "an empty tuple" if given == () else f"a {type(given).__name__}"
 
 
 @lru_cache(maxsize=4096)

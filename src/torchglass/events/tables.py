@@ -48,10 +48,16 @@ class Meta:
     layout: str
     requires_grad: bool
     type: str
+    word: str
+    """``f32[8, 3]``."""
 
-    @property
-    def word(self) -> str:
-        return dtype_word(self.dtype) + shape_word(self.shape)
+    @classmethod
+    def of(
+        cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
+        requires_grad: bool, type: str,
+    ) -> Meta:  # fmt: skip
+        word = dtype_word(dtype) + shape_word(shape)
+        return cls("tensor", shape, dtype, device, stride, layout, requires_grad, type, word)
 
 
 @dataclass(frozen=True, slots=True)

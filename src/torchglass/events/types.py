@@ -1,8 +1,13 @@
-"""The plain records a trace is read as: what happened, to which values, at which place in the code."""
+"""The plain records a trace is read as: what happened, to which values, at which place in the code.
+
+Events and values are named tuples, because a trace makes them by the hundred thousand while it is looked at: a
+frozen dataclass of their size takes seven times as long to make (docs/decisions/0002-named-tuples.md).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Kind = str
 """One of ``module function op call variable mark step unseen``."""
@@ -25,8 +30,7 @@ class Location:
     """``user``, ``torch``, ``stdlib`` or ``generated``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """One tensor, array or scalar that an event took or gave, at one version."""
 
     id: int
@@ -52,8 +56,7 @@ class Value:
     """The id of the event that made it; None when it was there before, or made out of sight."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One thing that happened."""
 
     id: int

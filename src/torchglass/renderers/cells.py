@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from torchglass.analyse.nesting import settings_of
 from torchglass.events.types import Event, Value
-from torchglass.renderers.words import clean, one_line, plural, shape_word
+from torchglass.renderers.words import clean, cut, one_line, plural, shape_word
 
 MOST_GROUPS = 4
+LONGEST_RESULT = 24
 _SIGNS = frozenset("+ - * / // % ** @ & | ^ << >> == != < <= > >=".split())
 BINARY = _SIGNS | frozenset(sign + "=" for sign in _SIGNS if sign[-1] not in "=<>") | {"<<=", ">>="}
 _SELF = re.compile(r"(?<![\w.])self\.")
@@ -37,7 +38,7 @@ class Cells(NamedTuple):
 
 
 def label_of(event: Event, name: str) -> str:
-    """The expression with the names it is assigned to; where torch made the call, the name of what it called."""
+    """The expression and the names it is assigned to; where torch made the call, what it called."""
     if event.kind == "mark":
         return f"▸ {clean(event.name)}"
     if tells_its_call(event):
@@ -76,11 +77,12 @@ def path_prefix(event: Event, name: str) -> str:
 
 # ---------------------------------------------------------------- class and settings
 
-_POSITIONAL = frozenset("in_features out_features in_channels out_channels num_features num_embeddings".split())
+_POSITIONAL = frozenset(("in_features", "out_features", "in_channels", "out_channels", "num_features"))
 _USUAL = frozenset(
-    "bias=True inplace=False elementwise_affine=True affine=True track_running_stats=True momentum=0.1 eps=1e-05"
-    " eps=1e-5 stride=1 padding=0 dilation=1 ceil_mode=False approximate='none' dim=None".split()
+    "bias=True inplace=False elementwise_affine=True affine=True track_running_stats=True momentum=0.1"
+    " eps=1e-05 eps=1e-5 stride=1 padding=0 dilation=1 ceil_mode=False approximate='none' dim=None".split()
 )
+"""What most layers have, and nobody needs to read."""
 
 
 @lru_cache(maxsize=4096)
@@ -170,7 +172,7 @@ def gives_word(event: Event, device: bool = False) -> str:
         return "✗ " + clean(event.error)
     if event.outputs:
         return ", ".join(shape_words(event.outputs, device))
-    return clean(event.result) if event.result not in ("", "None") else ""
+    return cut(clean(event.result), LONGEST_RESULT) if event.result not in ("", "None") else ""
 
 
 # ---------------------------------------------------------------- one event
@@ -179,8 +181,8 @@ def gives_word(event: Event, device: bool = False) -> str:
 def cells_of(event: Event, name: str, *, fold: str = "", same_code: bool = True, more: int = 0) -> Cells:
     """All words for one line.
 
-    ``fold`` says which calls it stands for (with ``same_code`` False their expressions differ and are left out),
-    ``more`` how many events it hides.
+    ``fold`` says which calls it stands for (with ``same_code`` False their expressions differ and are left
+    out), ``more`` how many events it hides.
     """
     if fold and not (same_code and tells_its_call(event)):
         prefix, label = "", fold
@@ -198,12 +200,12 @@ def cells_of(event: Event, name: str, *, fold: str = "", same_code: bool = True,
     return Cells(prefix, label, what, kind, takes, sign, gives_word(event, device), failed, bool(fold))
 
 
-def helper_cells(event: Event, fold: str, more: int) -> Cells:
-    """An expression that is no event itself: what torch called there, by name or by number."""
+def helper_cells(event: Event, fold: str, number: int) -> Cells:
+    """An expression that is no event itself: what torch called there, by name or how many functions."""
     label = expression(event.target, event.code, None) if event.code else clean(event.name)
-    told = clean(event.name) if not more else f"{plural(more + 1, 'torch function')} inside"
+    told = clean(event.name) if number == 1 else f"{plural(number, 'torch function')} inside"
     cells = cells_of(event, event.name, fold=fold)._replace(prefix=fold, label=label, what=told, kind=told)
-    return cells._replace(takes=(), gives="") if more and not event.error else cells
+    return cells._replace(takes=(), gives="") if number > 1 and not event.error else cells
 
 
 def _what(event: Event, label: str) -> tuple[str, str]:
@@ -213,4 +215,5 @@ def _what(event: Event, label: str) -> tuple[str, str]:
         if label.startswith(kind + "("):
             return ("" if what == kind else what), ""
         return what, kind
-    return ("not seen inside",) * 2 if event.kind == "unseen" else ("", "")
+    unseen = "not seen inside" if event.kind == "unseen" else ""
+    return unseen, unseen

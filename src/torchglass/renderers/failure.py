@@ -1,4 +1,4 @@
-"""The opening of a trace that an exception left: the error, the path to the call, its inputs, what came before."""
+"""How a trace opens that an exception left: the error, the path to the call, its inputs, what came before."""
 
 from __future__ import annotations
 

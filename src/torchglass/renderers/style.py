@@ -44,15 +44,19 @@ class Page:
 
 def page_for(stream: TextIO | None, *, width: int | None = None, color: bool | None = None) -> Page:
     """The page for a stream; None is text that is kept (no colour unless asked). What is given wins."""
+    _check(width, color)
+    colored = wants_color(stream) if color is None else color
+    links = colored and is_terminal(stream)
+    return Page(width_of_stream(stream) if width is None else width, colored, links)
+
+
+def _check(width: object, color: object) -> None:
     if width is not None and (not isinstance(width, int) or isinstance(width, bool)):
         raise WrongType(f"width= takes a number of columns, not {type(width).__name__}")
     if width is not None and width < NARROWEST:
         raise UsageError(f"width={width} is too narrow to show anything: use {NARROWEST} or more")
     if color is not None and not isinstance(color, bool):
-        raise WrongType(f"color= takes True, False or None (decide by the stream), not {type(color).__name__}")
-    colored = wants_color(stream) if color is None else color
-    links = colored and is_terminal(stream)
-    return Page(width_of_stream(stream) if width is None else width, colored, links)
+        raise WrongType(f"color= takes True, False or None (as the stream is), not {type(color).__name__}")
 
 
 def wants_color(stream: TextIO | None) -> bool:

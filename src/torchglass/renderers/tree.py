@@ -18,10 +18,10 @@ from torchglass.renderers.words import clean, count, cut, duration, plural, shar
 
 Options = TreeOptions
 
-NOTHING = (
-    "Nothing was recorded: no module or torch function ran inside the block.",
-    "Call the model, or any torch code, between `with record() as trace:` and its end, on the same thread or on"
-    " threads started there; TORCHGLASS=0 in the environment turns recording off.",
+NOTHING = "Nothing was recorded: no module or torch function ran inside the block."
+ADVICE = (
+    "Call the model, or any torch code, inside `with record() as trace:`, on the same thread or on threads"
+    " started there; TORCHGLASS=0 in the environment turns recording off."
 )
 
 
@@ -51,7 +51,7 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
 
 def nothing_recorded(trace: Recorded, page: Page) -> Iterator[str]:
     """What to say of a trace without events."""
-    for text in NOTHING:
+    for text in (NOTHING, ADVICE):
         yield from textwrap.wrap(text, page.width)
     yield from notes_of(trace, page)
 
@@ -117,7 +117,7 @@ def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
         fold = clean(row.span)
     fold = cut(fold, page.width // 3)
     if row.helper:
-        return helper_cells(row.event, fold, row.inside)
+        return helper_cells(row.event, fold, row.inside + row.each)
     more = row.deeper or (row.inside if row.event.kind == "step" else 0)
     cells = cells_of(row.event, row.name, fold=fold, same_code=row.same_code, more=more)
     return cells._replace(gives=cells.gives.partition(":")[0]) if failed_inside else cells
@@ -176,8 +176,8 @@ def _remarks(row: Row, page: Page) -> Iterator[str]:
 def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -> Iterator[str]:
     """How many events there were, and why some have no line."""
     rows = [row for row in view.rows if isinstance(row, Row)]
-    inner = sum(row.each * row.inside for row in rows)
-    deeper = sum(row.each * row.deeper for row in rows)
+    inner = sum(row.inside for row in rows)
+    deeper = sum(row.deeper for row in rows)
     folded = sum(row.each - 1 for row in rows)
     told = [f"{plural(len(trace), 'event')} in {duration(trace.duration_ns)}"]
     if folded:
@@ -187,7 +187,7 @@ def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -
     if deeper:
         told.append(f"{count(deeper)} deeper than depth={options.depth}")
     if view.left_out:
-        told.append(f"{count(view.left_out)} not selected" if options.only else f"{count(view.left_out)} not shown")
+        told.append(f"{count(view.left_out)} not {'selected' if options.only else 'shown'}")
     for line in wrapped(" · ".join(told), "", page):
         yield page.paint("dim", line)
     yield from notes_of(trace, page)

@@ -119,7 +119,7 @@ def _two_digits(number: float) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Text from the program, made safe for a terminal: ``\x1b``, newlines, bidi overrides … are spelt out."""
+    r"""Text from the program, made safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 

@@ -1,0 +1,189 @@
+"""The tools that are measured, each brought to one form: run a workload, say how many events were seen."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from workloads import Workload
+
+Count = Callable[[], int | None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One tool. `run` is timed; what it returns is called afterwards and counts the events, as the tool does."""
+
+    name: str
+    run: Callable[[Workload], Count]
+    needs: str = "torch"
+    slow: bool = False  # measured in a round of its own, with fewer repetitions
+    forward_only: bool = False  # takes a model and its input, not a piece of code
+
+    def missing(self) -> str:
+        """Why this tool cannot be measured here; empty when it can."""
+        try:
+            importlib.import_module(self.needs)
+        except ImportError:
+            return "not installed"
+        except SyntaxError:
+            return "needs a newer Python"
+        return ""
+
+
+class Floor(TorchFunctionMode):
+    """The least that listening to torch functions can cost: a mode that does nothing, not re-entered."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Lines(io.TextIOBase):
+    """A stream to nowhere that counts the lines."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.heads = 0
+
+    def write(self, text: str) -> int:
+        self.count += text.count("\n")
+        self.heads += text.count("●")
+        return len(text)
+
+
+def plain(workload: Workload) -> Count:
+    """Nothing at all."""
+    workload.run()
+    return lambda: None
+
+
+def floor(workload: Workload) -> Count:
+    """See `Floor`."""
+    with Floor():
+        workload.run()
+    return lambda: None
+
+
+def torchglass(**options: Any) -> Callable[[Workload], Count]:
+    """Recording only: settling waits for the first look and is measured apart."""
+
+    def run(workload: Workload) -> Count:
+        import torchglass as tg
+
+        with tg.record(**options) as trace:
+            workload.run()
+        return lambda: len(trace)
+
+    return run
+
+
+def tracer(workload: Workload) -> Count:
+    """Our `Tracer`, live: everything is formatted and written while the model runs."""
+    import torchglass as tg
+
+    with contextlib.redirect_stdout(Lines()) as lines:
+        live = tg.Tracer("benchmark")
+        live.start(workload.model)
+        workload.run()
+        live.stop()
+    return lambda: lines.heads
+
+
+def tracy(workload: Workload) -> Count:
+    """Tracy NN, whose interface our `Tracer` has."""
+    import tracy_nn
+
+    with contextlib.redirect_stdout(Lines()) as lines:
+        live = tracy_nn.Tracer("benchmark")
+        live.start(workload.model)
+        workload.run()
+        live.stop()
+    return lambda: lines.heads
+
+
+def debug_mode(**options: bool) -> Callable[[Workload], Count]:
+    """PyTorch's own `DebugMode`."""
+
+    def run(workload: Workload) -> Count:
+        from torch.utils._debug_mode import DebugMode
+
+        with DebugMode(**options) as mode:
+            workload.run()
+        return lambda: len(mode.logs)
+
+    return run
+
+
+def code_tracing(workload: Workload) -> Count:
+    """torch-code-tracing, not printing."""
+    from torch_code_tracing import TracingMode
+
+    with TracingMode(quiet=True) as mode:
+        workload.run()
+    return lambda: len(mode.traces)
+
+
+def torchinfo(workload: Workload) -> Count:
+    """The table of modules that torchinfo makes, not printed."""
+    import torchinfo
+
+    found = [
+        torchinfo.summary(workload.model, input_data=dict(workload.inputs), verbose=0, depth=20)
+        for _ in range(workload.repeat)
+    ]
+    return lambda: sum(len(each.summary_list) for each in found)
+
+
+def torchlens(workload: Workload) -> Count:
+    """TorchLens, told to take its wrappers off again: left on, they would slow the others down."""
+    import torchlens
+    from torchlens.options import CaptureOptions
+
+    options = CaptureOptions(unwrap_when_done=True)
+    with torch.no_grad():
+        found = [
+            torchlens.trace(workload.model, input_kwargs=dict(workload.inputs), capture=options)
+            for _ in range(workload.repeat)
+        ]
+    return lambda: sum(len(each) for each in found)
+
+
+def pysnooper(workload: Workload) -> Count:
+    """PySnooper on everything that the workload calls."""
+    import pysnooper
+
+    lines = Lines()
+    with pysnooper.snoop(lines.write, depth=100, color=False):
+        workload.run()
+    return lambda: lines.count
+
+
+PLAIN, CONTROL, FLOOR = "plain", "plain again", "no-op function mode"
+RECORDING = "torchglass"
+
+SUBJECTS = [
+    Subject(PLAIN, plain),
+    Subject(CONTROL, plain),
+    Subject(FLOOR, floor),
+    Subject(RECORDING, torchglass(), "torchglass"),
+    Subject("torchglass, modules only", torchglass(functions=False), "torchglass"),
+    Subject("torchglass Tracer, live", tracer, "torchglass.compat.tracy_nn"),
+    Subject("DebugMode", debug_mode(), "torch.utils._debug_mode"),
+    Subject(
+        "DebugMode, modules and stacks",
+        debug_mode(record_nn_module=True, record_stack_trace=True),
+        "torch.utils._debug_mode",
+        slow=True,
+    ),
+    Subject("torchinfo", torchinfo, "torchinfo", forward_only=True),
+    Subject("torch-code-tracing", code_tracing, "torch_code_tracing", slow=True),
+    Subject("tracy_nn", tracy, "tracy_nn", slow=True),
+    Subject("TorchLens", torchlens, "torchlens", slow=True, forward_only=True),
+    Subject("PySnooper", pysnooper, "pysnooper", slow=True),
+]

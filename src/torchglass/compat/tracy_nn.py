@@ -1,0 +1,122 @@
+"""Tracy NN's front door: ``Tracer`` and ``trace_model`` print every step of a model's call as it happens."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from torchglass.capture.live import LiveFeed
+from torchglass.capture.log import ERROR, NONE, WHAT, ThreadLog
+from torchglass.capture.recorder import Options, Recorder
+from torchglass.capture.rows import module_row
+from torchglass.errors import WrongType
+from torchglass.events.trace import Trace
+from torchglass.events.types import Event
+from torchglass.renderers.style import page_for, writable
+from torchglass.renderers.tracy import TracyLines
+
+__all__ = ["Tracer", "trace_model"]
+
+
+class Tracer:
+    """Prints the modules and torch functions of a model's call, with the shapes that go in and out.
+
+    ``recorded`` is the trace of the last start to stop.
+    """
+
+    def __init__(self, name: str = "Neural Network") -> None:
+        self.name = name
+        self.recorded: Trace | None = None
+        self._recorder: Recorder | None = None
+        self._feed: LiveFeed | None = None
+        self._lines: TracyLines | None = None
+        self._model: Any = None
+        self._inside: dict[int, int] = {}
+        """The record of the model's own call under way, by thread."""
+
+    @property
+    def active(self) -> bool:
+        return self._recorder is not None
+
+    def start(self, model: nn.Module) -> None:
+        """Begin to print what calls of this model do; ``stop`` ends it."""
+        if not isinstance(model, nn.Module):
+            raise WrongType(f"Tracer.start() takes a model (torch.nn.Module), not {type(model).__name__}")
+        if self.active:
+            self._print([f"  {self.name!r} is being traced already: stop() it first"])
+            return
+        if os.environ.get("TORCHGLASS") == "0":
+            return
+        recorder = Recorder(Options(name=self.name))
+        self.recorded = Trace(recorder)
+        self._model, self._inside = model, {}
+        self._lines = TracyLines(self.name, page_for(sys.stdout))
+        self._print(self._lines.begin())
+        recorder.start()
+        self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants)
+        recorder.listen(self._feed)
+
+    def stop(self) -> None:
+        """End, and print the closing lines; an idle tracer does nothing."""
+        recorder, lines = self._recorder, self._lines
+        if recorder is None or lines is None or self._feed is None:
+            return
+        self._recorder = None
+        recorder.unlisten(self._feed)
+        recorder.stop()
+        self._print(lines.finish())
+        self._model = self._feed = self._lines = None
+
+    @contextmanager
+    def trace(self, model: nn.Module) -> Iterator[Tracer]:
+        """``with tracer.trace(model): model(x)``."""
+        self.start(model)
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _wants(self, log: ThreadLog, at: int, edge: str) -> bool:
+        """Only what happens inside a call of the model."""
+        inside = self._inside.get(log.ident, NONE)
+        if inside != NONE:
+            return True
+        what = log.records[at + WHAT]
+        if edge == "open" and what < 0 and log.session.modules[module_row(what)].module() is self._model:
+            self._inside[log.ident] = at
+            return True
+        return False
+
+    def _show(self, event: Event, edge: str) -> None:
+        if self._lines is None:
+            return
+        self._print(self._lines.feed(event, edge))
+        if edge == "close" and event.kind == "module" and event.parent is None:
+            self._inside.clear()
+            if event.error is not None:
+                self.stop()
+
+    def _print(self, lines: list[str]) -> None:
+        for line in lines:
+            print(writable(line, sys.stdout))
+
+
+def trace_model(model: nn.Module, name: str = "Quick Trace") -> Tracer:
+    """An idle tracer, as ``Tracer(name)``; the model is given again when it starts."""
+    if not isinstance(model, nn.Module):
+        raise WrongType(f"trace_model() takes a model (torch.nn.Module), not {type(model).__name__}")
+    return Tracer(name)
+
+
+_ = ERROR

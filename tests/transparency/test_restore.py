@@ -1,0 +1,261 @@
+"""After the block everything in torch is as it was before, on every way out."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchglass as tg
+from tests.conformance.compare import surroundings
+from tests.transparency import snapshot
+
+
+class Deep(nn.Module):
+    """A few levels of modules and nested functions, so that an exception has something to leave."""
+
+    def __init__(self, act: Callable[[Tensor], Any] = F.gelu) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.MultiheadAttention(4, 2))
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layers[1](self.layers[0](x))
+        hidden, _ = self.layers[2](hidden, hidden, hidden)
+        return F.softmax(self.act(hidden), -1)
+
+
+def step(model: nn.Module) -> None:
+    """Forward, backward, an optimizer and a thread: every probe has been at work."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(2, 3, 4)).sum().backward()
+    optimizer.step()
+    thread = threading.Thread(target=lambda: torch.ones(2).relu())
+    thread.start()
+    thread.join()
+
+
+@pytest.fixture
+def before() -> Iterator[snapshot.Snapshot]:
+    """Everything as it was, once torch has done what it does on first use; equal again at the end."""
+    step(Deep())
+    with tg.record() as trace:
+        step(Deep())
+    len(trace)
+    taken = snapshot.take()
+    yield taken
+    assert snapshot.changed(taken) == []
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Python's own answer to SIGINT, whatever runs the tests."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGINT, old)
+
+
+def _raise(error: BaseException) -> Callable[[Tensor], Any]:
+    def act(x: Tensor) -> Any:
+        raise error
+
+    return act
+
+
+def _interrupt(x: Tensor) -> Tensor:
+    signal.raise_signal(signal.SIGINT)
+    return x
+
+
+def test_the_snapshot_sees_what_is_replaced(
+    before: snapshot.Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    targets = [(torch.Tensor, "add"), (nn.Module, "__call__"), (F, "softmax"), (threading.Thread, "start")]
+    for owner, name in targets:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *args: None)
+            assert [place.rpartition(".")[2] for place in snapshot.changed(before)].count(name) >= 1
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert any("_global_forward_hooks" in place for place in snapshot.changed(before))
+    handle.remove()
+
+
+def test_the_block_does_replace_something(before: snapshot.Snapshot) -> None:
+    """Otherwise the tests below would prove nothing."""
+    with tg.record():
+        inside = snapshot.changed(before)
+    assert inside
+
+
+def test_after_a_normal_end(before: snapshot.Snapshot) -> None:
+    with tg.record() as trace:
+        step(Deep())
+    assert snapshot.changed(before) == []
+    assert len(trace) > 0
+
+
+def test_after_an_exception(before: snapshot.Snapshot) -> None:
+    error = ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught, tg.record() as trace:
+        step(Deep(_raise(error)))
+    assert caught.value is error
+    assert snapshot.changed(before) == []
+    assert "mine" in tg.render(trace)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyboardInterrupt()], ids=repr)
+def test_after_what_is_no_exception_class(before: snapshot.Snapshot, error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught, tg.record() as trace:
+        step(Deep(_raise(error)))
+    assert caught.value is error
+    assert snapshot.changed(before) == []
+    assert tg.render(trace)
+
+
+def test_after_ctrl_c(before: snapshot.Snapshot, ctrl_c: None) -> None:
+    with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+        step(Deep(_interrupt))
+    assert snapshot.changed(before) == []
+    assert "KeyboardInterrupt" in tg.render(trace)
+
+
+def test_after_leaving_a_generator_half_way(before: snapshot.Snapshot) -> None:
+    def recorded() -> Iterator[Tensor]:
+        with tg.record():
+            for value in range(10):
+                yield torch.ones(2) * value
+
+    running = recorded()
+    next(running)
+    running.close()
+    assert snapshot.changed(before) == []
+
+
+def test_after_nested_recordings(before: snapshot.Snapshot) -> None:
+    with tg.record() as outer:
+        with tg.record() as inner:
+            step(Deep())
+        step(Deep())
+    assert snapshot.changed(before) == []
+    assert 0 < len(inner) < len(outer)
+
+
+def test_after_recordings_in_two_threads(before: snapshot.Snapshot) -> None:
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        barrier.wait()
+        with tg.record():
+            step(Deep())
+            barrier.wait()
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert snapshot.changed(before) == []
+
+
+def test_after_a_thread_that_outlives_the_block(before: snapshot.Snapshot) -> None:
+    go_on = threading.Event()
+
+    def work() -> None:
+        go_on.wait(10)
+        Deep()(torch.ones(2, 3, 4))
+
+    with tg.record() as trace:
+        thread = threading.Thread(target=work)
+        thread.start()
+    known = len(trace)
+    go_on.set()
+    thread.join()
+    assert len(trace) == known
+    assert snapshot.changed(before) == []
+
+
+def test_a_bound_call_taken_inside_is_harmless_afterwards(before: snapshot.Snapshot) -> None:
+    model = nn.Linear(2, 2)
+    with tg.record() as trace:
+        call = model.__call__
+    known = len(trace)
+    assert torch.equal(call(torch.ones(1, 2)), model(torch.ones(1, 2)))
+    assert len(trace) == known
+
+
+# One timer after another, each at another point of the work; the delays are the same in every run, the points
+# that they hit are not. What is asserted holds wherever they hit.
+INTERRUPTIONS = 40
+
+
+def _delays() -> list[float]:
+    chance = random.Random(0)
+    return [chance.uniform(0.0005, 0.02) for _ in range(INTERRUPTIONS)]
+
+
+def _work_until_interrupted(model: nn.Module, delay: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    while True:
+        model(torch.ones(2, 3, 4)).sum().backward()
+
+
+@pytest.fixture
+def timer_interrupts(ctrl_c: None) -> Iterator[None]:
+    """A timer's end is a Ctrl-C."""
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+
+
+def test_interrupts_that_the_program_catches_inside(
+    before: snapshot.Snapshot, timer_interrupts: None
+) -> None:
+    model = Deep()
+    with tg.record() as trace:
+        inside = torch._C._len_torch_function_stack()
+        for delay in _delays():
+            with pytest.raises(KeyboardInterrupt):
+                _work_until_interrupted(model, delay)
+            assert torch._C._len_torch_function_stack() == inside
+        out = model(torch.ones(2, 3, 4))
+    assert snapshot.changed(before) == []
+    assert torch.equal(out, model(torch.ones(2, 3, 4)))
+    events = list(trace.events())
+    assert sum("KeyboardInterrupt" in (event.error or "") for event in events) > 0
+    assert events[-1].error is None
+    assert tg.render(trace)
+
+
+def test_interrupts_that_leave_the_block(before: snapshot.Snapshot, timer_interrupts: None) -> None:
+    model = Deep()
+    outside = surroundings()
+    for delay in _delays():
+        with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+            _work_until_interrupted(model, delay)
+        assert surroundings() == outside, delay
+        assert tg.render(trace)
+    assert snapshot.changed(before) == []
+
+
+def test_interrupted_work_is_still_recorded_to_the_end(timer_interrupts: None) -> None:
+    """The call that was interrupted is there, closed, with its error; so is everything before it."""
+    model = Deep()
+    with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+        _work_until_interrupted(model, 0.05)
+    assert all(event.end_ns is not None for event in trace.events())
+
+
+def test_nothing_is_traced_by_python_itself(before: snapshot.Snapshot) -> None:
+    with tg.record():
+        assert sys.gettrace() is before["sys", "hooks"][0]
+        assert sys.getprofile() is before["sys", "hooks"][1]
