@@ -97,9 +97,7 @@ def flatness_in_frames(depths: list[int], size: int) -> list[Figure]:
         around = _at_depth(depth, lambda: _cost(size))
         found.append((f"{depth} frames around the block", around * 1e6, "µs an event over the floor"))
     for depth in depths:
-        found.append(
-            (f"{depth} frames inside the block", _inside(depth, size) * 1e6, "µs an event over the floor")
-        )
+        found.append((f"{depth} frames inside the block", _inside(depth, size) * 1e6, "µs an event over the floor"))
     return found
 
 

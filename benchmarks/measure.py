@@ -37,12 +37,10 @@ def once(subject: Subject, workload: Workload) -> tuple[float, int | None]:
 
 def compare(subjects: Sequence[Subject], workload: Workload, rounds: int) -> list[Result]:
     """Measure `subjects`, the first of which is the plain program."""
-    missing = {s.name: s.missing() or _unfit(s, workload) for s in subjects}
+    missing = {s.name: s.missing() or _unfit(s, workload) or _first_use(s, workload) for s in subjects}
     present = [s for s in subjects if not missing[s.name]]
     seconds: dict[str, list[float]] = {s.name: [] for s in present}
     events: dict[str, int | None] = {}
-    for subject in present:
-        once(subject, workload)  # first use pays for imports and caches
     for turn in range(rounds):
         shift = turn % len(present)
         for subject in present[shift:] + present[:shift]:
@@ -58,6 +56,15 @@ def compare(subjects: Sequence[Subject], workload: Workload, rounds: int) -> lis
 
 def _unfit(subject: Subject, workload: Workload) -> str:
     return "forward only" if subject.forward_only and workload.training else ""
+
+
+def _first_use(subject: Subject, workload: Workload) -> str:
+    """The first use pays for imports and caches; a tool that fails there is a row that says so."""
+    try:
+        once(subject, workload)
+    except Exception as error:
+        return f"fails: {type(error).__name__}"
+    return ""
 
 
 def _result(name: str, seconds: dict[str, list[float]], events: int | None, workload: Workload) -> Result:

@@ -18,7 +18,7 @@ Count = Callable[[], int | None]
 
 @dataclass(frozen=True)
 class Subject:
-    """One tool. `run` is timed; what it returns is called afterwards and counts the events, as the tool does."""
+    """One tool. `run` is timed; what it returns is called afterwards and says how many events were seen."""
 
     name: str
     run: Callable[[Workload], Count]

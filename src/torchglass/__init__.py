@@ -19,7 +19,13 @@ from torchglass._version import __version__
 if TYPE_CHECKING:
     from torchglass.api import last_trace, record, render, show, trace
     from torchglass.errors import (
-        MissingExtra, NotRecorded, TorchglassError, UnknownOption, UnknownView, UsageError, WrongType,
+        MissingExtra,
+        NotRecorded,
+        TorchglassError,
+        UnknownOption,
+        UnknownView,
+        UsageError,
+        WrongType,
     )  # fmt: skip
     from torchglass.events.selection import select
     from torchglass.events.trace import Trace
@@ -33,7 +39,15 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(["last_trace", "record", "render", "show", "trace"], "torchglass.api"),
     **dict.fromkeys(
-        ["MissingExtra", "NotRecorded", "TorchglassError", "UnknownOption", "UnknownView", "UsageError", "WrongType"],
+        [
+            "MissingExtra",
+            "NotRecorded",
+            "TorchglassError",
+            "UnknownOption",
+            "UnknownView",
+            "UsageError",
+            "WrongType",
+        ],
         "torchglass.errors",
     ),
     "select": "torchglass.events.selection",

@@ -12,7 +12,7 @@ from dataclasses import fields
 from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar
 
-from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest
+from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
@@ -23,7 +23,7 @@ VIEWS = ("table", "tree")
 _last: list[Trace] = []
 
 
-class record:
+class record:  # noqa: N801 (a verb: it is used as a function)
     """Record what happens in a ``with`` block, or in a function when used as a decorator.
 
     ::
@@ -50,8 +50,8 @@ class record:
     ) -> None:
         if fused not in ("keep", "open"):
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
-        if only is not None and not isinstance(only, Selection):
-            raise WrongType(f"record(only=…) takes a selection made by select(…), not {type(only).__name__}")
+        if only is not None:
+            expect(only, Selection, "record(only=…) takes a selection made by select(…)")
         if type(max_events) is not int or max_events < 1:
             raise UsageError(f"record(max_events=…) takes a whole number from 1 on, not {max_events!r}")
         self._options: dict[str, Any] = {
@@ -66,17 +66,17 @@ class record:
         self._recordings: list[_Recording] = []
 
     def __enter__(self) -> Trace:
-        return self._begin(sys._getframe(1))
+        return self._begin(inspect.currentframe())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end(error)
 
-    def _begin(self, frame: FrameType | None) -> Trace:
+    def _begin(self, own_frame: FrameType | None) -> Trace:
         recording = _Recording(self._options, self._only)
         self._recordings.append(recording)
-        recording.start(frame)
+        recording.start(own_frame.f_back if own_frame is not None else None)
         return recording.trace
 
     def _end(self, error: BaseException | None) -> None:
@@ -196,11 +196,11 @@ def render(
 
 
 def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iterator[str]:
-    if not isinstance(trace, Trace):
-        raise WrongType(
-            f"show() takes a trace, not {type(trace).__name__}: record one with "
-            "'with torchglass.record() as trace: …' or torchglass.trace(model, x)"
-        )
+    expect(
+        trace,
+        Trace,
+        "show() takes a trace, as 'with torchglass.record() as trace: …' or torchglass.trace(model, x) give",
+    )
     if view not in VIEWS:
         raise UnknownView(f"no view {view!r}; {closest(str(view), VIEWS)}")
     renderer = importlib.import_module(f"torchglass.renderers.{view}")

@@ -45,6 +45,12 @@ class MissingExtra(TorchglassError, ImportError):
     """An optional library is not installed; the message names the command that installs it."""
 
 
+def expect(value: object, kind: type, message: str) -> None:
+    """Refuse an argument of the wrong type; ``message`` says what is taken, the type that came is added."""
+    if not isinstance(value, kind):
+        raise WrongType(f"{message}, not {type(value).__name__}")
+
+
 def closest(word: str, words: Iterable[str]) -> str:
     """A hint for a misspelt word: the nearest one and the whole list."""
     known = sorted(words)

@@ -49,9 +49,7 @@ def differences(case: Case, context: Context) -> list[str]:
     if not found:
         return []
     under = observe(case, context)
-    return [
-        f"{case.name}: {name}: {_short(first, name)} became {_short(under, name)}" for name in sorted(found)
-    ]
+    return [f"{case.name}: {name}: {_short(first, name)} became {_short(under, name)}" for name in sorted(found)]
 
 
 def observe(case: Case, context: Context) -> Facets:
@@ -134,9 +132,7 @@ def surroundings() -> Facets:
         "swap_tensors": id(torch.utils.swap_tensors),
         "Thread.start": id(threading.Thread.__dict__["start"]),
         "Thread._bootstrap_inner": id(threading.Thread.__dict__["_bootstrap_inner"]),
-        "module hooks": {
-            n: dict(h) for n, h in hooks.items() if n.startswith("_global_") and isinstance(h, dict)
-        },
+        "module hooks": {n: dict(h) for n, h in hooks.items() if n.startswith("_global_") and isinstance(h, dict)},
         "grad enabled": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
         "default dtype": torch.get_default_dtype(),

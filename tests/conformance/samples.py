@@ -28,7 +28,7 @@ def op_cases(op: Any) -> Iterator[Case]:
     if dtype is not None:
         yield from _op_samples(op, dtype)
     if op.error_inputs_func is not None:
-        for index, error in enumerate(op.error_inputs("cpu")):
+        for index, error in enumerate(_errors(op)):
             yield _error_case(op, index, str(error.error_regex)[:40])
 
 
@@ -37,10 +37,10 @@ def _op_samples(op: Any, dtype: torch.dtype) -> Iterator[Case]:
     with_grad = op.supports_autograd and dtype.is_floating_point
 
     def prepare(requires_grad: bool = with_grad) -> Any:
-        sample = next(iter(op.sample_inputs("cpu", dtype, requires_grad=requires_grad)))
+        sample = next(_samples(op, dtype, requires_grad))
         return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
 
-    if next(iter(op.sample_inputs("cpu", dtype)), None) is None:
+    if next(_samples(op, dtype, False), None) is None:
         return
     yield Case(f"{op.full_name}", prepare, lambda s: call_with_gradients(op.op, s), ignore)
     if method := op.get_method():
@@ -49,9 +49,19 @@ def _op_samples(op: Any, dtype: torch.dtype) -> Iterator[Case]:
         yield Case(f"{op.full_name} in place", lambda: prepare(False), lambda s: call(inplace, s), ignore)
 
 
+# The functions behind `op.sample_inputs` and `op.error_inputs`: those look for a unittest on the whole stack at
+# every sample, which takes longer than all that is tested here.
+def _samples(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
+    return iter(op.sample_inputs_func(op, "cpu", dtype, requires_grad))
+
+
+def _errors(op: Any) -> Iterator[Any]:
+    return iter(op.error_inputs_func(op, "cpu"))
+
+
 def _error_case(op: Any, index: int, label: str) -> Case:
     def prepare() -> Any:
-        sample = next(islice(op.error_inputs("cpu"), index, None)).sample_input
+        sample = next(islice(_errors(op), index, None)).sample_input
         return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
 
     return Case(f"{op.full_name} error {index} ({label})", prepare, lambda s: call(op.op, s))

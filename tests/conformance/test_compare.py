@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conformance.compare import Case, differences, facets_of
+from tests.conformance.recording import failures
 from tests.conformance.samples import MODULES, OPS, chunks, module_cases, op_cases
 
 SOFTMAX = Case("softmax", lambda: torch.randn(4, 5, requires_grad=True), lambda x: x.softmax(-1))
@@ -217,3 +218,11 @@ def test_an_empty_function_mode_is_caught_switching_off_fused_attention() -> Non
 
     case = Case("encoder layer", lambda: torch.randn(16, 32, 8), act)
     assert any("out.bytes" in line for line in differences(case, _EmptyFunctionMode))
+
+
+def test_a_fault_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchglass.events.trace import Trace
+
+    note = "torchglass failed to record 1 step(s); the program was not affected: KeyError"
+    monkeypatch.setattr(Trace, "notes", property(lambda _: (note,)))
+    assert failures(SOFTMAX) == [f"softmax: {note}"]

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-import torchglass as tg
-from tests.conformance.compare import differences
+from tests.conformance.recording import failures
 from tests.conformance.samples import MODULES, chunks, label, module_cases
 
 
 @pytest.mark.parametrize("modules", chunks(MODULES, 8), ids=label)
 def test_modules_are_the_same_under_recording(modules: list[Any]) -> None:
-    found = [line for info in modules for case in module_cases(info) for line in differences(case, tg.record)]
+    found = [line for info in modules for case in module_cases(info) for line in failures(case)]
     assert not found, "\n".join(found)

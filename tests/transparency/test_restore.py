@@ -76,9 +76,7 @@ def _interrupt(x: Tensor) -> Tensor:
     return x
 
 
-def test_the_snapshot_sees_what_is_replaced(
-    before: snapshot.Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_snapshot_sees_what_is_replaced(before: snapshot.Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = [(torch.Tensor, "add"), (nn.Module, "__call__"), (F, "softmax"), (threading.Thread, "start")]
     for owner, name in targets:
         with monkeypatch.context() as patch:
@@ -217,9 +215,7 @@ def timer_interrupts(ctrl_c: None) -> Iterator[None]:
     signal.signal(signal.SIGALRM, old)
 
 
-def test_interrupts_that_the_program_catches_inside(
-    before: snapshot.Snapshot, timer_interrupts: None
-) -> None:
+def test_interrupts_that_the_program_catches_inside(before: snapshot.Snapshot, timer_interrupts: None) -> None:
     model = Deep()
     with tg.record() as trace:
         inside = torch._C._len_torch_function_stack()

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torchglass.analyse.looks import Key, Looks, shape_key
 from torchglass.analyse.nesting import Nesting, relative_path, settings_of, split_index
 from torchglass.events.types import Event, ModuleInfo, Value
-
-Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """For each event id: its mark, the lines it takes, and (for modules) the key that its mark stands for."""
+    """For each event id: its mark, the lines it takes, and, for modules, the key of its own."""
 
     mark: list[int]
     height: list[int]
@@ -21,10 +20,7 @@ class Marks:
 
 
 def marks_of(
-    modules: Sequence[ModuleInfo],
-    events: Sequence[Event],
-    nest: Nesting,
-    children: Mapping[int, Sequence[int]],
+    modules: Sequence[ModuleInfo], looks: Looks, nest: Nesting, children: Mapping[int, Sequence[int]]
 ) -> Marks:
     """Mark every event that has a row, innermost first.
 
@@ -32,22 +28,25 @@ def marks_of(
     settings, expressions, shapes, parameters. A layer's number is left out, so that ``blocks.0`` may equal
     ``blocks.1``, and of numbered layers the place of the call, which a loop unrolled by hand has several of.
     """
+    events, look = looks.events, looks.look
     parameters = _parameter_marks(modules)
     marks, heights = [0] * len(events), [1] * len(events)
     known: dict[Key, int] = {}
     keys: dict[int, Key] = {}
+    module_keys: dict[tuple[int, int], Key] = {}
     for at in range(len(events) - 1, -1, -1):
-        event = events[at]
-        below = children.get(at, ())
-        key: Key
-        if event.kind == "module":
+        below = children.get(at)
+        key: Key = (look[at],)
+        if events[at].kind == "module":
             around = nest.module_above[at]
-            path = relative_path(event, events[around] if around >= 0 else None)
-            key = keys[at] = (*_module_key(event, path, parameters), *[marks[child] for child in below])
-        else:
-            key = (*_call_key(event), *[marks[child] for child in below])
+            pair = (look[at], look[around] if around >= 0 else -1)
+            if pair not in module_keys:
+                path = relative_path(events[at], events[around] if around >= 0 else None)
+                module_keys[pair] = _module_key(events[at], path, parameters)
+            key = keys[at] = module_keys[pair]
         if below:
             heights[at] += sum([heights[child] for child in below])
+            key = (*key, *[marks[child] for child in below])
         marks[at] = known.setdefault(key, len(known))
     return Marks(marks, heights, keys)
 
@@ -65,8 +64,8 @@ def _module_key(event: Event, path: str, parameters: Mapping[tuple[str, str], Ke
     return (
         event.name,
         settings_of(event.detail, event.module),
-        _shapes(event.inputs),
-        _shapes(event.outputs),
+        tuple(map(shape_key, event.inputs)),
+        tuple(map(shape_key, event.outputs)),
         parameters.get((event.root or "", event.module or ""), ()),
         event.error,
         event.note,
@@ -76,26 +75,6 @@ def _module_key(event: Event, path: str, parameters: Mapping[tuple[str, str], Ke
 
 
 _PARTS = ("class", "settings", "input shapes", "output shapes", "parameters", "error", "note")
-
-
-def _call_key(event: Event) -> Key:
-    return (
-        event.kind,
-        event.name,
-        event.code,
-        event.target,
-        event.operator,
-        event.location.line if event.location is not None else None,
-        _shapes(event.inputs),
-        _shapes(event.outputs),
-        event.error,
-        event.note,
-        event.direct,
-    )
-
-
-def _shapes(values: tuple[Value, ...]) -> Key:
-    return tuple([(value.shape, value.dtype, value.device, value.layout) for value in values])
 
 
 def difference(marks: Marks, one: int, other: int) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from torchglass.events.types import Event
 
@@ -18,20 +17,30 @@ class Nesting:
     containers: set[int]
 
 
-def nesting(events: Sequence[Event]) -> Nesting:
-    """One pass over all events, parents before children."""
+def nesting(events: Sequence[Event], parents: Sequence[int]) -> Nesting:
+    """One pass over all events and the ids of their parents (-1: none), parents before children."""
     above: list[int] = []
     containers: set[int] = set()
-    is_module: list[bool] = []
-    for event in events:
-        parent = event.parent
-        around = -1 if parent is None else parent if is_module[parent] else above[parent]
+    for event, parent in zip(events, parents, strict=True):
+        around = -1 if parent < 0 else parent if events[parent].kind == "module" else above[parent]
         above.append(around)
-        module = event.kind == "module"
-        is_module.append(module)
-        if module and around >= 0:
+        if around >= 0 and event.kind == "module":
             containers.add(around)
     return Nesting(above, containers)
+
+
+def edges(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
+    """Both edges of stored events, as a listener has them: ``open`` (without results) and ``close``."""
+    under_way: dict[str, list[Event]] = {}
+    for event in events:
+        stack = under_way.setdefault(event.thread, [])
+        while stack and stack[-1].id != event.parent:
+            yield stack.pop(), "close"
+        yield event._replace(outputs=(), result="", error=None, end_ns=None), "open"
+        stack.append(event)
+    for stack in under_way.values():
+        while stack:
+            yield stack.pop(), "close"
 
 
 def called_by_torch(event: Event) -> bool:
@@ -82,16 +91,15 @@ def relative_path(event: Event, around: Event | None) -> str:
     return path or event.root or event.name
 
 
-@lru_cache(maxsize=4096)
+_INDEX = re.compile(r"(?:^|, )\w*(?:idx|index|layer|number|_id)\w*=(\d+)(?=,|$)")
+
+
 def settings_of(detail: str, path: str | None) -> str:
     """A module's settings, less the number that its path has already: ``layer_idx=5`` in ``h.5.attn``."""
-    if not path or "=" not in detail:
+    found = _INDEX.search(detail) if detail and path else None
+    if found is None or path is None or found[1] not in path.split("."):
         return detail
-    numbers = "|".join(part for part in path.split(".") if part.isdecimal())
-    if not numbers:
-        return detail
-    index = rf"(^|, )\w*(?:idx|index|layer|number|_id)\w*=(?:{numbers})(?=,|$)"
-    return re.sub(index, "", detail).removeprefix(", ")
+    return (detail[: found.start()] + detail[found.end() :]).removeprefix(", ")
 
 
 def split_index(path: str) -> tuple[str, int | None]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from torchglass.analyse.checks import check_depth, check_only, check_switch
 from torchglass.analyse.fold import groups, merge_alike, range_label
+from torchglass.analyse.looks import Looks, looks_of
 from torchglass.analyse.marks import Marks, difference, marks_of
 from torchglass.analyse.nesting import Nesting, is_inner, is_torch_helper, nesting, relative_path, split_index
 from torchglass.analyse.source import Recorded
@@ -42,7 +43,11 @@ class Row:
     """One line of the tree: an event, or several that are alike."""
 
     depth: int
+    id: int
     event: Event
+    """An event that looks the same: the one with this id, or an earlier one."""
+    look: int
+    """Equal for rows whose events look the same."""
     name: str
     """Module events: the path as seen from the module above."""
     span: str = ""
@@ -106,7 +111,7 @@ class _Forest:
 
 @dataclass(slots=True)
 class _Work:
-    events: Sequence[Event]
+    looks: Looks
     forest: _Forest
     nest: Nesting
     depth: int | None
@@ -117,15 +122,15 @@ class _Work:
 
 def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
     """Rows for a trace: pure, one pass forward to see what is shown, one back to see what is alike."""
-    events = list(trace.events())
-    nest = nesting(events)
-    forest = _forest(events, nest, options)
-    marks = marks_of(trace.modules(), events, nest, forest.children) if options.fold else None
-    work = _Work(events, forest, nest, options.depth, marks)
+    looks = looks_of(trace.events(), options.only)
+    nest = nesting(looks.events, looks.parents)
+    forest = _forest(looks, nest, options)
+    marks = marks_of(trace.modules(), looks, nest, forest.children) if options.fold else None
+    work = _Work(looks, forest, nest, options.depth, marks)
     if options.depth is not None:
-        work.sizes = _sizes(len(events), forest)
+        work.sizes = _sizes(len(looks.events), forest)
     if options.times:
-        work.spent = [event.duration_ns or 0 for event in events]
+        work.spent = looks.spent_ns
         for row, helpers in forest.helpers.items():
             work.spent[row] = sum(work.spent[at] for at in helpers)
     rows: list[Row | Heading] = []
@@ -138,7 +143,7 @@ def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
 
 def visible_events(events: Sequence[Event]) -> list[Event]:
     """The events that have a row by default."""
-    nest = nesting(events)
+    nest = nesting(events, [-1 if event.parent is None else event.parent for event in events])
     return [
         event
         for event in events
@@ -150,75 +155,61 @@ def visible_events(events: Sequence[Event]) -> list[Event]:
 # ---------------------------------------------------------------- what is shown
 
 
-def _forest(events: Sequence[Event], nest: Nesting, options: TreeOptions) -> _Forest:
+def _forest(looks: Looks, nest: Nesting, options: TreeOptions) -> _Forest:
     """The events that have rows, each under the nearest one around it that has one, by thread."""
-    matched = _matched(events, options.only)
-    kept = None if matched is None else _with_ancestors(events, matched)
-    asked_by_name = matched if options.only is not None and options.only.names_calls else None
+    kept = None if looks.matched is None else _with_ancestors(looks.parents, looks.matched)
+    by_name = looks.matched if options.only is not None and options.only.names_calls else None
     anchors: list[int] = []
     forest = _Forest({}, {}, {}, {})
-    for at, event in enumerate(events):
-        parent = event.parent
-        anchor = -1 if parent is None else anchors[parent]
+    for at, parent in enumerate(looks.parents):
+        anchor = anchors[parent] if parent >= 0 else -1
         if kept is not None and not kept[at]:
             forest.left_out += 1
-        elif _is_hidden(event, at, events, nest, options, asked_by_name):
+        elif not (by_name is not None and by_name[at]) and _is_hidden(looks, nest, options, at, parent):
             forest.hide(anchor)
         else:
-            anchor = _place(forest, events, at, anchor, bundle=not options.inner)
+            anchor = _place(forest, looks, at, anchor, bundle=not options.inner)
         anchors.append(anchor)
     return forest
 
 
-def _place(forest: _Forest, events: Sequence[Event], at: int, anchor: int, bundle: bool) -> int:
+def _is_hidden(looks: Looks, nest: Nesting, options: TreeOptions, at: int, parent: int) -> bool:
+    event = looks.events[at]
+    if not options.functions and event.kind in ("function", "op"):
+        return True
+    if options.inner or parent < 0:
+        return False
+    return is_inner(event, looks.events[parent], parent not in nest.containers)
+
+
+def _place(forest: _Forest, looks: Looks, at: int, anchor: int, bundle: bool) -> int:
     """Put an event under its anchor, or into the row of the helper before it; the row that it is in."""
-    event = events[at]
-    if anchor >= 0 and events[anchor].thread == event.thread:
+    event, parent = looks.events[at], looks.parents[at]
+    if anchor >= 0 and looks.events[anchor].thread == event.thread:
         siblings = forest.children.setdefault(anchor, [])
     else:
         siblings = forest.threads.setdefault(event.thread, [])
-    if bundle and not event.direct:
-        parent = None if event.parent is None else events[event.parent]
-        if is_torch_helper(event, parent):
-            before = siblings[-1] if siblings else -1
-            if before in forest.helpers and _one_expression(events[before], event):
-                forest.helpers[before].append(at)
-                forest.hide(before)
-                return before
-            forest.helpers[at] = [at]
+    if bundle and not event.direct and is_torch_helper(event, looks.events[parent] if parent >= 0 else None):
+        before = siblings[-1] if siblings else -1
+        if before in forest.helpers and _one_expression(looks, before, at):
+            forest.helpers[before].append(at)
+            forest.hide(before)
+            return before
+        forest.helpers[at] = [at]
     siblings.append(at)
     return at
 
 
-def _one_expression(first: Event, event: Event) -> bool:
-    return first.location == event.location and first.parent == event.parent and not event.error
+def _one_expression(looks: Looks, first: int, other: int) -> bool:
+    one, two = looks.events[first], looks.events[other]
+    return one.location == two.location and looks.parents[first] == looks.parents[other] and not two.error
 
 
-def _is_hidden(
-    event: Event,
-    at: int,
-    events: Sequence[Event],
-    nest: Nesting,
-    options: TreeOptions,
-    asked_by_name: bytearray | None,
-) -> bool:
-    if not options.functions and event.kind in ("function", "op"):
-        return True
-    parent = event.parent
-    if options.inner or parent is None or (asked_by_name is not None and asked_by_name[at]):
-        return False
-    return is_inner(event, events[parent], parent not in nest.containers)
-
-
-def _matched(events: Sequence[Event], only: Selection | None) -> bytearray | None:
-    return None if only is None else bytearray(only.matches(event) for event in events)
-
-
-def _with_ancestors(events: Sequence[Event], matched: bytearray) -> bytearray:
+def _with_ancestors(parents: Sequence[int], matched: bytearray) -> bytearray:
     kept = bytearray(matched)
-    for event in reversed(events):
-        if event.parent is not None and kept[event.id]:
-            kept[event.parent] = True
+    for at in range(len(parents) - 1, -1, -1):
+        if kept[at] and parents[at] >= 0:
+            kept[parents[at]] = True
     return kept
 
 
@@ -241,7 +232,7 @@ def _emit(work: _Work, roots: list[int], rows: list[Row | Heading]) -> None:
         rows.append(row)
         if isinstance(row, Heading):
             continue
-        children = work.forest.children.get(row.event.id)
+        children = work.forest.children.get(row.id)
         if not children:
             continue
         if work.depth is not None and level >= work.depth:
@@ -271,11 +262,11 @@ def _siblings(work: _Work, ids: list[int], depth: int, each: int) -> list[Row | 
 
 
 def _row(work: _Work, at: int, depth: int, each: int) -> Row:
-    event = work.events[at]
-    row = Row(depth, event, "", "", 1, each, work.forest.inside.get(at, 0))
+    event = work.looks.events[at]
+    row = Row(depth, at, event, work.looks.look[at], "", "", 1, each, work.forest.inside.get(at, 0))
     if event.kind == "module":
         around = work.nest.module_above[at]
-        row.name = relative_path(event, work.events[around] if around >= 0 else None)
+        row.name = relative_path(event, work.looks.events[around] if around >= 0 else None)
     elif at in work.forest.helpers:
         row.helper = True
     if work.spent is not None:
@@ -285,13 +276,12 @@ def _row(work: _Work, at: int, depth: int, each: int) -> Row:
 
 def _folded(work: _Work, members: Sequence[int], depth: int, each: int) -> Row:
     """One row for several calls in a row that are alike."""
-    first = work.events[members[0]]
+    first = work.looks.events[members[0]]
     merge_alike(members, work.forest.children, partial(_add, work))
     row = _row(work, members[0], depth, each * len(members))
     row.times = len(members)
-    row.same_code = all(
-        work.events[at].code == first.code and work.events[at].target == first.target for at in members
-    )
+    written = {(event.code, event.target) for event in map(work.looks.events.__getitem__, members)}
+    row.same_code = len(written) == 1
     if first.kind == "module":
         row.span = range_label(_names(work, members))
     return row
@@ -310,7 +300,7 @@ def _repeat(work: _Work, members: Sequence[int], unit: int, depth: int, each: in
 
 def _common_range(work: _Work, members: Sequence[int]) -> str:
     """``layers.0–23`` when all modules of a repeat are numbered under one name."""
-    modules = [at for at in members if work.events[at].kind == "module"]
+    modules = [at for at in members if work.looks.events[at].kind == "module"]
     names = _names(work, modules)
     if not names or split_index(names[0])[1] is None or len(set(map(_head, names))) > 1:
         return ""
@@ -324,7 +314,7 @@ def _head(path: str) -> str:
 def _names(work: _Work, members: Sequence[int]) -> list[str]:
     around = [work.nest.module_above[at] for at in members]
     return [
-        relative_path(work.events[at], work.events[outer] if outer >= 0 else None)
+        relative_path(work.looks.events[at], work.looks.events[outer] if outer >= 0 else None)
         for at, outer in zip(members, around, strict=True)
     ]
 
@@ -334,12 +324,12 @@ def _say_difference(work: _Work, row: Row, before: int, found: list[Row | Headin
     last = found[-1] if found else None
     if work.marks is None or not isinstance(last, Row) or (last.times == 1 and row.times == 1):
         return
-    earlier, event = work.events[before], row.event
+    earlier, event = work.looks.events[before], row.event
     if event.kind != "module" or earlier.kind != "module" or earlier.name != event.name or event.error:
         return
-    here, there = _names(work, (event.id, before))
+    here, there = _names(work, (row.id, before))
     if split_index(here)[1] is not None and _head(here) == _head(there) and here != there:
-        row.unlike = f"{there}: {difference(work.marks, before, event.id)}"
+        row.unlike = f"{there}: {difference(work.marks, before, row.id)}"
 
 
 def _add(work: _Work, first: int, other: int) -> None:

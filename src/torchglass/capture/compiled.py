@@ -152,7 +152,7 @@ class CompileDoor:
         if region.event >= 0:
             with torch._C.DisableTorchFunction():
                 error = sys.exc_info()[1]
-                if error is region.error_before:
+                if error is None or error is region.error_before:
                     log.session.close_event(log, region.event, None)
                 else:
                     log.session.fail_event(log, region.event, error)

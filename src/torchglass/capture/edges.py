@@ -33,7 +33,11 @@ def make_open(session: Session) -> Open:
     value_of, clock = session.values.value_of, perf_counter_ns
 
     def open_event(
-        log: ThreadLog, what: int, frame: FrameType | None, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+        log: ThreadLog,
+        what: int,
+        frame: FrameType | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
     ) -> int:
         records, values = log.records, log.values
         at = len(records)

@@ -33,7 +33,6 @@ _COMPARE_SYMBOLS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 _PROTOCOLS = {
     "GET_ITER": "__iter__",
-    "TO_BOOL": "__bool__",
     "BEFORE_WITH": "__enter__",
     "FORMAT_VALUE": "__format__",
     "FORMAT_SIMPLE": "__format__",
@@ -71,7 +70,7 @@ def _pick(nodes: list[Located], kind: type[_Node] | tuple[type[_Node], ...]) -> 
 def _read_call(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
     call = _pick(nodes, ast.Call)
     if call is not None:
-        if _is_called_again(syntax, call) and instruction.earlier(CALLS - {"PRECALL"}):
+        if _is_called_again(syntax, call) and instruction.alike(CALLS - {"PRECALL"})[0] < instruction.offset:
             # The decorator that f(x) gave is applied, or the context that it gave is left.
             return Expression(syntax.text(call))
         return Expression(syntax.text(call), targets_of(syntax, call), _call_shape(syntax, call))
@@ -162,15 +161,25 @@ def _read_compare(syntax: Syntax, nodes: list[Located], instruction: Instruction
         node = negated.operand  # 3.13 gives the comparison of `not a < b` the range of the whole
     if node is None:
         return None
-    place = instruction.earlier(COMPARISONS)
-    symbols = [_COMPARE_SYMBOLS.get(type(each)) for each in node.ops]
-    if place >= len(symbols) or symbols[place] != instruction.operator:
+    place = _place_in_chain(node, instruction)
+    if place is None:
         return Expression(syntax.text(node))
     operands = [node.left, *node.comparators][place : place + 2]
     contains = instruction.name == "CONTAINS_OP"
     pair = tuple(argument(syntax, each) for each in (reversed(operands) if contains else operands))
-    target = targets_of(syntax, node) if place == len(symbols) - 1 else ()
+    target = targets_of(syntax, node) if place == len(node.ops) - 1 else ()
     return Expression(syntax.text(node), target, CallShape(pair, runs="__contains__" if contains else ""))
+
+
+def _place_in_chain(node: ast.Compare, instruction: Instruction) -> int | None:
+    """Which comparison of ``a < b < c`` this is; None when that cannot be told."""
+    places = [place for place, each in enumerate(node.ops) if type(each) in _COMPARE_SYMBOLS]
+    alike = instruction.alike(COMPARISONS)
+    if not places or len(alike) % len(places):
+        return None
+    # The condition of a loop is compiled twice, each time whole.
+    place = places[alike.index(instruction.offset) % len(places)]
+    return place if _COMPARE_SYMBOLS[type(node.ops[place])] == instruction.operator else None
 
 
 def _read_subscript(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
@@ -225,22 +234,23 @@ def _read_protocol(syntax: Syntax, nodes: list[Located], instruction: Instructio
         return Expression(syntax.text(node), targets_of(syntax, node))
     if isinstance(node, ast.pattern):
         return Expression(_pattern_text(syntax, node, instruction))
-    subject, certain = _subject(node, name)
+    subject, certain = _subject(node, instruction)
     if isinstance(subject, _COMPOUND):
         return Expression(syntax.text(subject).partition("\n")[0].rstrip())
-    runs = "__bool__" if "JUMP_IF" in name else _PROTOCOLS.get(name)
+    runs = "__bool__" if instruction.tests_truth else _PROTOCOLS.get(name)
     shape = None
     if certain and runs and isinstance(subject, ast.expr) and not isinstance(subject, _COMPREHENSIONS):
         shape = CallShape((argument(syntax, subject),), runs=runs)
     return Expression(syntax.text(subject), (), shape)
 
 
-def _subject(node: Located, name: str) -> tuple[Located, bool]:
+def _subject(node: Located, instruction: Instruction) -> tuple[Located, bool]:
     """The expression that an instruction of this range is about, and whether it is that one for certain.
 
     Before 3.12 (loops and contexts: 3.13) the range is the whole statement's.
     """
-    if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp) and "JUMP_IF" in name:
+    name = instruction.name
+    if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp) and instruction.tests_truth:
         return _condition(node.test)
     if isinstance(node, ast.BoolOp):
         first = node.values[0]
@@ -277,7 +287,7 @@ def _pattern_text(syntax: Syntax, pattern: ast.pattern, instruction: Instruction
     case = syntax.parent(pattern)
     while case is not None and not isinstance(case, ast.match_case):
         case = syntax.parent(case)
-    if case is None or case.guard is None or "JUMP_IF" not in instruction.name:
+    if case is None or case.guard is None or not instruction.tests_truth:
         return syntax.text(pattern)
     return syntax.between(case.pattern, case.guard)
 

@@ -27,6 +27,7 @@ def shown_form(raw: tuple[Any, ...], names: Names) -> Form:
 
 
 def result_form(raw: tuple[Any, ...]) -> Form:
+    """The result of a call: its tensors are ``out``, ``out[0]``, ``out.logits``."""
     writer = _Writer()
     writer.item(raw[1], "out")
     return writer.form()
@@ -101,14 +102,18 @@ class _Writer:
     def _nested(self, item: tuple[Any, ...], role: str) -> None:
         tag = item[0]
         if tag == SLICE:
-            return self._slice(item[1:], role)
-        if tag in (LIST, TUPLE):
+            self._slice(item[1:], role)
+        elif tag in (LIST, TUPLE):
             self.text(tag)
             for index, inner in enumerate(item[1:]):
                 self.separate(index)
                 self.item(inner, f"{role}[{index}]")
-            closing = "]" if tag == LIST else ",)" if len(item) == 2 else ")"
-            return self.text(closing)
+            self.text("]" if tag == LIST else ",)" if len(item) == 2 else ")")
+        else:
+            self._named(item, role)
+
+    def _named(self, item: tuple[Any, ...], role: str) -> None:
+        tag = item[0]
         first = 1 if tag == DICT else 2
         self.text("{" if tag == DICT else f"{item[1]}(")
         for position in range(first, len(item), 2):

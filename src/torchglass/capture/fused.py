@@ -22,6 +22,8 @@ NOTE = 'fused: one step, its inside is not seen; record(fused="open") takes the 
 
 
 def make_has_torch_function(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """The replacement for ``torch.overrides.has_torch_function``."""
+
     def has_torch_function(relevant_args: Any) -> bool:
         log = LOGS.get(get_ident())
         if (

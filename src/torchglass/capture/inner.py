@@ -49,7 +49,11 @@ def inner_copy(func: Any) -> Callable[..., Any] | None:
     if not (getattr(func, "__module__", None) or "").startswith("torch"):
         return None  # the user's own function: its globals may change, and its checks are its own affair
     copy = FunctionType(
-        func.__code__, _answering_globals(func.__globals__), func.__name__, func.__defaults__, func.__closure__
+        func.__code__,
+        _answering_globals(func.__globals__),
+        func.__name__,
+        func.__defaults__,
+        func.__closure__,
     )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy

@@ -14,6 +14,7 @@ COMPARISONS = frozenset({"COMPARE_OP", "CONTAINS_OP"})
 _CACHE = dis.opmap["CACHE"]
 _COMPARE_SHIFT = 0 if sys.version_info < (3, 12) else 4 if sys.version_info < (3, 13) else 5
 _UNARY_POSITIVE_INTRINSIC = 5
+_ON_TRUTH = ("_IF_TRUE", "_IF_FALSE", "_IF_TRUE_OR_POP", "_IF_FALSE_OR_POP")
 
 # In the order of the NB_ constants of CPython, which number the argument of BINARY_OP; the in-place
 # forms follow in the same order, and from 3.14 on the subscript.
@@ -65,13 +66,19 @@ class Instruction:
             return "+"
         return _PLAIN_OPERATORS.get(self.name)
 
-    def earlier(self, names: frozenset[str]) -> int:
-        """How many instructions of these names and of this same range stand before this one."""
-        ranges, instructions = _ranges(self.code), self.code.co_code
-        return sum(
-            ranges[offset // 2] == self.range and dis.opname[instructions[offset]] in names
-            for offset in range(0, self.offset, 2)
-        )
+    @property
+    def tests_truth(self) -> bool:
+        """Whether it asks a value for its truth, as a conditional jump does."""
+        return self.name == "TO_BOOL" or ("JUMP" in self.name and self.name.endswith(_ON_TRUTH))
+
+    def alike(self, names: frozenset[str]) -> list[int]:
+        """The offsets of all instructions of these names that have this same range."""
+        instructions = self.code.co_code
+        return [
+            offset * 2
+            for offset, where in enumerate(_ranges(self.code))
+            if where == self.range and dis.opname[instructions[offset * 2]] in names
+        ]
 
 
 def instruction_at(code: CodeType, lasti: int) -> Instruction:
@@ -84,9 +91,7 @@ def instruction_at(code: CodeType, lasti: int) -> Instruction:
     # A call that the interpreter runs in its own loop leaves f_lasti behind the caches of the CALL.
     while offset > 0 and instructions[offset] == _CACHE:
         offset -= 2
-    return Instruction(
-        code, offset, dis.opname[instructions[offset]], instructions[offset + 1], ranges[offset // 2]
-    )
+    return Instruction(code, offset, dis.opname[instructions[offset]], instructions[offset + 1], ranges[offset // 2])
 
 
 _known_ranges: dict[int, tuple[CodeType, list[Range]]] = {}

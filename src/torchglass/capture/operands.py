@@ -99,10 +99,24 @@ def texts_of(shape: CallShape | None, operator: str | None, slots: Slots) -> tup
     return tuple(texts)
 
 
+def is_written_call(shape: CallShape, slots: Slots) -> bool:
+    """Whether the call that happened is the one written, not one that a builtin written there has made."""
+    if shape.callee is None:
+        return not (shape.runs and slots.name) or _alike(shape.runs, slots.function)
+    if not slots.name:
+        return shape.callee not in _HIGHER_ORDER
+    if _alike(shape.callee, slots.function):
+        return True
+    if shape.callee in _HIGHER_ORDER or (slots.is_method and shape.receiver is not None):
+        return False
+    starred = any(argument.starred for argument in shape.positional)
+    return starred or slots.positional == len(shape.positional)
+
+
 def _operand(shape: CallShape, slot: Slot, slots: Slots, operator: str | None) -> Argument | None:
     if slot.position is None or slot.position >= len(shape.positional):
         return None
-    if shape.runs and slots.name and not _alike(shape.runs, slots.function):
+    if not is_written_call(shape, slots):
         return None
     operands = shape.positional[::-1] if _is_reflected(operator, slots.function) else shape.positional
     return operands[slot.position]
@@ -115,7 +129,7 @@ def _is_reflected(operator: str | None, function: str) -> bool:
 
 def _argument(shape: CallShape, slot: Slot, slots: Slots, operator: str | None) -> Argument | None:
     bound = _takes_receiver(shape, slots)
-    if bound is None or not _is_the_call(shape, slots):
+    if bound is None or not is_written_call(shape, slots):
         return None
     if slot.position is not None:
         index = slot.position - bound
@@ -144,17 +158,6 @@ def _takes_receiver(shape: CallShape, slots: Slots) -> bool | None:
         return None
     # As many as written: a wrapper that passes some on by name, or an unbound method behind another name.
     return True if extra != 0 or starred or slots.parameters else None
-
-
-def _is_the_call(shape: CallShape, slots: Slots) -> bool:
-    """Whether the call that happened is the one written here, not one made by a builtin written here."""
-    callee = shape.callee or ""
-    if not slots.name:
-        return callee not in _HIGHER_ORDER
-    if _alike(callee, slots.function):
-        return True
-    starred = any(argument.starred for argument in shape.positional)
-    return callee not in _HIGHER_ORDER and (starred or slots.positional == len(shape.positional))
 
 
 def _alike(name: str, other: str) -> bool:

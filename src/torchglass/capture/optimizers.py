@@ -7,7 +7,11 @@ from threading import get_ident
 from typing import Any
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from torchglass.capture.log import LOGS, STACK, ThreadLog
 from torchglass.capture.session import STEP

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchglass.capture.shelf import Shelf
 from torchglass.capture.instructions import instruction_at
+from torchglass.capture.shelf import Shelf
 from torchglass.capture.sites import Site, resolve
 from torchglass.capture.source import SourceText
 from torchglass.capture.stack import StackKey, StackTable

@@ -94,17 +94,15 @@ class Recorder:
 
     def start(self, frame: FrameType | None = None) -> None:
         """Begin. ``frame`` is the frame of the with-block, where there is one."""
-        ident = get_ident()
-        log = LOGS.get(ident)
-        opened = log is None or not log.session.running
-        if opened:
+        log = LOGS.get(get_ident())
+        if log is None or not log.session.running:
             session = Session(self.options.max_events, self.options.fused)
             log = session.add_log(threading.current_thread().name)
             self._anchor(session, log, frame)
         else:
             session = log.session
             session.widen(self.options.max_events)
-        self.session, self.owner = session, ident
+        self.session, self.owner = session, log.ident
         self.windows.append(Window(log, len(log.records)))
         session.recorders.append(self)
         session.configure()

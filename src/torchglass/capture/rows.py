@@ -83,9 +83,9 @@ class Rows:
         if what < 0 or result == NONE or self.session.whats[what].kind != FUNCTION:
             return False
         tables = self.tables
-        return not tables.forms[self._args(what, records[at + ARGS])].roles and not tables.forms[
-            self.result(result)
-        ].roles
+        return (
+            not tables.forms[self._args(what, records[at + ARGS])].roles and not tables.forms[self.result(result)].roles
+        )
 
     def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int) -> tuple[int, ...]:
         """All that depends on nothing but what was called, how, from where and in which module."""
@@ -100,7 +100,15 @@ class Rows:
             named = operands(site, self._slots(what, raw_args))
         user = self.tables.stack_user[stack]
         taken = len(self.tables.forms[args].roles)
-        return number, args, stack, NONE if owner is None else self._text(owner), self._operand_id(named), user, taken
+        return (
+            number,
+            args,
+            stack,
+            NONE if owner is None else self._text(owner),
+            self._operand_id(named),
+            user,
+            taken,
+        )
 
     def _slots(self, what: int, raw_args: int) -> Slots:
         raw = self._raw_form(raw_args)
@@ -202,7 +210,12 @@ class Rows:
         self._values_taken = end
         missing = max(fresh[0::4]) + 1 - len(tables.value_meta)
         if missing > 0:
-            for column in (tables.value_meta, tables.value_version, tables.value_storage, tables.value_producer):
+            for column in (
+                tables.value_meta,
+                tables.value_version,
+                tables.value_storage,
+                tables.value_producer,
+            ):
                 column.extend([NONE] * missing)
             self.addresses.extend([0] * missing)
         for value, meta, version, address in zip(fresh[0::4], fresh[1::4], fresh[2::4], fresh[3::4], strict=True):

@@ -20,6 +20,7 @@ _how: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyD
 
 
 def settings_of(module: nn.Module) -> str:
+    """As in ``in_features=6, out_features=6, bias=True``; ``""`` when there is nothing to show."""
     cls = type(module)
     if cls not in _how:
         _how[cls] = None if _shows_itself(cls) else _constructor_names(cls)

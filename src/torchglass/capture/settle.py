@@ -26,9 +26,7 @@ class Settler:
         assert recorder.session is not None
         self.recorder = recorder
         self.session = recorder.session
-        self.tables = Tables(
-            process=recorder.process, name=recorder.options.name, started_at=recorder.started_at
-        )
+        self.tables = Tables(process=recorder.process, name=recorder.options.name, started_at=recorder.started_at)
         self.rows = Rows(self.session, Places(self.session.stacks, recorder.shelf, self.tables), self.tables)
 
     def settle(self) -> Tables:
@@ -165,4 +163,3 @@ def _module_above(log: ThreadLog, at: int) -> int:
             return module_row(log.records[at + WHAT])
         at = log.records[at + PARENT]
     return NONE
-

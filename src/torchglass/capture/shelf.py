@@ -8,6 +8,7 @@ from types import CodeType
 from torchglass.capture.origins import origin_of
 from torchglass.capture.source import SourceText, read_source
 
+
 class Shelf:
     """Source texts by file name, and by code object for code that has no file."""
 

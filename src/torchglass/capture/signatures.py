@@ -29,6 +29,7 @@ def function_parameters(func: Any) -> tuple[tuple[str, ...], str | None]:
 
 
 def forward_parameters(cls: type) -> tuple[tuple[str, ...], str | None]:
+    """The same for the ``forward`` of a module class, without ``self``."""
     forward = getattr(cls, "forward", None)
     forward = getattr(forward, "__wrapped__", forward)
     if type(forward) is not FunctionType:

@@ -7,13 +7,13 @@ from types import CodeType
 
 from torchglass.capture.expressions import Expression, read_expression
 from torchglass.capture.instructions import Instruction, instruction_at
-from torchglass.capture.operands import Argument, CallShape, Slot, Slots, texts_of
+from torchglass.capture.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
 from torchglass.capture.origins import origin_of
 from torchglass.capture.source import SourceText
 from torchglass.capture.syntax import char_column
 from torchglass.events.types import Location
 
-__all__ = ["Argument", "CallShape", "Site", "Slot", "Slots", "operands", "origin_of", "resolve"]
+__all__ = ["Argument", "CallShape", "Site", "Slot", "Slots", "is_direct", "operands", "origin_of", "resolve"]
 
 NO_COLUMNS = "Python keeps no columns here (-X no_debug_ranges)"
 NO_EXPRESSION = "no expression of the source fits this instruction"
@@ -55,6 +55,15 @@ def resolve(code: CodeType, lasti: int, source: SourceText) -> Site:
         call=expression.shape,
         problem=problem,
     )
+
+
+def is_direct(site: Site, slots: Slots) -> bool:
+    """Whether what is written at the site made this call itself.
+
+    ``sum(xs)`` adds and ``x in xs`` compares tensors out of sight: then target, operator and operands of the
+    site are not those of the call.
+    """
+    return site.call is not None and is_written_call(site.call, slots)
 
 
 def operands(site: Site, slots: Slots) -> tuple[str, ...]:

@@ -105,6 +105,8 @@ def read_source(filename: str) -> SourceText:
         stat = path.stat()
     except (OSError, ValueError):
         return _read_elsewhere(filename)
+    if not filename:
+        return SourceText.missing(filename)
     stamp = max(stat.st_mtime, stat.st_ctime)
     # A relative name may mean another file by now.
     trusted = stamp < PROCESS_START - _COARSE_CLOCK and path.is_absolute()
@@ -130,7 +132,10 @@ def _read_elsewhere(filename: str) -> SourceText:
     if command is not None:
         return SourceText(filename, command, None, NOT_AVAILABLE)
     trusted = is_cell(filename) or _was_registered(filename)
-    lines = linecache.getlines(filename)
+    try:
+        lines = linecache.getlines(filename)
+    except Exception:  # whoever registered it may have broken it; some file names are errors
+        lines = []
     if lines:
         unproven = NOT_AVAILABLE if filename.startswith("<") else CHANGED
         return SourceText(filename, "".join(lines), None, None if trusted else unproven)

@@ -22,6 +22,7 @@ Meta = tuple[Any, ...]
 Entries are None where torch would not say."""
 
 
+_storage_address: Callable[[Tensor], int] = torch._C._storage_address  # pyright: ignore[reportAttributeAccessIssue]
 UNVERSIONED = -1
 """The version of tensors for which torch keeps none (inference tensors)."""
 
@@ -62,7 +63,7 @@ def _make_value_of(table: ValueTable) -> ValueOf:
     """
     living, metas, rows = table.living, table.metas, table.rows
     next_id, next_meta = table.ids.__next__, table.meta_ids.__next__
-    ref, storage_address = weakref.ref, torch._C._storage_address
+    ref, storage_address = weakref.ref, _storage_address
 
     def value_of(tensor: Tensor) -> int:
         cls = type(tensor)
@@ -117,7 +118,7 @@ def _read_carefully(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
             _ask(lambda: tensor.layout),
         )
         version = _ask(lambda: tensor._version)
-        address = _ask(lambda: torch._C._storage_address(tensor))
+        address = _ask(lambda: _storage_address(tensor))
     return meta, UNVERSIONED if version is None else version, address or 0
 
 

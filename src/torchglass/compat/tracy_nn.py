@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.live import LiveFeed
-from torchglass.capture.log import ERROR, NONE, WHAT, ThreadLog
+from torchglass.capture.log import NONE, WHAT, ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.rows import module_row
 from torchglass.errors import WrongType
@@ -56,7 +56,7 @@ class Tracer:
         self.recorded = Trace(recorder)
         self._model, self._inside = model, {}
         self._lines = TracyLines(self.name, page_for(sys.stdout))
-        self._print(self._lines.begin())
+        self._print(self._lines.start())
         recorder.start()
         self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants)
         recorder.listen(self._feed)
@@ -109,7 +109,7 @@ class Tracer:
 
     def _print(self, lines: list[str]) -> None:
         for line in lines:
-            print(writable(line, sys.stdout))
+            print(writable(line, sys.stdout))  # noqa: T201 (printing is what a tracer does)
 
 
 def trace_model(model: nn.Module, name: str = "Quick Trace") -> Tracer:
@@ -117,6 +117,3 @@ def trace_model(model: nn.Module, name: str = "Quick Trace") -> Tracer:
     if not isinstance(model, nn.Module):
         raise WrongType(f"trace_model() takes a model (torch.nn.Module), not {type(model).__name__}")
     return Tracer(name)
-
-
-_ = ERROR

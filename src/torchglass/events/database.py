@@ -26,7 +26,7 @@ def fill_database(tables: Tables) -> sqlite3.Connection:
         first = next(rows, None)
         if first is None:
             continue
-        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(first))})"  # noqa: S608 (names from the schema)
+        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(first))})"
         connection.execute(insert, first)
         connection.executemany(insert, rows)
     connection.commit()
@@ -47,7 +47,10 @@ def table_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
         "parameters",
         ((number, name, value) for number, row in enumerate(tables.modules) for name, value in row.parameters),
     )
-    yield "stacks", ((number, None if base == NONE else base) for number, base in enumerate(tables.stack_base))
+    yield (
+        "stacks",
+        ((number, None if base == NONE else base) for number, base in enumerate(tables.stack_base)),
+    )
     yield "frames", _frame_rows(tables)
     yield "sources", iter(tables.sources.items())
 

@@ -54,10 +54,10 @@ class Meta:
     @classmethod
     def of(
         cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
-        requires_grad: bool, type: str,
+        requires_grad: bool, python_type: str,
     ) -> Meta:  # fmt: skip
         word = dtype_word(dtype) + shape_word(shape)
-        return cls("tensor", shape, dtype, device, stride, layout, requires_grad, type, word)
+        return cls("tensor", shape, dtype, device, stride, layout, requires_grad, python_type, word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from torchglass.errors import NotRecorded, UsageError, WrongType, closest
+from torchglass.errors import NotRecorded, UsageError, closest, expect
 from torchglass.events.database import TABLES, fill_database
 from torchglass.events.selection import Selection, select
 from torchglass.events.tables import NONE, Tables
@@ -73,16 +73,17 @@ class Trace:
         """The text of the user's files that ran, by file name."""
         return dict(self.tables.sources)
 
-    def event(self, id: int) -> Event:
+    def event(self, number: int) -> Event:
+        """One event by its id."""
         tables = self.tables
-        if type(id) is not int or not 0 <= id < len(tables):
-            raise NotRecorded(f"no event {id!r}: this trace has events 0 to {len(tables) - 1}")
-        return tables.event(id)
+        if type(number) is not int or not 0 <= number < len(tables):
+            raise NotRecorded(f"no event {number!r}: this trace has {len(tables):,} events, numbered from 0")
+        return tables.event(number)
 
     def events(self, selection: Selection | None = None, /, **criteria: Any) -> Iterator[Event]:
         """Events in order of opening; all, or those of a selection: ``trace.events(module="encoder.*")``."""
-        if selection is not None and not isinstance(selection, Selection):
-            raise WrongType(f"events() takes a selection made by torchglass.select(…), not {type(selection).__name__}")
+        if selection is not None:
+            expect(selection, Selection, "events() takes a selection made by torchglass.select(…)")
         if selection is not None and criteria:
             raise UsageError("give either a selection or its criteria, not both")
         chosen = select(**criteria) if criteria else selection
@@ -142,15 +143,14 @@ class Trace:
         """One table as lists by column name, in the form of the file format (see docs/format.md)."""
         if table not in TABLES:
             raise NotRecorded(f"no table {table!r}; {closest(table, TABLES)}")
-        cursor = self._connection().execute(f"SELECT * FROM {table}")  # noqa: S608 (a name from the list above)
+        cursor = self._connection().execute(f"SELECT * FROM {table}")
         names = [each[0] for each in cursor.description]
         rows = cursor.fetchall()
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
     def sql(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Ask in SQL; the tables are those of ``schema.sql``. Reading only."""
-        if not isinstance(query, str):
-            raise WrongType(f"sql() takes the text of a query, not {type(query).__name__}")
+        expect(query, str, "sql() takes the text of a query")
         try:
             return self._connection().execute(query, parameters).fetchall()
         except sqlite3.Error as error:

@@ -40,9 +40,10 @@ class _Open:
 class Steps:
     """Turns the two edges of events into steps to print.
 
-    Whether a call has others in it is not known when it opens: its head is held back until the first step in it
-    opens, or until it closes. What torch calls in a module is held back until a module is called in it (then it
-    is a container, and these are its own steps), and forgotten when none is: no ``F.linear`` under a Linear.
+    Whether a call has others in it is not known when it opens: its head is held back until the first step
+    in it opens, or until it closes. What torch calls in a module is held back until a module is called in it
+    (then it is a container, and these are its own steps), and forgotten when none is: no ``F.linear`` under
+    a Linear.
     """
 
     def __init__(self) -> None:
@@ -116,6 +117,7 @@ class LiveTree:
         self._page = page
         self._layout = Layout(fixed_columns(page.width), page)
         self._places = Places(page.width)
+        self._told = ""
 
     def feed(self, event: Event, edge: str) -> list[str]:
         """The lines that can be printed now."""
@@ -127,8 +129,9 @@ class LiveTree:
 
     def _lines(self, step: Step) -> list[str]:
         event = step.event
-        if step.part == "tail" and event.error is None:
+        if step.part == "tail" and event.error in (None, self._told):
             return []
+        self._told = event.error or self._told
         line = Line(guides(step.depth, self._page.width), cells_of(event, step.name))
         if event.location is not None:
             line.place = self._places.place(step.depth, event.location)

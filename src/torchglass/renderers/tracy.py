@@ -32,7 +32,7 @@ class TracyLines:
         self._steps = Steps()
         self._root: int | None = None
         self._told = ""
-        """The last error that was printed: the calls it leaves on its way out tell it too, the root does not."""
+        """The last error that was printed: the root, which it leaves too, need not tell it again."""
 
     def start(self) -> list[str]:
         """The opening lines."""

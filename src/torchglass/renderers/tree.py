@@ -73,25 +73,23 @@ def wrapped(text: str, before: str, page: Page) -> list[str]:
 
 
 def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
-    """Cells and place of each row that is no heading.
-
-    Columns need a look at all rows before the first is written. Equal cells are kept once: a hundred thousand
-    small objects would cost the garbage collector more than all the rest.
-    """
+    """Cells and place of each row that is no heading: columns need a look at all of them before the first."""
     outer = failed_further_in(view.rows)
     places = Places(page.width)
-    kept: dict[Cells, Cells] = {}
+    known: dict[tuple[object, ...], Cells] = {}
     cells: list[Cells] = []
     where: list[str] = []
     for row in view.rows:
         if isinstance(row, Heading):
             if not row.times:
                 places = Places(page.width)
-        else:
-            these = cells_for(row, row.event.id in outer, page)
-            cells.append(kept.setdefault(these, these))
-            location = row.event.location
-            where.append("" if location is None else places.place(row.depth, location))
+            continue
+        key = (row.look, row.name, row.span, row.times, row.each, row.inside, row.deeper, row.id in outer)
+        if key not in known:
+            known[key] = cells_for(row, row.id in outer, page)
+        cells.append(known[key])
+        location = row.event.location
+        where.append("" if location is None else places.place(row.depth, location))
     return cells, where
 
 
@@ -143,7 +141,7 @@ def failed_further_in(rows: Sequence[Row | Heading]) -> set[int]:
         inside = depth is not None and row.depth < depth
         if row.event.error is not None:
             if inside:
-                outer.add(row.event.id)
+                outer.add(row.id)
             depth = row.depth
         elif inside:
             depth = None

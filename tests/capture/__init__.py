@@ -1,0 +1,1 @@
+"""How we listen, part by part."""

@@ -1,0 +1,33 @@
+"""A recording that is also looked at, so that a fault of the recorder or of a view is found too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torchglass as tg
+from tests.conformance.compare import Case, Context, differences
+
+
+def failures(case: Case, **options: Any) -> list[str]:
+    """In what `case` differs under recording, and what went wrong in the recorder itself."""
+    traces: list[tg.Trace] = []
+    found = differences(case, _keeping(traces, options))
+    return found + [f"{case.name}: {fault}" for trace in traces for fault in _faults(trace)]
+
+
+def _keeping(traces: list[tg.Trace], options: dict[str, Any]) -> Context:
+    @contextmanager
+    def context() -> Iterator[None]:
+        with tg.record(**options) as trace:
+            traces.append(trace)
+            yield
+
+    return context
+
+
+def _faults(trace: tg.Trace) -> list[str]:
+    assert tg.render(trace)
+    assert all(event.end_ns is not None for event in trace.events())
+    return [note for note in trace.notes if "failed to record" in note]
