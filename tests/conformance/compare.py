@@ -55,7 +55,9 @@ def differences(case: Case, context: Context) -> list[str]:
 def observe(case: Case, context: Context) -> Facets:
     """Run `case` once under `context` and return everything that can be told from outside."""
     seed()
-    inputs = case.prepare()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        inputs = case.prepare()
     before = surroundings()
     raised: list[BaseException] = []
     facets: Facets = {}

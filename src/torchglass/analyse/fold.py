@@ -70,9 +70,7 @@ def _repeats(marks: Sequence[int], at: int, unit: int) -> int:
     return same // unit + 1
 
 
-def merge_alike(
-    members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, int], None]
-) -> None:
+def merge_alike(members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, int], None]) -> None:
     """Call ``add(first, other)`` for the first of several that are alike, and so for all that is in it."""
     pending = [(members[0], other) for other in members[1:]]
     while pending:

@@ -147,8 +147,7 @@ def visible_events(events: Sequence[Event]) -> list[Event]:
     return [
         event
         for event in events
-        if event.parent is None
-        or not is_inner(event, events[event.parent], event.parent not in nest.containers)
+        if event.parent is None or not is_inner(event, events[event.parent], event.parent not in nest.containers)
     ]
 
 

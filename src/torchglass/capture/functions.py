@@ -28,21 +28,21 @@ _ONLY_TENSOR = (Tensor,)
 Handler = Callable[..., Any]
 
 
-class FunctionTable:
-    """What each torch function is to us: skipped, or an event, with a copy to look inside of it."""
+class FunctionTable(dict[Any, int]):
+    """What each torch function is to us: skipped, or the number of its events."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.numbers: dict[Any, int] = {}
         self.inner: dict[int, Callable[..., Any]] = {}
+        """Copies of functions written in Python, to look inside of them."""
         self.writers: set[int] = set()
         """Functions that change an argument: their tensors are looked at again when they return."""
 
-    def classify(self, func: Any) -> int:
-        """Called once for each function; never raises, an odd callable is simply not recorded."""
+    def __missing__(self, func: Any) -> int:
+        """Asked once for each function; never raises, an odd callable is simply not recorded."""
         try:
             if not is_event(func):
-                number = self.numbers[func] = FORGETS if func.__name__ == "__set__" else SKIPPED
+                number = self[func] = FORGETS if func.__name__ == "__set__" else SKIPPED
                 return number
             with self.session.lock:
                 number = len(self.session.whats)
@@ -52,7 +52,7 @@ class FunctionTable:
                 self.inner[number] = copy
             if changes_its_input(func):
                 self.writers.add(number)
-            self.numbers[func] = number
+            self[func] = number
             return number
         except Exception as fault:
             self.session.fault(fault)
@@ -68,15 +68,13 @@ def mode_class(table: FunctionTable) -> type[TorchFunctionMode]:
 def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
     session = table.session
-    numbers, classify, inner, writers = table.numbers, table.classify, table.inner, table.writers
+    inner, writers = table.inner, table.writers
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
     open_unseen, close_unseen = _without_modes(open_event), _without_modes(close_event)
     forget_all = session.values.forget_all
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        what = numbers.get(func)
-        if what is None:
-            what = classify(func)
+        what = table[func]
         log = LOGS.get(get_ident())
         if log is None and session.in_backward is not None:
             log = session.adopt()

@@ -11,8 +11,9 @@ import torch
 from torchglass.capture.instructions import instruction_at
 from torchglass.capture.shelf import Shelf
 from torchglass.capture.sites import Site, resolve
-from torchglass.capture.source import SourceText
-from torchglass.capture.stack import StackKey, StackTable
+from torchglass.capture.source import SourceText, text_holding
+from torchglass.capture.stack import FOLDERS, StackKey, StackTable
+from torchglass.capture.syntax import char_column
 from torchglass.events.tables import NONE, SiteNames, Tables
 from torchglass.events.types import Location
 
@@ -31,6 +32,9 @@ class Places:
         self._site_ids: dict[tuple[int, int, bool], int] = {}
         self._sites: dict[int, Site] = {}
         """The names read at a site, by its number; only of sites that are some event's own."""
+        self._defined_by_exec: dict[int, str | None] = {}
+        self._direct: list[bool] = []
+        """Whether the innermost frame of a stack is the user's."""
         self._methods: dict[int, type | None] = {}
 
     def stack(self, raw: int) -> int:
@@ -46,9 +50,7 @@ class Places:
 
     def direct_site(self, stack: int) -> Site | None:
         """The names at the expression that made the call itself; None for calls from inside torch."""
-        if not self.tables.stack_direct[stack]:
-            return None
-        return self._sites.get(self.tables.stack_user[stack])
+        return self._sites.get(self.tables.stack_user[stack]) if self._direct[stack] else None
 
     def owner(self, raw: int, cls: type | None) -> str | None:
         """``Class.method`` of the innermost frame that is a method of a module."""
@@ -77,7 +79,7 @@ class Places:
         frames: list[tuple[CodeType, int, str]] = []
         for position in range(1, len(key), 2):
             code = self.stacks.codes[key[position]]
-            origin = self.shelf.origin(code, self.stacks.exec_sources.get(key[position]))
+            origin = self.shelf.origin(code, self._executed(code))
             if origin != OURS:
                 frames.append((code, key[position + 1], origin))
         user = next((index for index, (_, _, origin) in enumerate(frames) if origin == "user"), None)
@@ -87,7 +89,7 @@ class Places:
         tables.stack_sites.append(tuple(reversed(sites)))
         inherited = tables.stack_user[base] if base != NONE else NONE
         tables.stack_user.append(inherited if user is None else sites[user])
-        tables.stack_direct.append(int(user is not None and all(_passes_through(f[0]) for f in frames[:user])))
+        self._direct.append(user is not None and all(_passes_through(frame[0]) for frame in frames[:user]))
         return number
 
     def _site(self, code: CodeType, lasti: int, origin: str, named: bool) -> int:
@@ -99,12 +101,22 @@ class Places:
         return number
 
     def _read_site(self, number: int, code: CodeType, lasti: int, origin: str, named: bool) -> SiteNames:
-        source = self.shelf.source(code, self.stacks.exec_sources.get(id(code)))
+        source = self.shelf.source(code, self._executed(code))
         if not named:
             return SiteNames(_line_only(code, lasti, source, origin), "", (), None, None)
         site = resolve(code, lasti, source)
         self._sites[number] = site
         return SiteNames(site.location, site.code, site.target, site.operator, site.problem)
+
+    def _executed(self, code: CodeType) -> str | None:
+        """The text given to ``exec``, for code of that text and for functions that it defined."""
+        known = self.stacks.exec_sources
+        if not known or id(code) in known:
+            return known.get(id(code))
+        if id(code) not in self._defined_by_exec:
+            unknown = not code.co_filename.startswith(FOLDERS)
+            self._defined_by_exec[id(code)] = text_holding(code, set(known.values())) if unknown else None
+        return self._defined_by_exec[id(code)]
 
     def _class_of(self, code: CodeType, code_id: int, cls: type | None) -> type | None:
         """The class under way if the code is one of its methods, else the class that defines it."""
@@ -160,7 +172,21 @@ def _line_only(code: CodeType, lasti: int, source: SourceText, origin: str) -> L
     """The place without its names: nothing is parsed for the many frames that only stand in a stack."""
     where = instruction_at(code, lasti).range
     line = where.line or code.co_firstlineno
+    end_line = where.end_line or line
     return Location(
-        code.co_filename, line, where.end_line or line, where.col or 0, where.end_col or 0, code.co_qualname,
-        source.line(line) if source.trusted else "", origin,
-    )  # fmt: skip
+        file=code.co_filename,
+        line=line,
+        end_line=end_line,
+        col=_column(source, line, where.col),
+        end_col=_column(source, end_line, where.end_col),
+        function=code.co_qualname,
+        source=source.line(line) if source.trusted else "",
+        origin=origin,
+    )
+
+
+def _column(source: SourceText, line: int, byte: int | None) -> int:
+    """Python counts columns in bytes; people in characters."""
+    if byte is None or not source.trusted or not 0 < line <= len(source.lines):
+        return byte or 0
+    return char_column(source.lines[line - 1], byte)

@@ -15,7 +15,7 @@ from torchglass.capture.naming import public_name
 from torchglass.capture.places import Places
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.signatures import forward_parameters, function_parameters
-from torchglass.capture.sites import Slots, operands
+from torchglass.capture.sites import Slots, is_direct, operands
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
 MODULE = "module"
@@ -54,7 +54,7 @@ class Rows:
         fixed = self._fixed.get(key)
         if fixed is None:
             fixed = self._fixed[key] = self._work_out(*key)
-        number, args, stack, owner, named, site, taken = fixed
+        number, args, stack, owner, named, site, direct, taken = fixed
         tables.what.append(number)
         tables.parent.append(parent)
         tables.thread.append(self._thread(log))
@@ -66,6 +66,7 @@ class Rows:
         tables.stack.append(stack)
         tables.owner.append(owner)
         tables.operands.append(named)
+        tables.direct.append(direct)
         tables.args.append(args)
         tables.first_io.append(len(tables.io))
         tables.io.extend(log.values[inputs : inputs + taken])
@@ -96,18 +97,19 @@ class Rows:
         owner = self.places.owner(raw_stack, cls)
         site = self.places.direct_site(stack)
         named: tuple[str, ...] = ()
+        direct = False
         if site is not None:
-            named = operands(site, self._slots(what, raw_args))
-        user = self.tables.stack_user[stack]
-        taken = len(self.tables.forms[args].roles)
+            slots = self._slots(what, raw_args)
+            direct, named = is_direct(site, slots), operands(site, slots)
         return (
             number,
             args,
             stack,
             NONE if owner is None else self._text(owner),
             self._operand_id(named),
-            user,
-            taken,
+            self.tables.stack_user[stack],
+            int(direct),
+            len(self.tables.forms[args].roles),
         )
 
     def _slots(self, what: int, raw_args: int) -> Slots:

@@ -7,11 +7,15 @@ so an event costs the same at 10 frames and at 1,000. No frame is ever kept: a k
 from __future__ import annotations
 
 import itertools
+import os
+import string
 from types import CodeType, FrameType
 
 from torchglass.capture.log import NONE
 from torchglass.capture.source import find_exec_source
 
+FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
+"""How the names of files begin; code with another name may have been given to ``exec`` as text."""
 StackKey = tuple[int, ...]
 """(base, id(code), f_lasti, id(code), f_lasti …), innermost frame first."""
 
@@ -50,7 +54,7 @@ class StackTable:
         name = frame.f_globals.get("__name__")
         if type(name) is str:
             self.module_names[id(code)] = name
-        if caller is not None and code.co_filename.startswith("<"):
+        if caller is not None and not code.co_filename.startswith(FOLDERS):
             text = find_exec_source(code, caller.f_code, caller.f_globals)
             if text is not None:
                 self.exec_sources[id(code)] = text

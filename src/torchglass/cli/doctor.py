@@ -73,9 +73,7 @@ def torch() -> Finding:
         version = str(importlib.import_module("torch").__version__)
     except ModuleNotFoundError as error:
         if error.name != "torch":
-            return Finding(
-                "torch", f"does not import: {error}", "install it anew: pip install --force-reinstall torch"
-            )
+            return Finding("torch", f"does not import: {error}", "install it anew: pip install --force-reinstall torch")
         return Finding("torch", "not installed", "install it: pip install torch")
     except Exception as error:  # a broken installation can raise anything
         text = f"does not import: {type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from torchglass.events.types import Event, Location, ModuleInfo, Value
 NONE = -1
 EVENT_COLUMNS = (
     "what", "parent", "thread", "backward", "start_ns", "end_ns", "module", "call", "stack", "owner", "operands",
-    "args", "result", "first_io", "occurrence", "error",
+    "direct", "args", "result", "first_io", "occurrence", "error",
 )  # fmt: skip
 
 
@@ -109,6 +109,8 @@ class Tables:
     stack: array[int] = field(default_factory=_ints)
     owner: array[int] = field(default_factory=_ints)
     operands: array[int] = field(default_factory=_ints)
+    direct: array[int] = field(default_factory=_ints)
+    """1 when the expression at the innermost user site made the call itself."""
     args: array[int] = field(default_factory=_ints)
     result: array[int] = field(default_factory=_ints)
     first_io: array[int] = field(default_factory=_ints)
@@ -137,8 +139,6 @@ class Tables:
     """The sites below the base, outermost first."""
     stack_user: array[int] = field(default_factory=_ints)
     """The innermost user site of a stack."""
-    stack_direct: array[int] = field(default_factory=_ints)
-    """1 when that site is the innermost frame of all: the expression itself made the call."""
     _stacks: dict[int, tuple[Location, ...]] = field(default_factory=dict[int, tuple[Location, ...]])
 
     def __len__(self) -> int:
@@ -193,7 +193,7 @@ class Tables:
         stack, error, end = self.stack[number], self.error[number], self.end_ns[number]
         user = self.stack_user[stack] if stack != NONE else NONE
         site = self.sites[user] if user != NONE else None
-        direct = site is not None and bool(self.stack_direct[stack])
+        direct = site is not None and bool(self.direct[number])
         row = self.modules[self.module[number]] if self.module[number] != NONE else None
         parent, call, owner = self.parent[number], self.call[number], self.owner[number]
         return Event(

@@ -54,7 +54,7 @@ def guides(depth: int, width: int) -> str:
 
 
 def columns_for(lines: Iterable[Line], width: int) -> Columns:
-    """Columns that suit most of the different lines and fit on the page; the lines may be made on the way."""
+    """Columns that suit most of the different lines and fit on the page."""
     different = list(dict.fromkeys((line.guides, line.cells, line.tail_width) for line in lines))
     slack = width // 6
     tab = _suits_most([_label_end(bars, cells) for bars, cells, _ in different if cells.what], slack)
@@ -103,18 +103,19 @@ class Layout:
         self.edge = columns.edge
         self._columns = columns
         self._page = page
-        self._bodies: dict[tuple[str, Cells, int], tuple[str, int]] = {}
+        self._bodies: dict[tuple[str, int, int], tuple[str, int, Cells]] = {}
 
     def line(self, line: Line) -> str:
         """The line, no wider than the page."""
-        tail = line.tail_width
-        key = (line.guides, line.cells, tail)
+        tail, cells = line.tail_width, line.cells
+        key = (line.guides, id(cells), tail)
         found = self._bodies.get(key)
         if found is None:
             if len(self._bodies) >= MOST_BODIES:
                 self._bodies.clear()
-            found = self._bodies[key] = self._body(*key)
-        body, used = found
+            # The cells are kept with it, so that their id stays theirs.
+            found = self._bodies[key] = (*self._body(line.guides, cells, tail), cells)
+        body, used, _ = found
         return body + self._tail(line, max(self._columns.edge - used, tail) - tail) if tail else body
 
     def _body(self, bars: str, cells: Cells, tail: int) -> tuple[str, int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from torchglass.analyse.failure import failure_story
 from torchglass.analyse.source import Recorded
@@ -17,6 +16,7 @@ from torchglass.renderers.style import Page
 from torchglass.renderers.words import clean, count, cut, duration, plural, share, width_of
 
 Options = TreeOptions
+TIME_WIDTH = 15
 
 NOTHING = "Nothing was recorded: no module or torch function ran inside the block."
 ADVICE = (
@@ -35,15 +35,17 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
         yield from nothing_recorded(trace, page)
         return
     view = tree_view(trace, options)
-    words = _words(view, page)
-    time = partial(_time, whole_ns=trace.duration_ns) if options.times else None
-    layout = Layout(columns_for(_lines(view, words, page, time and _time_unread), page.width), page)
-    lines = _lines(view, words, page, time)
+    cells, places = _words(view, page)
+    layout = Layout(columns_for(_different(view, cells, places, options, page), page.width), page)
+    words = zip(cells, places, strict=True)
     for row in view.rows:
         if isinstance(row, Heading):
             yield _heading(row, page, layout.edge)
             continue
-        yield layout.line(next(lines))
+        line = _line(row, *next(words), page)
+        if options.times:
+            line.time = _time(row, trace.duration_ns)
+        yield layout.line(line)
         if row.unlike or row.event.note:
             yield from _remarks(row, page)
     yield from _footer(trace, view, options, page)
@@ -93,17 +95,25 @@ def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
     return cells, where
 
 
-def _lines(
-    view: TreeView, words: tuple[list[Cells], list[str]], page: Page, time: Callable[[Row], str] | None
-) -> Iterator[Line]:
+def _different(view: TreeView, cells: list[Cells], places: list[str], options: TreeOptions, page: Page) -> list[Line]:
+    """One line of each kind, to find the columns by."""
     rows = (row for row in view.rows if not isinstance(row, Heading))
-    for row, cells, place in zip(rows, *words, strict=True):
-        line = Line(guides(row.depth, page.width), cells, place)
-        if page.links and row.event.location is not None:
-            line.file, line.number = row.event.location.file, row.event.location.line
-        if time is not None:
-            line.time = time(row)
-        yield line
+    kinds = {
+        (row.depth, id(these), len(place)): (row, these, place)
+        for row, these, place in zip(rows, cells, places, strict=True)
+    }
+    lines = [_line(row, these, place, page) for row, these, place in kinds.values()]
+    if options.times:
+        for line in lines:
+            line.time = " " * TIME_WIDTH
+    return lines
+
+
+def _line(row: Row, cells: Cells, place: str, page: Page) -> Line:
+    line = Line(guides(row.depth, page.width), cells, place)
+    if page.links and row.event.location is not None:
+        line.file, line.number = row.event.location.file, row.event.location.line
+    return line
 
 
 def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
@@ -124,11 +134,6 @@ def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
 def _time(row: Row, whole_ns: int) -> str:
     spent = row.spent_ns if row.event.end_ns is not None else None
     return f"{duration(spent):>8} {share(spent, whole_ns):>6}"
-
-
-def _time_unread(row: Row) -> str:
-    """What _time gives, for those who only want to know how wide it is."""
-    return " " * 15
 
 
 def failed_further_in(rows: Sequence[Row | Heading]) -> set[int]:
@@ -189,5 +194,3 @@ def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -
     for line in wrapped(" · ".join(told), "", page):
         yield page.paint("dim", line)
     yield from notes_of(trace, page)
-
-
