@@ -35,6 +35,7 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python scripts/size_report.py
 	@$(BIN)/python scripts/forbidden_text.py
+	@$(BIN)/python scripts/format_page.py --check
 
 .PHONY: format
 format: $(READY) ## rewrite the code in the one format

@@ -81,7 +81,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _end(self, error: BaseException | None) -> None:
         recording = self._recordings.pop()
-        recording.stop()
+        recording.stop(error)
         if error is not None:
             _last[:] = [recording.trace]
 
@@ -128,9 +128,9 @@ class _Recording:
         self._recorder = Recorder(Options(**self._options))
         self._recorder.start(frame)
 
-    def stop(self) -> None:
+    def stop(self, error: BaseException | None) -> None:
         if self._recorder is not None:
-            self._recorder.stop()
+            self._recorder.stop(error)
 
     @property
     def running(self) -> bool:

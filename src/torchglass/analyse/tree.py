@@ -43,6 +43,9 @@ class Row:
     """One line of the tree: an event, or several that are alike."""
 
     depth: int
+    """How far in it stands."""
+    level: int
+    """How many calls around it have rows: the heading of a repeat takes it one further in."""
     id: int
     event: Event
     """An event that looks the same: the one with this id, or an earlier one."""
@@ -78,6 +81,8 @@ class Heading:
     times: int = 0
     """How often the rows below it repeat; 0 for a thread."""
     rows: int = 0
+    id: int = -1
+    """No event."""
 
 
 @dataclass(slots=True)
@@ -225,44 +230,41 @@ def _sizes(total: int, forest: _Forest) -> list[int]:
 
 def _emit(work: _Work, roots: list[int], rows: list[Row | Heading]) -> None:
     """Depth first, with a stack of our own: traces nest deeper than Python may."""
-    pending: list[tuple[Row | Heading, int]] = [(row, 0) for row in reversed(_siblings(work, roots, 0, 1))]
+    pending = _siblings(work, roots, 0, 0, 1)[::-1]
     while pending:
-        row, level = pending.pop()
+        row = pending.pop()
         rows.append(row)
-        if isinstance(row, Heading):
-            continue
         children = work.forest.children.get(row.id)
-        if not children:
+        if not children or isinstance(row, Heading):
             continue
-        if work.depth is not None and level >= work.depth:
+        if work.depth is not None and row.level >= work.depth:
             row.deeper = sum(work.sizes[child] for child in children)
-            continue
-        below = _siblings(work, children, row.depth + 1, row.each)
-        pending.extend((child, level + 1) for child in reversed(below))
+        else:
+            pending += _siblings(work, children, row.depth + 1, row.level + 1, row.each)[::-1]
 
 
-def _siblings(work: _Work, ids: list[int], depth: int, each: int) -> list[Row | Heading]:
+def _siblings(work: _Work, ids: list[int], depth: int, level: int, each: int) -> list[Row | Heading]:
     if work.marks is None or len(ids) == 1:
-        return [_row(work, at, depth, each) for at in ids]
+        return [_row(work, at, depth, level, each) for at in ids]
     mark, height = work.marks.mark, work.marks.height
     found: list[Row | Heading] = []
     before = -1
     for start, unit, times in groups([mark[at] for at in ids], [height[at] for at in ids]):
         members = ids[start : start + unit * times]
         if unit == 1:
-            row = _folded(work, members, depth, each) if times > 1 else _row(work, members[0], depth, each)
+            row = _folded(work, members, depth, level, each)
             if before >= 0:
                 _say_difference(work, row, ids[before], found)
             found.append(row)
         else:
-            found += _repeat(work, members, unit, depth, each)
+            found += _repeat(work, members, unit, depth, level, each)
         before = start + unit * times - 1
     return found
 
 
-def _row(work: _Work, at: int, depth: int, each: int) -> Row:
+def _row(work: _Work, at: int, depth: int, level: int, each: int) -> Row:
     event = work.looks.events[at]
-    row = Row(depth, at, event, work.looks.look[at], "", "", 1, each, work.forest.inside.get(at, 0))
+    row = Row(depth, level, at, event, work.looks.look[at], "", "", 1, each, work.forest.inside.get(at, 0))
     if event.kind == "module":
         around = work.nest.module_above[at]
         row.name = relative_path(event, work.looks.events[around] if around >= 0 else None)
@@ -273,11 +275,13 @@ def _row(work: _Work, at: int, depth: int, each: int) -> Row:
     return row
 
 
-def _folded(work: _Work, members: Sequence[int], depth: int, each: int) -> Row:
-    """One row for several calls in a row that are alike."""
+def _folded(work: _Work, members: Sequence[int], depth: int, level: int, each: int) -> Row:
+    """One row for calls in a row that are alike."""
+    if len(members) == 1:
+        return _row(work, members[0], depth, level, each)
     first = work.looks.events[members[0]]
     merge_alike(members, work.forest.children, partial(_add, work))
-    row = _row(work, members[0], depth, each * len(members))
+    row = _row(work, members[0], depth, level, each * len(members))
     row.times = len(members)
     written = {(event.code, event.target) for event in map(work.looks.events.__getitem__, members)}
     row.same_code = len(written) == 1
@@ -286,12 +290,12 @@ def _folded(work: _Work, members: Sequence[int], depth: int, each: int) -> Row:
     return row
 
 
-def _repeat(work: _Work, members: Sequence[int], unit: int, depth: int, each: int) -> list[Row | Heading]:
+def _repeat(work: _Work, members: Sequence[int], unit: int, depth: int, level: int, each: int) -> list[Row | Heading]:
     """A heading and one row for each of the siblings that repeat together."""
     times = len(members) // unit
     rows: list[Row | Heading] = [Heading(depth, _common_range(work, members), times, unit)]
     for offset in range(unit):
-        row = _folded(work, members[offset::unit], depth + 1, each)
+        row = _folded(work, members[offset::unit], depth + 1, level, each)
         row.times = 1
         rows.append(row)
     return rows

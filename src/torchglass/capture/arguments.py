@@ -53,7 +53,7 @@ def _make_describe(value_of: ValueOf) -> Describe:
         atom = _ATOMS.get(cls)
         if atom is not None:
             return atom(value)
-        if isinstance(value, Tensor):
+        if issubclass(cls, Tensor):  # not isinstance: that asks the object for its __class__
             values.append(value_of(value))
             return None
         if depth >= DEEPEST:
@@ -62,7 +62,7 @@ def _make_describe(value_of: ValueOf) -> Describe:
 
     def nested(value: Any, cls: type, values: list[int], depth: int) -> Any:
         if cls is list or cls is tuple:
-            if len(value) > LONGEST_LIST and not isinstance(value[0], Tensor):
+            if len(value) > LONGEST_LIST and not issubclass(type(value[0]), Tensor):
                 return f"<{cls.__name__} of {len(value)}>"
             return (LIST if cls is list else TUPLE, *[describe(item, values, depth) for item in value])
         if cls is slice:
@@ -93,7 +93,7 @@ def _dict_form(value: Any, cls: type, values: list[int], depth: int, describe: C
 
 
 def _is_dataclass(cls: type) -> bool:
-    return "__dataclass_fields__" in vars(cls)
+    return any("__dataclass_fields__" in vars(each) for each in cls.__mro__)
 
 
 def _field_names(cls: type) -> tuple[str, ...] | None:

@@ -129,6 +129,8 @@ class CompileDoor:
         log = LOGS[get_ident()]
         if log.ident in self.regions or not log.on or self.stance() == "force_eager":
             return
+        if log.steps:
+            log.session.heal_steps(log, frame)
         region = Region(log, frame_id)
         try:
             with torch._C.DisableTorchFunction():
@@ -150,12 +152,18 @@ class CompileDoor:
         log.on = log.session.running
         log.parent, log.anchor, log.base, log.module = region.state
         if region.event >= 0:
-            with torch._C.DisableTorchFunction():
-                error = sys.exc_info()[1]
-                if error is None or error is region.error_before:
-                    log.session.close_event(log, region.event, None)
-                else:
-                    log.session.fail_event(log, region.event, error)
+            try:
+                self._end_event(region, sys.exc_info()[1])
+            except Exception as fault:
+                log.session.fault(fault)
+
+    def _end_event(self, region: Region, error: BaseException | None) -> None:
+        session = region.log.session
+        with torch._C.DisableTorchFunction():
+            if error is None or error is region.error_before:
+                session.close_event(region.log, region.event, None)
+            else:
+                session.fail_event(region.log, region.event, error)
 
     def _take_mode(self, region: Region) -> None:
         """Take only our mode off the stack (a running handler may have done so already)."""

@@ -72,8 +72,7 @@ def make_open(session: Session) -> Open:
             path.append(each.f_lasti)
             each = each.f_back
         if each is None and anchor:
-            session.lost_anchor(log)
-            path[0] = NONE
+            path[0] = NONE  # a foreign stack
         stack_key = tuple(path)
         stack = stack_ids.get(stack_key)
         if stack is None:

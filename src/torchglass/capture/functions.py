@@ -59,10 +59,16 @@ class FunctionTable(dict[Any, int]):
             return SKIPPED
 
 
-def mode_class(table: FunctionTable) -> type[TorchFunctionMode]:
-    """A function mode that records into the logs of the table's session; each thread gets its own object."""
+class RecordingMode(TorchFunctionMode):
+    """What all our modes are; each session makes a class of its own, each thread has its own object."""
+
+    session: Session
+
+
+def mode_class(table: FunctionTable) -> type[RecordingMode]:
+    """A function mode that records into the logs of the table's session."""
     body = {"__torch_function__": _make_handler(table), "session": table.session}
-    return type("RecordingMode", (TorchFunctionMode,), body)
+    return type("RecordingMode", (RecordingMode,), body)
 
 
 def _make_handler(table: FunctionTable) -> Handler:
@@ -74,7 +80,10 @@ def _make_handler(table: FunctionTable) -> Handler:
     forget_all = session.values.forget_all
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        what = table[func]
+        try:
+            what = table[func]
+        except TypeError:  # somebody's own callable that cannot be hashed
+            what = SKIPPED
         log = LOGS.get(get_ident())
         if log is None and session.in_backward is not None:
             log = session.adopt()
@@ -82,6 +91,8 @@ def _make_handler(table: FunctionTable) -> Handler:
             if what == FORGETS:
                 forget_all(args[0])
             return func(*args, **kwargs) if kwargs else func(*args)
+        if log.steps:
+            session.heal_steps(log, _frame(1))
         parent, anchor, base = log.parent, log.anchor, log.base
         again, crowded = inner.get(what), _modes()
         try:

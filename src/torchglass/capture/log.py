@@ -7,6 +7,8 @@ objects six times as much as all the rest (docs/decisions/0001-flat-records.md).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +18,25 @@ WHAT, PARENT, STACK, START, END, ARGS, INPUTS, RESULT, OUTPUTS, ERROR = range(10
 WIDTH = 10
 NONE = -1
 """In any field: nothing there (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStep:
+    """An optimizer's step under way: its record, the state to go back to, and the frame of its wrapper."""
+
+    at: int
+    before: tuple[int, int, int]
+    """The log's parent, anchor and base."""
+    frame_id: int
+    code: CodeType
+
+    def runs_above(self, log: ThreadLog, frame: FrameType | None) -> bool:
+        """Whether the wrapper stands on this stack; an id alone may be another frame's by now."""
+        if log.parent != self.at:
+            return False
+        while frame is not None and (id(frame) != self.frame_id or frame.f_code is not self.code):
+            frame = frame.f_back
+        return frame is not None
 
 
 class ThreadLog:
@@ -48,8 +69,8 @@ class ThreadLog:
         self.lost = 0
         """Events not recorded because the limit was reached."""
         self.listening = False
-        self.steps: list[tuple[int, int, int, int]] = []
-        """Open optimizer steps with the state to go back to: hooks have no way out on an exception."""
+        self.steps: list[OpenStep] = []
+        """Open optimizer steps, outermost first: hooks have no way out on an exception."""
         self.backward_spans: list[tuple[int, int]] = []
         """Ranges of records made while the autograd engine ran."""
         self.spawned_by = spawned_by

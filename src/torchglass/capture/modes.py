@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,13 @@ def take_mode(cls: type | None) -> tuple[Any, int]:
     for mode in reversed(above):
         push(mode)
     return found, len(above)
+
+
+def drop_modes(unwanted: Callable[[Any], bool]) -> None:
+    """Take off all modes of which this is true."""
+    kept = [mode for mode in [pop() for _ in range(count())] if not unwanted(mode)]
+    for mode in reversed(kept):
+        push(mode)
 
 
 def insert_mode(mode: Any, below: int) -> None:

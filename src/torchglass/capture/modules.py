@@ -36,6 +36,8 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_modules:
             return original(self, *args, **kwargs)
+        if log.steps:
+            log.session.heal_steps(log, _frame(1))
         parent, anchor, base, module = log.parent, log.anchor, log.base, log.module
         try:
             at = _open(log, self, _frame(1), args, kwargs)

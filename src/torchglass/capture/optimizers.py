@@ -13,7 +13,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from torchglass.capture.log import LOGS, STACK, ThreadLog
+from torchglass.capture.log import LOGS, STACK, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
 
 
@@ -42,12 +42,14 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         return
     try:
         stepper = sys._getframe(1)  # the optimizer's wrapper, alive until the step ends
-        state = (log.parent, log.anchor, log.base)
+        if log.steps:
+            log.session.heal_steps(log, stepper.f_back)
+        before = (log.parent, log.anchor, log.base)
         what = log.session.what(STEP, type(optimizer).__name__)
         with torch._C.DisableTorchFunction():
             at = log.session.open_event(log, what, stepper.f_back, (), None)
         if at >= 0:
-            log.steps.append((at, *state))
+            log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code))
             log.anchor, log.base = id(stepper), log.records[at + STACK]
     except Exception as fault:
         log.session.fault(fault)
@@ -55,11 +57,12 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     log = _log_of_this_thread()
-    if log is None or not log.steps or log.steps[-1][0] != log.parent:
+    if log is None or not log.steps or log.steps[-1].at != log.parent:
         return
     try:
-        at, log.parent, log.anchor, log.base = log.steps.pop()
+        step = log.steps.pop()
+        log.parent, log.anchor, log.base = step.before
         with torch._C.DisableTorchFunction():
-            log.session.close_event(log, at, None)
+            log.session.close_event(log, step.at, None)
     except Exception as fault:
         log.session.fault(fault)

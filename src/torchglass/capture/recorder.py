@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from torchglass.capture import compiled, fused, guards, modules, optimizers, threads
-from torchglass.capture.functions import FunctionTable, mode_class
+from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.modes import push, take_mode
+from torchglass.capture.modes import drop_modes, push, take_mode
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
 from torchglass.capture.settle import Settler
@@ -27,6 +27,8 @@ from torchglass.events.tables import Tables
 _WITH = dis.opmap.get("BEFORE_WITH")
 _PASSING = 0x20 | 0x80 | 0x200
 """CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR: frames whose callers change while they run."""
+_LONGEST_CHAIN = 20
+"""Exceptions may be raised in answer to each other in a circle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def _build_patches() -> list[Any]:
 def _forget_in_child() -> None:
     """A forked child has our modes and patches but is not recorded: what it did would be lost with it."""
     for log in LOGS.values():
-        log.on = False
+        log.on = log.session.running = False
     LOGS.clear()
 
 
@@ -87,6 +89,8 @@ class Recorder:
         self.process = os.getpid()
         self.owner = 0
         self.shelf = Shelf(options.sources)
+        self.left_by: tuple[str, ...] = ()
+        self._holds: list[PatchSet] = []
 
     @property
     def running(self) -> bool:
@@ -105,11 +109,12 @@ class Recorder:
         self.session, self.owner = session, log.ident
         self.windows.append(Window(log, len(log.records)))
         session.recorders.append(self)
-        session.configure()
         self.started_at = time.time()
         try:
-            PATCHES.acquire()
-            DOOR.acquire()
+            session.configure()
+            for patches in (PATCHES, DOOR):
+                self._holds.append(patches)
+                patches.acquire()
             self._listen_here(session, log)
         except BaseException:
             self.stop()
@@ -131,38 +136,58 @@ class Recorder:
         log.anchor = id(frame.f_back)
 
     def _listen_here(self, session: Session, log: ThreadLog) -> None:
+        drop_modes(lambda mode: isinstance(mode, RecordingMode) and not mode.session.running)
         if session.mode_class is None and session.records_functions:
             session.mode_class = mode_class(FunctionTable(session))
         if session.mode_class is not None and not log.has_mode:
             push(session.mode_class())
             log.has_mode = True
 
-    def stop(self) -> None:
-        """End, and put back whatever this was the last to need. Never raises by our doing."""
+    def stop(self, error: BaseException | None = None) -> None:
+        """End, and put back whatever this was the last to need. Never raises by our doing.
+
+        ``error`` is the exception that leaves the block, if one does.
+        """
         session = self.session
         if session is None or self.stopped_ns is not None:
             return
         self.stopped_ns = time.perf_counter_ns()
+        if error is not None:
+            self._note_failure(session, error)
         for window in self.windows:
             window.end = len(window.log.records)
         if self in session.recorders:
             session.recorders.remove(self)
         session.configure()
-        if not session.recorders:
-            self._close_session(session)
-        DOOR.release()
-        PATCHES.release()
+        self._let_go(session)
+        while self._holds:
+            self._holds.pop().release()
         self._read_sources(session)
 
-    def _close_session(self, session: Session) -> None:
-        session.running = False
+    def _note_failure(self, session: Session, error: BaseException) -> None:
+        """What left the block, and what it was raised in answer to."""
+        try:
+            each: BaseException | None = error
+            while each is not None and len(self.left_by) < _LONGEST_CHAIN:
+                self.left_by += (session.errors[session.error_number(each)],)
+                each = each.__cause__ or each.__context__
+            session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
+        except Exception as fault:
+            session.fault(fault)
+
+    def _let_go(self, session: Session) -> None:
+        """Stop recording the threads that no recording owns any more; a mode goes off in its own thread only."""
+        owned = {id(window.log) for recorder in session.recorders for window in recorder.windows}
         for log in session.logs:
-            log.on = False
-            if LOGS.get(log.ident) is log:
-                del LOGS[log.ident]
-        if get_ident() == self.owner and session.mode_class is not None:
-            take_mode(session.mode_class)
-        session.values.clear()
+            if id(log) not in owned:
+                log.on = False
+                if LOGS.get(log.ident) is log:
+                    del LOGS[log.ident]
+                    if log.ident == get_ident():
+                        take_mode(session.mode_class)
+        if not session.recorders:
+            session.running = False
+            session.values.clear()
 
     def _read_sources(self, session: Session) -> None:
         """Read the user's files now: later they may be gone or changed."""

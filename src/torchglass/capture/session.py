@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import get_ident
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 from torchglass.capture.arguments import Forms
@@ -135,29 +136,28 @@ class Session:
     def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:
         """Close a record that an exception left. Runs while that exception is on its way: must not raise."""
         records = log.records
-        records[at + END] = perf_counter_ns()
         try:
-            records[at + ERROR] = self._error_number(log, error)
+            records[at + ERROR] = self.error_number(error)
+            self.end_steps(log, at, records[at + ERROR])
+            records[at + END] = perf_counter_ns()
             if log.listening:
                 self.tell(log, at, "close")
         except Exception as fault:
             self.fault(fault)
 
-    def _error_number(self, log: ThreadLog, error: BaseException) -> int:
-        """One text for an exception, however many events it leaves; its own ``__str__`` runs once."""
-        seen = getattr(log.session, "last_error", None)
-        if seen is not None and seen[0] == id(error) and seen[2] == type(error).__name__:
-            return seen[1]
+    def error_number(self, error: BaseException) -> int:
+        """The number of an exception's text: once for all the events that it leaves."""
         try:
-            text = str(error)
+            text = str(error)[:LONGEST_ERROR]
         except Exception:
             text = "(its text could not be read)"
         name = type(error).__name__
-        self.errors.append(f"{name}: {text[:LONGEST_ERROR]}" if text else name)
-        self.last_error = (id(error), len(self.errors) - 1, name)
-        return self.last_error[1]
+        return self._text_number(f"{name}: {text}" if text else name)
 
-    last_error: tuple[int, int, str] | None = None
+    def _text_number(self, text: str) -> int:
+        if not self.errors or self.errors[-1] != text:
+            self.errors.append(text)
+        return len(self.errors) - 1
 
     def tell(self, log: ThreadLog, at: int, edge: str) -> None:
         """Call the listeners with this thread's own recording off, so that they cannot be recorded."""
@@ -170,22 +170,26 @@ class Session:
         finally:
             log.on = True
 
-    def lost_anchor(self, log: ThreadLog) -> None:
-        """A walk that met no anchor: a foreign stack, or an optimizer's step that an exception left.
+    def heal_steps(self, log: ThreadLog, frame: FrameType | None) -> None:
+        """Close optimizer steps that an exception left and the program caught: their post hook never ran.
 
-        The step's post hook never ran then, and its frame is gone.
+        A step is under way while an event inside of it is open, or the frame of its wrapper is on the stack.
         """
-        if not log.steps or log.steps[-1][0] != log.parent:
-            return
-        at, log.parent, log.anchor, log.base = log.steps.pop()
-        if log.records[at + END] == NONE:
-            log.records[at + END] = perf_counter_ns()
+        while log.steps and log.parent <= log.steps[-1].at and not log.steps[-1].runs_above(log, frame):
+            at = log.steps[-1].at
             inner = [e for e in log.records[at + WIDTH + ERROR :: WIDTH] if e != NONE]
-            log.records[at + ERROR] = inner[-1] if inner else self._text_error("left by an exception")
+            self.end_steps(log, at - 1, inner[-1] if inner else self._text_number("left by an exception"))
 
-    def _text_error(self, text: str) -> int:
-        self.errors.append(text)
-        return len(self.errors) - 1
+    def end_steps(self, log: ThreadLog, after: int, error: int) -> None:
+        """Close the open steps that began behind the record ``after``, with this error."""
+        while log.steps and log.steps[-1].at > after:
+            step = log.steps.pop()
+            if log.parent == step.at:
+                log.parent, log.anchor, log.base = step.before
+            log.records[step.at + END] = perf_counter_ns()
+            log.records[step.at + ERROR] = error
+            if log.listening:
+                self.tell(log, step.at, "close")
 
     # Faults of ours
 

@@ -9,6 +9,7 @@ from torchglass.capture.links import link_storages, link_values
 from torchglass.capture.log import NONE, PARENT, START, WHAT, WIDTH, ThreadLog
 from torchglass.capture.places import Places
 from torchglass.capture.rows import Rows, module_row
+from torchglass.capture.sites import NO_EXPRESSION
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event
 
@@ -85,9 +86,11 @@ class Settler:
     def _finish(self, over: int) -> None:
         tables, recorder = self.tables, self.recorder
         tables.complete = not recorder.running
+        tables.left_by = recorder.left_by
         stopped = recorder.stopped_ns or max(tables.end_ns, default=recorder.started_ns)
         tables.duration_ns = max(stopped - recorder.started_ns, 0)
         tables.notes = list(self.session.notes)
+        tables.notes += unread_files(tables)
         lost = over + sum(window.log.lost for window in recorder.windows)
         if lost:
             tables.notes.append(
@@ -129,6 +132,12 @@ class LiveSettler(Settler):
         event = self.tables.event(len(self.tables) - 1, number)
         self.tables.drop_last(values)
         return event
+
+
+def unread_files(tables: Tables) -> list[str]:
+    """One note for each file whose text could not be shown, or must not be because it has changed."""
+    problems = {site.location.file: site.problem for site in tables.sites if site.problem not in (None, NO_EXPRESSION)}
+    return [f"{file}: {problem}; its steps are shown without their expressions" for file, problem in problems.items()]
 
 
 def _in_order(spans: list[Span]) -> Iterator[tuple[int, int]]:

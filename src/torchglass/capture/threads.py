@@ -24,7 +24,11 @@ def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is not None and log.on:
             self.__dict__[_MARK] = log
-        return original(self)
+        try:
+            return original(self)
+        except BaseException:  # it was started before, or there are too many
+            self.__dict__.pop(_MARK, None)
+            raise
 
     return start
 
@@ -59,6 +63,7 @@ def join(starter: ThreadLog, name: str) -> ThreadLog:
     log.base, log.anchor = session.stacks.whole(frame), id(frame)
     if session.mode_class is not None:
         push(session.mode_class())
+        log.has_mode = True
     return log
 
 

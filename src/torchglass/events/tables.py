@@ -96,6 +96,8 @@ class Tables:
     duration_ns: int = 0
     complete: bool = True
     notes: list[str] = field(default_factory=list[str])
+    left_by: tuple[str, ...] = ()
+    """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
     sources: dict[str, str] = field(default_factory=dict[str, str])
 
     what: array[int] = field(default_factory=_ints)
@@ -225,7 +227,7 @@ class Tables:
             operands=self.operand_texts[self.operands[number]],
             key=self.key(number, what, row, site),
             error=self.texts[error] if error >= 0 else None,
-            note=what.note or (site.problem if site else None),
+            note=what.note,
         )
 
     def keep(self, numbers: list[int]) -> Tables:

@@ -128,16 +128,13 @@ class Trace:
         return tables.event(calls[call]).outputs
 
     def failure(self) -> Event | None:
-        """The innermost event that an exception left, if one left the block."""
+        """The innermost event that the exception left which also left the block; None when the block ended well."""
         tables = self.tables
-        failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
-        if not failed:
-            return None
-        last_root = failed[-1]
-        while tables.parent[last_root] in failed:
-            last_root = tables.parent[last_root]
-        inside = [n for n in failed if n >= last_root]
-        return tables.event(inside[-1])
+        for text in tables.left_by:
+            for number in reversed(range(len(tables))):
+                if tables.error[number] != NONE and tables.texts[tables.error[number]] == text:
+                    return tables.event(number)
+        return None
 
     def columns(self, table: str = "events") -> dict[str, list[Any]]:
         """One table as lists by column name, in the form of the file format (see docs/format.md)."""

@@ -40,13 +40,11 @@ def _calls(title: str, events: Sequence[Event], page: Page, nested: bool) -> Ite
         cells = cells_of(event, _name(event))
         if cells.failed:
             cells = cells._replace(gives=cells.gives.partition(":")[0])
-        line = Line("  " + (guides(level, page.width) if nested else ""), cells)
-        if event.location is not None:
-            place = whole_place(event.location, max(page.width // 4, 12))
-            line.place, line.file, line.number = place, event.location.file, event.location.line
-            if not nested:
-                line.place = places.place(0, event.location)
-        lines.append(line)
+        at, place = event.location, ""
+        if at is not None:
+            place = whole_place(at, max(page.width // 4, 12)) if nested else places.place(0, at)
+        before = "  " + (guides(level, page.width) if nested else "")
+        lines.append(Line(before, cells, place, link=at if page.links else None))
     layout = Layout(columns_for(lines, page.width), page)
     for line in lines:
         yield layout.line(line)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
+from torchglass.events.types import Location
 from torchglass.renderers.cells import Cells
 from torchglass.renderers.style import Page
 from torchglass.renderers.words import cut, link, width_of
@@ -14,24 +16,23 @@ ARROW = " → "
 SHORTEST_LABEL = 24
 MOST_FIT = 0.9
 """Columns are as wide as nine in ten lines need; the others step out of line rather than be cut."""
-MOST_BODIES = 10_000
+MOST_KNOWN = 10_000
 
 
-@dataclass(slots=True)
-class Line:
+class Line(NamedTuple):
     """One line before it is laid out."""
 
     guides: str
     cells: Cells
     place: str = ""
-    file: str = ""
-    number: int = 0
     time: str = ""
+    link: Location | None = None
+    """Where a click on the place leads."""
 
-    @property
-    def tail_width(self) -> int:
-        """Columns that time and place take at the right, with the gaps before them."""
-        return (len(self.time) + 2 if self.time else 0) + (width_of(self.place) + 2 if self.place else 0)
+
+def _tail_width(line: Line) -> int:
+    """Columns that time and place take at the right, with the gaps before them."""
+    return (len(line.time) + 2 if line.time else 0) + (width_of(line.place) + 2 if line.place else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def guides(depth: int, width: int) -> str:
 
 def columns_for(lines: Iterable[Line], width: int) -> Columns:
     """Columns that suit most of the different lines and fit on the page."""
-    different = list(dict.fromkeys((line.guides, line.cells, line.tail_width) for line in lines))
+    different = list(dict.fromkeys((line.guides, line.cells, _tail_width(line)) for line in lines))
     slack = width // 6
     tab = _suits_most([_label_end(bars, cells) for bars, cells, _ in different if cells.what], slack)
     tab = min(tab, width * 2 // 5)
@@ -103,18 +104,18 @@ class Layout:
         self.edge = columns.edge
         self._columns = columns
         self._page = page
-        self._bodies: dict[tuple[str, int, int], tuple[str, int, Cells]] = {}
+        self._known: dict[tuple[str, int, int], tuple[str, int, Cells]] = {}
 
     def line(self, line: Line) -> str:
         """The line, no wider than the page."""
-        tail, cells = line.tail_width, line.cells
-        key = (line.guides, id(cells), tail)
-        found = self._bodies.get(key)
+        tail = _tail_width(line)
+        key = (line.guides, id(line.cells), tail)
+        found = self._known.get(key)
         if found is None:
-            if len(self._bodies) >= MOST_BODIES:
-                self._bodies.clear()
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
             # The cells are kept with it, so that their id stays theirs.
-            found = self._bodies[key] = (*self._body(line.guides, cells, tail), cells)
+            found = self._known[key] = (*self._body(line.guides, line.cells, tail), line.cells)
         body, used, _ = found
         return body + self._tail(line, max(self._columns.edge - used, tail) - tail) if tail else body
 
@@ -149,8 +150,8 @@ class Layout:
         """Time and place at the right edge."""
         page = self._page
         place = page.paint("place", line.place)
-        if page.links and line.place:
-            place = link(place, line.file, line.number)
+        if line.link is not None and place:
+            place = link(place, line.link.file, line.link.line)
         time = page.paint("time", line.time)
         return " " * gap + ("  " + time if time else "") + ("  " + place if place else "")
 

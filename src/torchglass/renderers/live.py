@@ -132,8 +132,8 @@ class LiveTree:
         if step.part == "tail" and event.error in (None, self._told):
             return []
         self._told = event.error or self._told
-        line = Line(guides(step.depth, self._page.width), cells_of(event, step.name))
-        if event.location is not None:
-            line.place = self._places.place(step.depth, event.location)
-            line.file, line.number = event.location.file, event.location.line
+        at = event.location
+        place = "" if at is None else self._places.place(step.depth, at)
+        before = guides(step.depth, self._page.width)
+        line = Line(before, cells_of(event, step.name), place, link=at if self._page.links else None)
         return [self._layout.line(line)]

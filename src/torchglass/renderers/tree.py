@@ -42,10 +42,8 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
         if isinstance(row, Heading):
             yield _heading(row, page, layout.edge)
             continue
-        line = _line(row, *next(words), page)
-        if options.times:
-            line.time = _time(row, trace.duration_ns)
-        yield layout.line(line)
+        time = _time(row, trace.duration_ns) if options.times else ""
+        yield layout.line(_line(row, *next(words), page, time))
         if row.unlike or row.event.note:
             yield from _remarks(row, page)
     yield from _footer(trace, view, options, page)
@@ -102,18 +100,13 @@ def _different(view: TreeView, cells: list[Cells], places: list[str], options: T
         (row.depth, id(these), len(place)): (row, these, place)
         for row, these, place in zip(rows, cells, places, strict=True)
     }
-    lines = [_line(row, these, place, page) for row, these, place in kinds.values()]
-    if options.times:
-        for line in lines:
-            line.time = " " * TIME_WIDTH
-    return lines
+    time = " " * TIME_WIDTH if options.times else ""
+    return [_line(*kind, page, time) for kind in kinds.values()]
 
 
-def _line(row: Row, cells: Cells, place: str, page: Page) -> Line:
-    line = Line(guides(row.depth, page.width), cells, place)
-    if page.links and row.event.location is not None:
-        line.file, line.number = row.event.location.file, row.event.location.line
-    return line
+def _line(row: Row, cells: Cells, place: str, page: Page, time: str) -> Line:
+    location = row.event.location if page.links else None
+    return Line(guides(row.depth, page.width), cells, place, time, location)
 
 
 def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
