@@ -24,7 +24,7 @@ EVENTS_A_FORWARD = 900  # about; of the first workload
 
 def settling(runs: int) -> list[Figure]:
     """The first look at a recording: of one forward, and of each further one whose places are known."""
-    forward = workloads.build()[0].once
+    forward = workloads.gpt2_forward().once
     first, first_events = _settle(forward, 1)
     many, many_events = _settle(forward, 1 + runs)
     known = (many - first) / (many_events - first_events)
@@ -46,7 +46,7 @@ def _settle(forward: Callable[[], Any], runs: int) -> tuple[float, int]:
 
 def memory(events: int) -> list[Figure]:
     """Bytes that a recording of a transformer holds, before and after the first look."""
-    forward = workloads.build()[0].once
+    forward = workloads.gpt2_forward().once
     runs = max(1, events // EVENTS_A_FORWARD)
     gc.collect()
     tracemalloc.start()
@@ -124,7 +124,7 @@ def _bare_loop(x: torch.Tensor, size: int) -> float:
 
 def rendering(events: int) -> list[Figure]:
     """The tree of a large trace, every line of it."""
-    forward = workloads.build()[0].once
+    forward = workloads.gpt2_forward().once
     with tg.record(max_events=MANY) as trace:
         for _ in range(max(1, events // EVENTS_A_FORWARD)):
             forward()
@@ -145,6 +145,33 @@ def fixed_cost(rounds: int) -> list[Figure]:
             pass
         took.append(process_time() - start)
     return [("an empty block", statistics.median(took) * 1e6, "µs")]
+
+
+def forwards(rounds: int) -> list[Figure]:
+    """A block splits into what it costs once (places seen for the first time) and what each event costs."""
+    forward = workloads.gpt2_forward().once
+    one = statistics.median(_forwards(forward, 1) for _ in range(rounds))
+    ten = statistics.median(_forwards(forward, 10) for _ in range(rounds))
+    with tg.record() as trace:
+        forward()
+    further = (ten - one) / 9
+    return [
+        ("GPT-2, once a block", (one - further) * 1e3, "ms"),
+        ("GPT-2, each further forward", further / len(trace) * 1e6, "µs an event over the floor"),
+    ]
+
+
+def _forwards(forward: Callable[[], Any], runs: int) -> float:
+    """CPU seconds that recording adds to so many forwards in one block, over the floor."""
+    took: list[float] = []
+    for context in (Floor(), tg.record()):
+        gc.collect()
+        start = process_time()
+        with context:
+            for _ in range(runs):
+                forward()
+        took.append(process_time() - start)
+    return took[1] - took[0]
 
 
 def importing(rounds: int) -> list[Figure]:

@@ -23,12 +23,13 @@ class Result:
     ratio_quartiles: tuple[float, float] = (0.0, 0.0)
     events: int | None = None
     over_floor_us: float | None = None
+    best_over_floor_us: float | None = None  # from the fastest runs, which a busy machine disturbs least
     missing: str = ""
 
 
 def once(subject: Subject, workload: Workload) -> tuple[float, int | None]:
     """CPU seconds of one measurement, and the events seen. What was recorded dies outside the clock."""
-    gc.collect()
+    gc.collect(1)
     start = process_time()
     count = subject.run(workload)
     seconds = process_time() - start
@@ -37,19 +38,24 @@ def once(subject: Subject, workload: Workload) -> tuple[float, int | None]:
 
 def compare(subjects: Sequence[Subject], workload: Workload, rounds: int) -> list[Result]:
     """Measure `subjects`, the first of which is the plain program."""
-    missing = {s.name: s.missing() or _unfit(s, workload) or _first_use(s, workload) for s in subjects}
-    present = [s for s in subjects if not missing[s.name]]
-    seconds: dict[str, list[float]] = {s.name: [] for s in present}
+    missing = {s.name: s.missing() or _unfit(s, workload) for s in subjects}
+    seconds: dict[str, list[float]] = {s.name: [] for s in subjects}
     events: dict[str, int | None] = {}
-    for turn in range(rounds):
+    # The first use pays for imports and caches; where it is the only one, it has to do.
+    for turn in range(rounds + 1 if rounds > 1 else 1):
+        present = [s for s in subjects if not missing[s.name]]
         shift = turn % len(present)
+        gc.collect()
         for subject in present[shift:] + present[:shift]:
-            took, events[subject.name] = once(subject, workload)
-            seconds[subject.name].append(took)
+            try:
+                took, events[subject.name] = once(subject, workload)
+            except Exception as error:
+                missing[subject.name] = f"fails: {type(error).__name__}"
+            else:
+                seconds[subject.name].append(took)
+    kept = {name: took[1:] if rounds > 1 else took for name, took in seconds.items()}
     return [
-        Result(s.name, missing=missing[s.name])
-        if missing[s.name]
-        else _result(s.name, seconds, events[s.name], workload)
+        Result(s.name, missing=missing[s.name]) if missing[s.name] else _result(s.name, kept, events[s.name], workload)
         for s in subjects
     ]
 
@@ -58,22 +64,14 @@ def _unfit(subject: Subject, workload: Workload) -> str:
     return "forward only" if subject.forward_only and workload.training else ""
 
 
-def _first_use(subject: Subject, workload: Workload) -> str:
-    """The first use pays for imports and caches; a tool that fails there is a row that says so."""
-    try:
-        once(subject, workload)
-    except Exception as error:
-        return f"fails: {type(error).__name__}"
-    return ""
-
-
 def _result(name: str, seconds: dict[str, list[float]], events: int | None, workload: Workload) -> Result:
     took = statistics.median(seconds[name])
     low, high = quartiles(seconds[name])
     base = statistics.median(seconds[PLAIN])
-    over = None
+    over = best = None
     if events and name not in (PLAIN, CONTROL, FLOOR):
         over = (took - statistics.median(seconds[FLOOR])) / events * 1e6
+        best = (min(seconds[name]) - min(seconds[FLOOR])) / events * 1e6
     runs = workload.repeat
     return Result(
         name,
@@ -83,6 +81,7 @@ def _result(name: str, seconds: dict[str, list[float]], events: int | None, work
         (low / base, high / base),
         None if events is None else events // runs,
         over,
+        best,
     )
 
 

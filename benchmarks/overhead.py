@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ class Effort:
     depths: tuple[int, ...]
     events: int
     loops: int
+    slow_workloads: int  # on how many of the workloads the slow tools are measured
 
 
-WHOLE = Effort(31, 3, (10_000, 100_000, 1_000_000), (10, 100, 900), 100_000, 20_000)
-QUICK = Effort(5, 1, (10_000, 100_000), (10, 100, 900), 20_000, 5_000)
+WHOLE = Effort(31, 3, (10_000, 100_000, 1_000_000), (10, 100, 900), 100_000, 20_000, 4)
+QUICK = Effort(4, 1, (10_000, 100_000), (10, 100, 900), 20_000, 5_000, 1)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,10 +71,11 @@ def _parser() -> argparse.ArgumentParser:
 def _compare_all(effort: Effort, workload: str, subject: str) -> dict[str, list[dict[str, Any]]]:
     chosen = [s for s in SUBJECTS if subject.lower() in s.name.lower() or s.name in (PLAIN, FLOOR)]
     kept: dict[str, list[dict[str, Any]]] = {}
-    for each in workloads.build():
-        if workload.lower() not in each.name.lower():
-            continue
-        results = [*_fast(chosen, each, effort.rounds), *_slow(chosen, each, effort.slow_rounds)]
+    asked = [each for each in workloads.build() if workload.lower() in each.name.lower()]
+    for number, each in enumerate(asked):
+        results = _fast(chosen, each, effort.rounds)
+        if number < effort.slow_workloads:
+            results += _slow(chosen, each, effort.slow_rounds)
         print("\n" + "\n".join(comparison(each.name, results)), flush=True)
         kept[each.name] = [asdict(result) for result in results]
     return kept
@@ -86,7 +88,8 @@ def _fast(subjects: list[Subject], workload: workloads.Workload, rounds: int) ->
 def _slow(subjects: list[Subject], workload: workloads.Workload, rounds: int) -> list[Result]:
     """The slow tools leave much behind in memory, so they run last, beside plain runs of their own."""
     bases = [s for s in SUBJECTS if s.name in (PLAIN, FLOOR)]
-    return compare([*bases, *(s for s in subjects if s.slow)], workload, rounds)[len(bases) :]
+    single = replace(workload, repeat=1)
+    return compare([*bases, *(s for s in subjects if s.slow)], single, rounds)[len(bases) :]
 
 
 def _figures(effort: Effort) -> list[tuple[str, float, str]]:
@@ -100,6 +103,7 @@ def _all_figures(effort: Effort) -> Iterator[tuple[str, float, str]]:
 
     yield from single.importing(5)
     yield from single.fixed_cost(50)
+    yield from single.forwards(max(3, effort.rounds // 3))
     yield from single.settling(effort.events // 1_000)
     yield from single.memory(effort.events)
     yield from single.flatness_in_events(list(effort.sizes))

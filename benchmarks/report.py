@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from measure import Result
 
-HEAD = ("", "ratio to plain", "quartiles", "ms a run", "events", "µs an event over the floor")
+HEAD = ("", "ratio to plain", "quartiles", "ms a run", "events", "µs an event over the floor", "fastest")
 
 
 def conditions(rounds: int, slow_rounds: int) -> str:
@@ -29,18 +29,21 @@ def comparison(workload: str, results: Sequence[Result]) -> Iterator[str]:
 
 def _row(result: Result) -> tuple[str, ...]:
     if result.missing:
-        return (result.subject, result.missing, "", "", "", "")
+        return (result.subject, result.missing, *[""] * (len(HEAD) - 2))
     low, high = result.ratio_quartiles
-    over = "" if result.over_floor_us is None else f"{result.over_floor_us:.2f}"
-    events = "" if result.events is None else f"{result.events:,}"
     return (
         result.subject,
         f"{result.ratio:.2f}",
         f"{low:.2f}–{high:.2f}",
         f"{result.seconds * 1e3:.2f}",
-        events,
-        over,
+        "" if result.events is None else f"{result.events:,}",
+        _known(result.over_floor_us),
+        _known(result.best_over_floor_us),
     )
+
+
+def _known(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:,.1f}"
 
 
 def figures(found: Sequence[tuple[str, float, str]]) -> Iterator[str]:

@@ -91,7 +91,9 @@ def attention() -> HandmadeTrace:
         path, code = f"{name}_weights", f"self.{name}_weights(x)"
         layer = make.layer("Linear", root, path, code, wide, target=(target,), line=line, detail=LINEAR)
         make.add("function", "F.linear", layer, code, inputs=[wide, (6, 6), (6,)], outputs=[wide], direct=False)
-    make.add("function", "Tensor.transpose", root, "k.transpose(2, 3)", inputs=[heads], outputs=[(10, 3, 2, 20)], line=61)
+    make.add(
+        "function", "Tensor.transpose", root, "k.transpose(2, 3)", inputs=[heads], outputs=[(10, 3, 2, 20)], line=61
+    )
     make.add(
         "function", "Tensor.matmul", root, "q @ k.transpose(2, 3)", target=("scores",), operator="@", line=61,
         inputs=[heads, (10, 3, 2, 20)], outputs=[scores],
@@ -112,10 +114,10 @@ def blocks(number: int, odd: int | None = None) -> HandmadeTrace:
                            line=12, duration=1000)  # fmt: skip
         make.layer("Linear", block, f"blocks.{index}.fc", "self.fc(x)", (4, 8), line=5, detail=LINEAR, duration=800)
         make.add("function", "F.relu", block, "F.relu(x)", inputs=[(4, 8)], outputs=[(4, 8)], line=6)
-    return HandmadeTrace(make.made, tuple(_infos(make.made)))
+    return HandmadeTrace(make.made, tuple(infos_of(make.made)))
 
 
-def _infos(events: list[Event]) -> Iterator[ModuleInfo]:
+def infos_of(events: list[Event]) -> Iterator[ModuleInfo]:
     for number, event in enumerate(each for each in events if each.kind == "module"):
         sizes = [("weight", (6, 6)), ("bias", (6,))] if event.name == "Linear" else []
         parameters = tuple(

@@ -89,23 +89,40 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         """As a decorator: every call is a recording; ``function.trace`` is that of the last call."""
         if not callable(function):
             raise WrongType(f"@record() decorates a function, not {type(function).__name__}")
+        if inspect.isasyncgenfunction(function):
+            raise WrongType("@record() cannot decorate an async generator: put 'with record()' inside of it")
         if inspect.iscoroutinefunction(function):
             return self._around_coroutine(function)
+        if inspect.isgeneratorfunction(function):
+            return self._around_generator(function)
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with self as trace:
+            with self._another() as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
                 return function(*args, **kwargs)
 
         return recorded  # type: ignore[return-value]
 
+    def _another(self) -> record:
+        """The same again for one call: calls may overlap, in threads or as coroutines."""
+        return record(only=self._only, **self._options)
+
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
         async def recorded(*args: Any, **kwargs: Any) -> Any:
-            with self as trace:
+            with self._another() as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
                 return await function(*args, **kwargs)
+
+        return recorded
+
+    def _around_generator(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with self._another() as trace:
+                recorded.trace = trace  # type: ignore[attr-defined]
+                return (yield from function(*args, **kwargs))
 
         return recorded
 

@@ -1,0 +1,1 @@
+"""What a trace means, view by view."""

@@ -80,7 +80,9 @@ def test_an_unknown_criterion_names_those_there_are() -> None:
         select(modul="x")
 
 
-@pytest.mark.parametrize("wrong", [{"module": 3}, {"function": ["softmax"]}, {"op": ()}, {"module": ("a", 1)}, {"where": 1}])
+@pytest.mark.parametrize(
+    "wrong", [{"module": 3}, {"function": ["softmax"]}, {"op": ()}, {"module": ("a", 1)}, {"where": 1}]
+)
 def test_wrong_types_say_what_is_taken(wrong: dict[str, object]) -> None:
     with pytest.raises(WrongType, match=rf"select\({next(iter(wrong))}=\) takes"):
         select(**wrong)  # type: ignore[arg-type]

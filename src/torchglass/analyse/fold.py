@@ -86,9 +86,9 @@ def range_label(paths: Iterable[str]) -> str:
         return distinct[0]
     head, first = split_index(distinct[0])
     numbers = [split_index(path)[1] for path in distinct]
-    if first is not None and numbers == list(range(first, first + len(distinct))):
+    if first is None or any(split_index(path)[0] != head for path in distinct):
+        return ", ".join(distinct if len(distinct) <= 3 else [*distinct[:2], "…", distinct[-1]])
+    if numbers == list(range(first, first + len(distinct))):
         return f"{head}{first}–{numbers[-1]}"
-    if first is not None and all(split_index(path)[0] == head for path in distinct):
-        rest = [str(number) for number in numbers]
-        return f"{head}{', '.join(rest if len(rest) <= 4 else [*rest[:2], '…', rest[-1]])}"
-    return ", ".join(distinct if len(distinct) <= 3 else [*distinct[:2], "…", distinct[-1]])
+    rest = [str(number) for number in numbers]
+    return head + ", ".join(rest if len(rest) <= 4 else [*rest[:2], "…", rest[-1]])

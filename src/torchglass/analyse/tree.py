@@ -70,6 +70,8 @@ class Row:
     helper: bool = False
     """The event and those inside are all that is seen of an expression such as ``opt.zero_grad()``."""
     spent_ns: int | None = None
+    note: str | None = None
+    """Its own note, or one of an event inside that has no row."""
 
 
 @dataclass(slots=True)
@@ -105,13 +107,17 @@ class _Forest:
     """Events without a row, by the row that they are in."""
     helpers: dict[int, list[int]]
     """Rows for expressions that are no events: the events that torch made there."""
+    notes: dict[int, str] = field(default_factory=dict[int, str])
+    """The first note of an event without a row, by the row that it is in."""
     left_out: int = 0
 
-    def hide(self, under: int) -> None:
-        if under >= 0:
-            self.inside[under] = self.inside.get(under, 0) + 1
-        else:
+    def hide(self, event: Event, under: int) -> None:
+        if under < 0:
             self.left_out += 1
+            return
+        self.inside[under] = self.inside.get(under, 0) + 1
+        if event.note:
+            self.notes.setdefault(under, event.note)
 
 
 @dataclass(slots=True)
@@ -170,7 +176,7 @@ def _forest(looks: Looks, nest: Nesting, options: TreeOptions) -> _Forest:
         if kept is not None and not kept[at]:
             forest.left_out += 1
         elif not (by_name is not None and by_name[at]) and _is_hidden(looks, nest, options, at, parent):
-            forest.hide(anchor)
+            forest.hide(looks.events[at], anchor)
         else:
             anchor = _place(forest, looks, at, anchor, bundle=not options.inner)
         anchors.append(anchor)
@@ -197,7 +203,7 @@ def _place(forest: _Forest, looks: Looks, at: int, anchor: int, bundle: bool) ->
         before = siblings[-1] if siblings else -1
         if before in forest.helpers and _one_expression(looks, before, at):
             forest.helpers[before].append(at)
-            forest.hide(before)
+            forest.hide(event, before)
             return before
         forest.helpers[at] = [at]
     siblings.append(at)
@@ -272,6 +278,7 @@ def _row(work: _Work, at: int, depth: int, level: int, each: int) -> Row:
         row.helper = True
     if work.spent is not None:
         row.spent_ns = work.spent[at]
+    row.note = event.note or work.forest.notes.get(at)
     return row
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, EllipsisType, FunctionType, NoneType
+from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
 import torch
@@ -71,6 +71,9 @@ def _make_describe(value_of: ValueOf) -> Describe:
             return _dict_form(value, cls, values, depth, describe)
         names = _field_names(cls)
         if names is None:
+            for plain in (list, tuple):  # the program's own class of one: read as what it is, not as it says
+                if issubclass(cls, plain):
+                    return nested(plain(plain.__iter__(value)), plain, values, depth)
             return _foreign(value, cls)
         form: list[Any] = [FIELDS, cls.__name__]
         for name, item in _fields(value, cls, names):
@@ -105,13 +108,20 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
 
 
 def _fields(value: Any, cls: type, names: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Read without running the class's own code: tuple items, or the instance's dictionary."""
+    """Read without running the class's own code: tuple items, the instance's dictionary, or its slots."""
     if issubclass(cls, tuple):
         return list(zip(names, tuple.__iter__(value), strict=False))
     try:
-        held = object.__getattribute__(value, "__dict__")
+        held = dict(object.__getattribute__(value, "__dict__"))
     except AttributeError:
-        return []
+        held = {}
+    for each in cls.__mro__:
+        for name, slot in vars(each).items():
+            if type(slot) is MemberDescriptorType and name in names and name not in held:
+                try:
+                    held[name] = slot.__get__(value, cls)
+                except AttributeError:
+                    pass  # never set
     return [(name, held[name]) for name in names if name in held]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 import torch
+import torch.overrides
 
 push = torch._C._push_on_torch_function_stack
 pop = torch._C._pop_torch_function_stack
 count = torch._C._len_torch_function_stack
+_TAKES_OFF = torch.overrides._pop_mode_temporarily.__wrapped__.__code__  # type: ignore[attr-defined]
 
 
 def take_mode(cls: type | None) -> tuple[Any, int]:
@@ -25,6 +29,20 @@ def take_mode(cls: type | None) -> tuple[Any, int]:
     for mode in reversed(above):
         push(mode)
     return found, len(above)
+
+
+def finish_pops(error: BaseException) -> None:
+    """End the generators by which torch takes a mode off for a while, where Ctrl-C left them half way.
+
+    They would put our mode back when they are collected: after the recording, with nobody to take it off.
+    """
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == contextlib.__file__:
+            generator = getattr(trace.tb_frame.f_locals.get("self"), "gen", None)
+            if isinstance(generator, GeneratorType) and generator.gi_code is _TAKES_OFF:
+                generator.close()
+        trace = trace.tb_next
 
 
 def drop_modes(unwanted: Callable[[Any], bool]) -> None:

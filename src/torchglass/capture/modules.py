@@ -112,10 +112,11 @@ def _describe(session: Session, row: int, module: nn.Module) -> None:
     described = session.modules[row]
     described.described = True
     described.cls = type(module)
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            described.parameters.append((name, session.values.value_of(parameter)))
-    described.detail = settings_of(module)
+    value_of = session.values.value_of
+    described.parameters = tuple(
+        [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
+    )
+    described.detail = settings_of(module, session.settings)
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -129,6 +130,9 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
         above = session.modules[row]
         owner = above.module()
         way = _path_below(above, owner, module) if owner is not None else None
+        if owner is module:  # called again from below itself: the same place
+            session.module_ids[caller, id(module)] = (above.module, row)
+            return row
         if way is not None:
             root = above.root if above.root != NONE else row
             path = f"{above.path}.{way}" if above.path and way else above.path or way
@@ -152,7 +156,7 @@ def _path_below(above: ModuleRow, owner: nn.Module, module: nn.Module) -> str | 
     """The shortest path from owner to module by registered names; None when it is not below it."""
     if owner is module:
         return ""
-    path = above.below.get(id(module))
+    path = above.below.get(id(module)) if above.below is not None else None
     if path is None or _at(owner, path) is not module:  # not asked yet, or the model has changed since
         above.below = _paths_below(owner)
         path = above.below.get(id(module))

@@ -35,7 +35,7 @@ class Places:
         self._defined_by_exec: dict[int, str | None] = {}
         self._direct: list[bool] = []
         """Whether the innermost frame of a stack is the user's."""
-        self._methods: dict[int, type | None] = {}
+        self._methods: dict[int, str | None] = {}
 
     def stack(self, raw: int) -> int:
         """The number of a stack in the tables; its bases come first."""
@@ -58,9 +58,9 @@ class Places:
             key = self._key(raw)
             for code_id in key[1::2]:
                 code = self.stacks.codes[code_id]
-                owner = self._class_of(code, code_id, cls)
+                owner = self._method(code, code_id, cls)
                 if owner is not None:
-                    return f"{owner.__name__}.{code.co_name}"
+                    return owner
             raw = key[0]
         return None
 
@@ -118,13 +118,15 @@ class Places:
             self._defined_by_exec[id(code)] = text_holding(code, set(known.values())) if unknown else None
         return self._defined_by_exec[id(code)]
 
-    def _class_of(self, code: CodeType, code_id: int, cls: type | None) -> type | None:
+    def _method(self, code: CodeType, code_id: int, cls: type | None) -> str | None:
         """The class under way if the code is one of its methods, else the class that defines it."""
-        if cls is not None and _has_method(cls, code):
-            return cls
+        name = None if cls is None else _method_name(cls, code)
+        if cls is not None and name is not None:
+            return f"{cls.__name__}.{name}"
         if code_id not in self._methods:
             found = _defining_class(code, self.stacks.module_names.get(code_id))
-            self._methods[code_id] = found if found is not None and issubclass(found, torch.nn.Module) else None
+            is_ours = found is not None and issubclass(found, torch.nn.Module) and found is not torch.nn.Module
+            self._methods[code_id] = f"{found.__name__}.{code.co_name}" if found is not None and is_ours else None
         return self._methods[code_id]
 
 
@@ -133,15 +135,16 @@ def _passes_through(code: CodeType) -> bool:
     return code.co_name == "fn" and code.co_filename.endswith("_jit_internal.py")
 
 
-def _has_method(cls: type, code: CodeType) -> bool:
+def _method_name(cls: type, code: CodeType) -> str | None:
+    """By which name a class has this code as a method; a decorator's code has another name of its own."""
     for each in cls.__mro__:
         if each is torch.nn.Module:
-            return False
-        method = vars(each).get(code.co_name)
-        method = getattr(method, "__func__", method)
-        if _runs(method, code):
-            return True
-    return False
+            return None
+        for name in (code.co_name, *vars(each)):
+            method = vars(each).get(name)
+            if _runs(getattr(method, "__func__", method), code):
+                return name
+    return None
 
 
 def _runs(function: Any, code: CodeType) -> bool:

@@ -17,7 +17,7 @@ from torch import nn
 from torchglass.capture import compiled, fused, guards, modules, optimizers, threads
 from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.modes import drop_modes, push, take_mode
+from torchglass.capture.modes import drop_modes, finish_pops, push
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
 from torchglass.capture.settle import Settler
@@ -106,6 +106,7 @@ class Recorder:
         else:
             session = log.session
             session.widen(self.options.max_events)
+            session.shared = True
         self.session, self.owner = session, log.ident
         self.windows.append(Window(log, len(log.records)))
         session.recorders.append(self)
@@ -171,6 +172,8 @@ class Recorder:
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
                 self.left_by += (session.errors[session.error_number(each)],)
                 each = each.__cause__ or each.__context__
+            if not isinstance(error, Exception):
+                finish_pops(error)
             session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
         except Exception as fault:
             session.fault(fault)
@@ -183,8 +186,8 @@ class Recorder:
                 log.on = False
                 if LOGS.get(log.ident) is log:
                     del LOGS[log.ident]
-                    if log.ident == get_ident():
-                        take_mode(session.mode_class)
+                if log.ident == get_ident():
+                    drop_modes(lambda mode: type(mode) is session.mode_class)
         if not session.recorders:
             session.running = False
             session.values.clear()

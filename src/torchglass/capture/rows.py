@@ -6,6 +6,7 @@ GPT-2 has 860 events but some 150 combinations.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from torchglass.capture import fused
@@ -42,7 +43,8 @@ class Rows:
         self._operands: dict[tuple[str, ...], int] = {}
         self._threads: dict[int, int] = {}
         self._calls: dict[int, int] = {}
-        self._seen: dict[tuple[int, int, int], int] = {}
+        self._stems: dict[tuple[Any, ...], int] = {}
+        self._seen: dict[int, int] = {}
         self._values_taken = 0
         self._operand_id(())
 
@@ -54,7 +56,7 @@ class Rows:
         fixed = self._fixed.get(key)
         if fixed is None:
             fixed = self._fixed[key] = self._work_out(*key)
-        number, args, stack, owner, named, site, direct, taken = fixed
+        number, args, stack, owner, named, stem, direct, taken = fixed
         tables.what.append(number)
         tables.parent.append(parent)
         tables.thread.append(self._thread(log))
@@ -70,7 +72,7 @@ class Rows:
         tables.args.append(args)
         tables.first_io.append(len(tables.io))
         tables.io.extend(log.values[inputs : inputs + taken])
-        tables.occurrence.append(self._occurrence(number, site, module, first_look))
+        tables.occurrence.append(self._occurrence(stem, first_look))
         tables.error.append(NONE if error == NONE else self._text(self.session.errors[error]))
         result = NONE
         if raw_result != NONE:
@@ -79,14 +81,14 @@ class Rows:
         tables.result.append(result)
 
     def is_nothing(self, records: list[int], at: int) -> bool:
-        """A function that neither took nor gave a tensor is no event."""
+        """A function that neither took nor gave a tensor is no event, nor is an attribute that holds none."""
         what, result = records[at + WHAT], records[at + RESULT]
         if what < 0 or result == NONE or self.session.whats[what].kind != FUNCTION:
             return False
-        tables = self.tables
-        return (
-            not tables.forms[self._args(what, records[at + ARGS])].roles and not tables.forms[self.result(result)].roles
-        )
+        if self.tables.forms[self.result(result)].roles:
+            return False
+        is_read = getattr(self.session.whats[what].subject, "__name__", "") == "__get__"
+        return is_read or not self.tables.forms[self._args(what, records[at + ARGS])].roles
 
     def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int) -> tuple[int, ...]:
         """All that depends on nothing but what was called, how, from where and in which module."""
@@ -107,7 +109,7 @@ class Rows:
             stack,
             NONE if owner is None else self._text(owner),
             self._operand_id(named),
-            self.tables.stack_user[stack],
+            self._stem(number, self.tables.stack_user[stack], module),
             int(direct),
             len(self.tables.forms[args].roles),
         )
@@ -192,12 +194,22 @@ class Rows:
         self._calls[module] = count + 1
         return count
 
-    def _occurrence(self, number: int, site: int, module: int, first_look: bool) -> int:
-        key = (number, site, module)
-        count = self._seen.get(key, 0)
+    def _stem(self, what: int, site: int, module: int) -> int:
+        """A number for all that a key says but the occurrence; two sites may be one place to the reader.
+
+        The condition of a loop and what stands in ``finally`` are compiled twice.
+        """
+        at = self.tables.sites[site].location if site != NONE else None
+        row = self.session.modules[module] if module != NONE else None
+        place = None if row is None else (module if row.root == NONE else row.root, row.path)
+        stem = (self.tables.whats[what].name, place, at and (at.function, at.line, at.col))
+        return self._stems.setdefault(stem, len(self._stems))
+
+    def _occurrence(self, stem: int, first_look: bool) -> int:
+        count = self._seen.get(stem, 0)
         if not first_look:
             return count - 1
-        self._seen[key] = count + 1
+        self._seen[stem] = count + 1
         return count
 
     # Values and modules
@@ -236,23 +248,28 @@ class Rows:
             if metas[number] is _NO_META:
                 metas[number] = _meta(raw)
 
-    def take_modules(self) -> None:
-        """Take over modules as they are now: paths, settings and parameters."""
+    def take_modules(self, only: list[int] | None = None) -> None:
+        """Take over modules as they are now: paths, settings and parameters; all rows, or only these."""
+        rows = list(self.session.modules)
+        chosen = range(len(rows)) if only is None else only
+        roots = {number: number if rows[number].root == NONE else rows[number].root for number in chosen}
         labels: dict[int, str] = {}
         used: dict[str, int] = {}
-        rows = list(self.session.modules)
-        for number, row in enumerate(rows):
-            if row.root == NONE:
-                name = row.cls.__name__
-                used[name] = used.get(name, 0) + 1
-                labels[number] = name if used[name] == 1 else f"{name}#{used[name]}"
+        for root in sorted(set(roots.values())):
+            name = rows[root].cls.__name__
+            used[name] = used.get(name, 0) + 1
+            labels[root] = name if used[name] == 1 else f"{name}#{used[name]}"
         self.tables.modules = [
-            ModuleRow(
-                labels[number if row.root == NONE else row.root],
-                row.path, row.cls.__name__, row.detail, tuple(row.parameters),
-            )
-            for number, row in enumerate(rows)
-        ]  # fmt: skip
+            ModuleRow(labels[roots[number]], row.path, row.cls.__name__, row.detail, tuple(row.parameters))
+            for number, row in ((number, rows[number]) for number in chosen)
+        ]
+
+    def keep_own_modules(self) -> None:
+        """Where recordings share a session: only the modules that this one met."""
+        own = sorted(set(self.tables.module) - {NONE})
+        place = {row: number for number, row in enumerate(own)}
+        self.tables.module = array("q", [place.get(row, NONE) for row in self.tables.module])
+        self.take_modules(own)
 
 
 def _plain(number: Any) -> int:

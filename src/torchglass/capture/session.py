@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
@@ -18,6 +18,7 @@ from typing import Any
 from torchglass.capture.arguments import Forms
 from torchglass.capture.edges import make_close, make_open
 from torchglass.capture.log import END, ERROR, LOGS, NONE, WIDTH, ThreadLog
+from torchglass.capture.settings import Settings
 from torchglass.capture.stack import StackTable
 from torchglass.capture.values import ValueTable
 
@@ -48,9 +49,9 @@ class ModuleRow:
     root: int
     path: str
     detail: str = ""
-    parameters: list[tuple[str, int]] = field(default_factory=list)
+    parameters: tuple[tuple[str, int], ...] = ()
     described: bool = False
-    below: dict[int, str] = field(default_factory=dict)
+    below: dict[int, str] | None = None
     """Paths of the modules below this one, by id: checked when used, since models change."""
 
 
@@ -70,6 +71,7 @@ class Session:
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
+        self.settings = Settings()
         self.records_modules = False
         self.errors: list[str] = []
         self.faults: dict[str, int] = {}
@@ -79,6 +81,8 @@ class Session:
         self.lock = threading.Lock()
         self.recorders: list[Any] = []
         """The recordings under way (capture.recorder.Recorder), outermost first."""
+        self.shared = False
+        """Whether more than one recording wrote to it."""
         self.running = True
         self.records_functions = False
         self.mode_class: type | None = None

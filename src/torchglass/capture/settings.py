@@ -6,7 +6,6 @@ the instance keeps under the same name (docs/decisions/0004-module-settings.md).
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from torch import nn
@@ -15,18 +14,21 @@ _SHOWN = (int, float, bool, str, type(None))
 _LONGEST = 200
 
 
-_how: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
-"""By class: names to read, or None for a class that shows itself."""
+class Settings(dict[type[nn.Module], tuple[str, ...] | None]):
+    """By class: names to read, or None for a class that shows itself; worked out once for each."""
+
+    def __missing__(self, cls: type[nn.Module]) -> tuple[str, ...] | None:
+        names = self[cls] = None if _shows_itself(cls) else _constructor_names(cls)
+        return names
 
 
-def settings_of(module: nn.Module) -> str:
+def settings_of(module: nn.Module, known: Settings) -> str:
     """As in ``in_features=6, out_features=6, bias=True``; ``""`` when there is nothing to show."""
-    cls = type(module)
-    if cls not in _how:
-        _how[cls] = None if _shows_itself(cls) else _constructor_names(cls)
-    names = _how[cls]
+    names = known[type(module)]
     if names is None:
         return str(module.extra_repr())[:_LONGEST]
+    if not names:
+        return ""
     held: dict[str, Any] = module.__dict__
     shown = [f"{name}={held[name]!r}" for name in names if name in held and type(held[name]) in _SHOWN]
     return ", ".join(shown)[:_LONGEST]

@@ -9,6 +9,7 @@ from torchglass.capture.links import link_storages, link_values
 from torchglass.capture.log import NONE, PARENT, START, WHAT, WIDTH, ThreadLog
 from torchglass.capture.places import Places
 from torchglass.capture.rows import Rows, module_row
+from torchglass.capture.session import FUNCTION, UNSEEN
 from torchglass.capture.sites import NO_EXPRESSION
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event
@@ -38,6 +39,8 @@ class Settler:
         ]
         self.rows.take_modules()
         over = self._fill(spans)
+        if self.session.shared:
+            self.rows.keep_own_modules()
         self.rows.take_values()
         link_values(self.tables)
         link_storages(self.tables, self.rows.addresses)
@@ -58,7 +61,7 @@ class Settler:
                 parent = numbers[index][(parent_at - begin) // WIDTH]
             else:
                 parent = self._parent_elsewhere(log, spans, numbers) if parent_at == NONE else NONE
-            if rows.is_nothing(log.records, at):
+            if rows.is_nothing(log.records, at) or not self._asked_for(log.records[at + WHAT]):
                 numbers[index][slot] = parent  # what it called belongs to its parent
                 continue
             if len(tables) >= limit:
@@ -72,6 +75,13 @@ class Settler:
             numbers[index][slot] = len(tables)
             rows.append(log, at, parent, module, backward[index][slot], first_look=True)
         return over
+
+    def _asked_for(self, what: int) -> bool:
+        """Recordings that share a session may have asked for different probes."""
+        options = self.recorder.options
+        if what >= 0 and self.session.whats[what].kind == FUNCTION:
+            return options.functions
+        return options.modules or (what >= 0 and self.session.whats[what].kind == UNSEEN)
 
     def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
         """For what the autograd engine runs in a thread of its own: the event that called backward."""

@@ -79,9 +79,9 @@ def _make_value_of(table: ValueTable) -> ValueOf:
             stride = tensor.stride()
             meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, cls)
             version, address = tensor._version, storage_address(tensor)
+            meta_id = metas.get(meta)  # symbolic sizes cannot be hashed
         except Exception:
             return reluctant(tensor, cls)
-        meta_id = metas.get(meta)
         if meta_id is None:
             meta_id = metas.setdefault(meta, next_meta())
         number = next_id()

@@ -151,6 +151,8 @@ class Trace:
         try:
             return self._connection().execute(query, parameters).fetchall()
         except sqlite3.Error as error:
+            if "authoriz" in str(error):  # "not authorized", "authorization denied"
+                raise UsageError(f"sql() only reads a trace, and {query.split()[0].upper()} is no reading") from None
             raise UsageError(f"{error}; the tables are: {', '.join(TABLES)} (docs/format.md)") from None
 
     def _connection(self) -> sqlite3.Connection:
@@ -187,6 +189,8 @@ def summary(tables: Tables) -> str:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
     if failed:
-        lines.append(f"  {len(failed)} event(s) left by an exception, first: {tables.texts[tables.error[failed[-1]]]}")
+        lines.append(
+            f"  {len(failed)} event(s) left by an exception, the last by {tables.texts[tables.error[failed[-1]]]}"
+        )
     lines += [f"  note: {note}" for note in tables.notes]
     return "\n".join(lines)

@@ -103,7 +103,8 @@ def _setting(part: str) -> str:
     return value if key in _POSITIONAL else f"{key}={value}"
 
 
-def split_arguments(text: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def split_arguments(text: str) -> tuple[str, ...]:
     """Cut ``a, (b, c), d='x, y'`` at its outer commas."""
     parts: list[str] = []
     start, depth, quote = 0, 0, ""
@@ -120,7 +121,7 @@ def split_arguments(text: str) -> list[str]:
             parts.append(text[start:at].strip())
             start = at + 1
     parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return tuple(part for part in parts if part)
 
 
 # ---------------------------------------------------------------- shapes

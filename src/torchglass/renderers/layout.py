@@ -109,6 +109,9 @@ class Layout:
     def line(self, line: Line) -> str:
         """The line, no wider than the page."""
         tail = _tail_width(line)
+        if tail > self._page.width // 2 and line.time:
+            line = line._replace(place="")
+            tail = _tail_width(line)
         key = (line.guides, id(line.cells), tail)
         found = self._known.get(key)
         if found is None:
@@ -122,9 +125,12 @@ class Layout:
     def _body(self, bars: str, cells: Cells, tail: int) -> tuple[str, int]:
         """All but time and place, and the columns that it takes."""
         columns, page = self._columns, self._page
-        gives = cut(cells.gives, max(page.width - tail - len(ARROW) - SHORTEST_LABEL - len(bars), 8))
+        space = page.width - tail - len(ARROW) - len(bars)
+        gives = cut(cells.gives, max(space - SHORTEST_LABEL, min(space, 8)))
         arrow_width = len(ARROW) + width_of(gives) if gives else 0
         room = min(max(columns.arrow, _needed(bars, cells, columns.tab)), page.width - tail - arrow_width)
+        if cells.prefix:
+            cells = cells._replace(prefix=cut(cells.prefix, max(room - len(bars) - 2, 0)))
         label, what, takes = _fit(bars, cells, room)
         used = _label_end(bars, cells) - width_of(cells.label) + width_of(label)
         slack = room - used - _beside(what, takes)

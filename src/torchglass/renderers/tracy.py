@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from torchglass.events.types import Event, Value
 from torchglass.renderers.cells import BINARY, split_arguments
@@ -13,6 +14,7 @@ from torchglass.renderers.words import clean, cut
 
 RULE = "  " + "─" * 80
 LONGEST_LINE = 400
+DEEPEST = 8
 _TENSOR = re.compile(r"[A-Za-z]\w*\[(?:[\d?, ]*|[\d, ]*… [\d,]+ dimensions)\](?: \w+)?")
 _NESTED = re.compile(r"([A-Za-z_][\w.]*)?([(\[{])(.*)[)\]}]", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"): (.*)", re.DOTALL)
@@ -80,7 +82,7 @@ class TracyLines:
         if event.error is not None:
             self._told = event.error
             return [("Error", self._page.paint("error", clean(event.error)))]
-        return _labelled("Output", list(_entries(event.result, iter(event.outputs))), event.outputs)
+        return _labelled("Output", _entries(event.result, event.outputs), event.outputs)
 
 
 # ---------------------------------------------------------------- heads
@@ -134,7 +136,7 @@ def _plain_arguments(args: str) -> Iterator[str]:
 
 
 def _inputs(event: Event) -> list[tuple[str, str]]:
-    entries = list(_entries(event.args, iter(event.inputs)))
+    entries = _entries(event.args, event.inputs)
     if event.kind == "function" and _is_operator(event):
         sides = [text for _, text in entries]
         if event.name.startswith("Tensor.__r") and event.name != "Tensor.__rshift__":
@@ -154,35 +156,49 @@ def _labelled(word: str, entries: list[tuple[str, str]], values: tuple[Value, ..
     return [(f"{word}[{key or number}]", text) for number, (key, text) in enumerate(entries)]
 
 
-def _entries(text: str, values: Iterator[Value], key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Each value in a list of arguments, lists and dicts element by element."""
-    for part in split_arguments(text):
+def _entries(text: str, values: Iterable[Value]) -> list[tuple[str, str]]:
+    """Each value in a list of arguments with its key, lists and dicts element by element."""
+    left = iter(values)
+    return [(key, word or _tensor(next(left, None))) for key, word in _plan(text)]
+
+
+@lru_cache(maxsize=4096)
+def _plan(text: str) -> tuple[tuple[str, str], ...]:
+    """The key of each value in a list of arguments, and the word for it: none for a tensor."""
+    return tuple(_planned(text, "", 0))
+
+
+def _planned(text: str, key: str, depth: int) -> Iterator[tuple[str, str]]:
+    for number, part in enumerate(split_arguments(text)):
         named = _NAMED.fullmatch(part)
-        inner, name = part, key
+        inner, name = part, f"{key}[{number}]" if key else ""
         if named:
             inner = named[2] if named[1] else named[4]
             name = f"{key}.{named[1] or named[3][1:-1]}".lstrip(".")
-        nested = None if _TENSOR.fullmatch(inner) else _NESTED.fullmatch(inner)
-        if nested and depth < 8:
-            yield from _entries(nested[3], values, name, depth + 1)
+        if _TENSOR.fullmatch(inner):
+            yield clean(name), ""
+            continue
+        nested = _NESTED.fullmatch(inner)
+        if nested and depth < DEEPEST:
+            yield from _planned(nested[3], name, depth + 1)
         else:
-            yield clean(name), _value(inner, values)
+            yield clean(name), _type_name(inner)
 
 
-def _value(word: str, values: Iterator[Value]) -> str:
-    if _TENSOR.fullmatch(word):
-        value = next(values, None)
-        return _tensor(value) if value is not None else clean(word)
-    return "None" if word == "None" else _type_name(word)
+def _tensor(value: Value | None) -> str:
+    return "Tensor" if value is None else _tensor_word(value.shape, value.device)
 
 
-def _tensor(value: Value) -> str:
-    shape = "?" if value.shape is None else ", ".join(str(size) for size in value.shape[:64])
-    return f"Tensor [{shape}] @ {clean(value.device)}"
+@lru_cache(maxsize=4096)
+def _tensor_word(shape: tuple[int, ...] | None, device: str) -> str:
+    sizes = "?" if shape is None else ", ".join(str(size) if size >= 0 else "?" for size in shape[:64])
+    return f"Tensor [{sizes}] @ {clean(device)}"
 
 
 def _type_name(word: str) -> str:
     """The type of an argument, from how it is written."""
+    if word == "None":
+        return word
     if word.startswith("<"):
         return clean(word.strip("<>").partition(" ")[0])
     if word in ("True", "False"):

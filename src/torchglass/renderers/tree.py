@@ -38,14 +38,17 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
     cells, places = _words(view, page)
     layout = Layout(columns_for(_different(view, cells, places, options, page), page.width), page)
     words = zip(cells, places, strict=True)
+    told: set[str | None] = set()
+    whole_ns = trace.duration_ns
     for row in view.rows:
         if isinstance(row, Heading):
             yield _heading(row, page, layout.edge)
             continue
-        time = _time(row, trace.duration_ns) if options.times else ""
+        time = _time(row, whole_ns) if options.times else ""
         yield layout.line(_line(row, *next(words), page, time))
-        if row.unlike or row.event.note:
-            yield from _remarks(row, page)
+        if row.unlike or row.note:
+            yield from _remarks(row, page, told)
+            told.add(row.note)
     yield from _footer(trace, view, options, page)
 
 
@@ -77,6 +80,7 @@ def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
     outer = failed_further_in(view.rows)
     places = Places(page.width)
     known: dict[tuple[object, ...], Cells] = {}
+    equal: dict[Cells, Cells] = {}
     cells: list[Cells] = []
     where: list[str] = []
     for row in view.rows:
@@ -86,7 +90,8 @@ def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
             continue
         key = (row.look, row.name, row.span, row.times, row.each, row.inside, row.deeper, row.id in outer)
         if key not in known:
-            known[key] = cells_for(row, row.id in outer, page)
+            these = cells_for(row, row.id in outer, page)
+            known[key] = equal.setdefault(these, these)
         cells.append(known[key])
         location = row.event.location
         where.append("" if location is None else places.place(row.depth, location))
@@ -159,12 +164,13 @@ def _heading(row: Heading, page: Page, edge: int) -> str:
     return page.paint("guide", before) + page.paint("fold", often) + page.paint("dim", rest)
 
 
-def _remarks(row: Row, page: Page) -> Iterator[str]:
+def _remarks(row: Row, page: Page, told: set[str | None]) -> Iterator[str]:
+    """What keeps a row out of a repeat, and its note; a note that was told before is not told again in full."""
     before = guides(row.depth + 1, page.width)
-    told = [("dim", f"≠ {row.unlike} differ")] if row.unlike else []
-    if row.event.note:
-        told.append(("note", "note: " + row.event.note))
-    for style, text in told:
+    remarks = [("dim", f"≠ {row.unlike} differ")] if row.unlike else []
+    if row.note:
+        remarks.append(("note", "note: as above" if row.note in told else f"note: {row.note}"))
+    for style, text in remarks:
         for line in wrapped(text, before, page):
             yield page.paint("guide", before) + page.paint(style, line)
 

@@ -1,0 +1,423 @@
+"""Starting and stopping: threads, nesting, every way out, and faults of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchglass as tg
+from torchglass.capture import functions, modules, optimizers, recorder, threads
+from torchglass.capture.log import LOGS
+from torchglass.capture.session import Session
+
+X = torch.ones(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """After every test: no mode, no recorded thread, every name in its place."""
+    call = nn.Module.__call__
+    yield
+    assert torch._C._len_torch_function_stack() == 0
+    assert LOGS == {}
+    assert nn.Module.__call__ is call
+    assert (recorder.PATCHES._users, recorder.DOOR._users, recorder.PATCHES._suspended) == (0, 0, 0)
+
+
+def names(trace: tg.Trace) -> list[str]:
+    return [event.name for event in trace.events()]
+
+
+def in_thread(work: Callable[[], Any], name: str | None = None) -> None:
+    thread = threading.Thread(target=work, name=name)
+    thread.start()
+    thread.join()
+
+
+class TestThreads:
+    def test_threads_started_inside_are_told_apart(self) -> None:
+        with tg.record() as trace:
+            in_thread(lambda: torch.relu(X), "a")
+            in_thread(lambda: nn.Linear(3, 1)(X), "b")
+            torch.exp(X)
+        assert {e.name: e.thread for e in trace.events()}["relu"] == "a"
+        assert {e.thread for e in trace.events(kind="module")} == {"b"}
+        assert list(trace.events())[-1].thread == "MainThread"
+        assert "threads: " in str(trace)
+
+    def test_a_pool_a_subclass_a_timer_and_a_thread_of_a_thread(self) -> None:
+        class Own(threading.Thread):
+            def run(self) -> None:
+                in_thread(lambda: torch.sigmoid(X))
+
+        with tg.record() as trace:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(torch.relu, [X] * 4))
+            own = Own()
+            own.start()
+            own.join()
+            timer = threading.Timer(0, lambda: torch.tanh(X))
+            timer.start()
+            timer.join()
+        assert sorted(names(trace)) == ["relu"] * 4 + ["sigmoid", "tanh"]
+
+    def test_threads_of_one_name_get_a_number(self) -> None:
+        with tg.record() as trace:
+            for _ in range(3):
+                in_thread(lambda: torch.relu(X), "same")
+        assert [e.thread for e in trace.events()] == ["same", "same #2", "same #3"]
+
+    def test_a_thread_that_was_there_before_is_not_recorded(self) -> None:
+        go, done = threading.Event(), threading.Event()
+        thread = threading.Thread(target=lambda: (go.wait(10), torch.relu(X), done.set()))
+        thread.start()
+        with tg.record() as trace:
+            go.set()
+            done.wait(10)
+        thread.join()
+        assert names(trace) == []
+
+    def test_recordings_in_several_threads_at_once(self) -> None:
+        barrier, traces = threading.Barrier(4), {}
+
+        def work(count: int) -> None:
+            barrier.wait(10)
+            with tg.record() as trace:
+                barrier.wait(10)
+                for _ in range(count):
+                    nn.Identity()(torch.relu(X))
+                barrier.wait(10)
+            traces[count] = trace
+
+        workers = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3, 4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        for count, trace in traces.items():
+            assert names(trace) == ["relu", "Identity"] * count
+
+    def test_a_thread_that_outlives_the_block(self) -> None:
+        go = threading.Event()
+        with tg.record() as trace:
+            thread = threading.Thread(target=lambda: (torch.relu(X), go.wait(10), torch.exp(X)))
+            thread.start()
+            while not names(trace):
+                pass
+        go.set()
+        thread.join()
+        assert names(trace) == ["relu"]
+
+    def test_a_thread_that_outlives_the_block_and_records_for_itself(self) -> None:
+        """Our mode of the first recording is still on its stack then."""
+        go, own = threading.Event(), []
+
+        def work() -> None:
+            go.wait(10)
+            with tg.record() as trace:
+                F.gumbel_softmax(X)
+            own.append(trace)
+
+        with tg.record() as first:
+            thread = threading.Thread(target=work)
+            thread.start()
+        go.set()
+        thread.join()
+        with tg.record() as plain:
+            F.gumbel_softmax(X)
+        assert names(own[0]) == names(plain)
+        assert names(first) == []
+
+    def test_a_thread_started_twice_raises_as_ever_and_keeps_no_mark(self) -> None:
+        with tg.record():
+            thread = threading.Thread(target=int)
+            thread.start()
+            thread.join()
+            with pytest.raises(RuntimeError, match="once"):
+                thread.start()
+        assert not [name for name in vars(thread) if "torchglass" in name]
+
+
+class TestNesting:
+    def test_the_inner_events_are_in_both(self) -> None:
+        with tg.record() as outer:
+            torch.relu(X)
+            with tg.record() as inner:
+                torch.exp(X)
+            torch.tanh(X)
+        assert names(outer) == ["relu", "exp", "tanh"]
+        assert names(inner) == ["exp"]
+        assert [e.id for e in inner.events()] == [0]
+
+    def test_inside_a_module_that_runs(self) -> None:
+        class Records(nn.Module):
+            def forward(self, x: Tensor) -> tg.Trace:
+                with tg.record() as self.trace:
+                    torch.relu(x)
+                return self.trace
+
+        model = nn.Sequential(Records())
+        with tg.record() as outer:
+            model(X)
+        event = next(model[0].trace.events())
+        assert (event.name, event.parent, event.module, event.root) == ("relu", None, "0", "Sequential")
+        assert names(outer) == ["Sequential", "Records", "relu"]
+
+    def test_each_gets_the_probes_it_asked_for(self) -> None:
+        layer = nn.Linear(3, 1)
+        with tg.record() as outer, tg.record(functions=False) as only_modules, tg.record(modules=False) as only_functions:
+            layer(X)
+        assert names(outer) == ["Linear", "F.linear"]
+        assert names(only_modules) == ["Linear"]
+        assert names(only_functions) == ["F.linear"]
+
+    def test_an_outer_one_that_asked_for_less(self) -> None:
+        with tg.record(functions=False) as outer:
+            with tg.record() as inner:
+                torch.relu(X)
+            torch.exp(X)
+        assert (names(outer), names(inner)) == ([], ["relu"])
+
+    def test_modules_are_those_of_the_recording(self) -> None:
+        with tg.record() as outer:
+            nn.Linear(3, 1)(X)
+            with tg.record() as inner:
+                nn.Linear(3, 2)(X)
+        assert [m.parameters[0].shape for m in inner.modules()] == [(2, 3)]
+        assert [(m.root, m.id) for m in inner.modules()] == [("Linear", 0)]
+        assert len(outer.modules()) == 2
+        assert inner.outputs("")[0].shape == (2, 2)
+
+    def test_in_a_thread_of_the_outer_one(self) -> None:
+        found = []
+
+        def work() -> None:
+            with tg.record() as inner:
+                torch.relu(X)
+            torch.exp(X)
+            found.append(inner)
+
+        with tg.record() as outer:
+            in_thread(work)
+        assert (names(outer), names(found[0])) == (["relu", "exp"], ["relu"])
+
+    def test_the_outer_one_ends_first(self) -> None:
+        go, inside, found = threading.Event(), threading.Event(), []
+
+        def work() -> None:
+            with tg.record() as inner:
+                inside.set()
+                go.wait(10)
+                torch.relu(X)
+            found.append(inner)
+
+        with tg.record() as outer:
+            thread = threading.Thread(target=work)
+            thread.start()
+            inside.wait(10)
+        assert torch._C._len_torch_function_stack() == 0
+        torch.tanh(X)
+        go.set()
+        thread.join()
+        assert (names(outer), names(found[0])) == ([], ["relu"])
+
+    def test_not_in_the_order_of_opening(self) -> None:
+        first, second = tg.record(), tg.record()
+        one = first.__enter__()
+        torch.relu(X)
+        two = second.__enter__()
+        torch.exp(X)
+        first.__exit__(None, None, None)
+        torch.tanh(X)
+        second.__exit__(None, None, None)
+        assert (names(one), names(two)) == (["relu", "exp"], ["exp", "tanh"])
+
+
+class TestWaysOut:
+    def test_an_exception_is_the_same_object_and_the_trace_is_the_last(self) -> None:
+        error = ValueError("mine")
+        with pytest.raises(ValueError, match="mine") as caught, tg.record() as trace:
+            torch.relu(X)
+            raise error
+        assert caught.value is error
+        assert tg.last_trace() is trace
+        assert trace.failure() is None
+        with tg.record():
+            pass
+        assert tg.last_trace() is trace
+
+    def test_a_failing_call_is_there_with_its_inputs(self) -> None:
+        model = nn.Sequential(nn.Linear(5, 5))
+        with pytest.raises(RuntimeError), tg.record() as trace:
+            model(X)
+        failed = trace.failure()
+        assert failed is not None
+        assert (failed.name, failed.inputs[0].shape, failed.outputs) == ("F.linear", (2, 3), ())
+        assert all((e.error or "").startswith("RuntimeError: ") for e in trace.events())
+
+    def test_an_exception_that_the_program_catches_is_no_failure(self) -> None:
+        with tg.record() as trace:
+            with pytest.raises(RuntimeError):
+                X @ X
+            torch.relu(X)
+        assert trace.failure() is None
+        assert [e.error is None for e in trace.events()] == [False, True]
+
+    def test_the_cause_of_an_exception_is_found(self) -> None:
+        with pytest.raises(KeyError), tg.record() as trace:
+            try:
+                X @ X
+            except RuntimeError as error:
+                raise KeyError("mine") from error
+        failed = trace.failure()
+        assert failed is not None
+        assert failed.name == "Tensor.matmul"
+
+    def test_errors_keep_their_own_texts(self) -> None:
+        """The address of a dead exception is the next one's: they must not be taken for one another."""
+        with tg.record() as trace:
+            for size in range(4, 12):
+                try:
+                    X + torch.ones(size)
+                except RuntimeError:
+                    pass
+        texts = [e.error for e in trace.events() if e.error]
+        assert len(set(texts)) == len(texts) == 8
+
+    def test_ctrl_c(self) -> None:
+        old = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        class Interrupts(nn.Module):
+            def forward(self, x: Tensor) -> None:
+                signal.raise_signal(signal.SIGINT)
+
+        try:
+            with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+                Interrupts()(X)
+        finally:
+            signal.signal(signal.SIGINT, old)
+        failed = trace.failure()
+        assert failed is not None
+        assert (failed.name, failed.error) == ("Interrupts", "KeyboardInterrupt")
+
+    def test_ctrl_c_inside_torchs_own_way_of_taking_a_mode_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Torch's generator is left half way, and would put our mode back when it is collected."""
+        leave = type(torch.overrides._pop_mode_temporarily()).__exit__
+        calls = []
+
+        def interrupted(self: Any, *args: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return leave(self, *args)
+
+        interrupted.__code__ = interrupted.__code__.replace(co_filename=sys.modules["contextlib"].__file__ or "")
+        with pytest.raises(KeyboardInterrupt), tg.record():
+            monkeypatch.setattr(type(torch.overrides._pop_mode_temporarily()), "__exit__", interrupted)
+            F.gumbel_softmax(X)
+
+    def test_an_exit_stack_and_a_generator(self) -> None:
+        def recorded() -> Iterator[tg.Trace]:
+            with tg.record() as trace:
+                torch.relu(X)
+                yield trace
+                torch.exp(X)
+
+        with ExitStack() as stack:
+            trace = stack.enter_context(tg.record())
+            torch.tanh(X)
+        (inner,) = list(recorded())
+        assert (names(trace), names(inner)) == (["tanh"], ["relu", "exp"])
+        assert next(inner.events()).stack[-1].function.endswith("recorded")
+
+
+class TestFaultsOfOurs:
+    """One costs an event, never the program."""
+
+    @pytest.mark.parametrize(
+        ("owner", "name"),
+        [
+            (modules, "_identify"),
+            (modules, "_describe"),
+            (modules, "_close"),
+            (functions, "is_event"),
+            (functions, "inner_copy"),
+            (optimizers, "OpenStep"),
+            (Session, "what"),
+            (Session, "error_number"),
+            (threads, "join"),
+        ],
+    )
+    def test_the_program_goes_on(self, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        def program() -> Any:
+            torch.manual_seed(0)
+            layer = nn.Linear(3, 3)
+            out = F.gumbel_softmax(layer(X))
+            out.sum().backward()
+            torch.optim.SGD(layer.parameters(), lr=0.1).step()
+            with pytest.raises(RuntimeError):
+                nn.Sequential(layer)(torch.ones(2, 9))
+            in_thread(lambda: torch.relu(X))
+            return out.detach(), layer.weight.detach().clone()
+
+        def broken(*args: Any, **kwargs: Any) -> Any:
+            raise ZeroDivisionError("ours")
+
+        expected = program()
+        with tg.record() as trace, monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            result = program()
+        assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
+        assert any("failed to record" in note and "ZeroDivisionError: ours" in note for note in trace.notes)
+        assert "failed to record" in str(trace)
+        with tg.record() as after:
+            nn.Linear(3, 3)(X)
+        assert names(after)[-2:] == ["Linear", "F.linear"]
+        assert not any("failed" in note for note in after.notes)
+
+
+class TestLimitsAndLooks:
+    def test_max_events(self) -> None:
+        with tg.record(max_events=3) as trace:
+            for _ in range(5):
+                torch.relu(X)
+        assert len(trace) == 3
+        assert trace.notes == ("2 events were not recorded: the limit of 3 was reached; record(max_events=…) raises it",)
+
+    def test_max_events_over_all_threads(self) -> None:
+        with tg.record(max_events=3) as trace:
+            for _ in range(2):
+                in_thread(lambda: [torch.relu(X) for _ in range(4)])
+        assert len(trace) == 3
+        assert trace.notes[0].startswith("5 events")
+
+    def test_looking_early_is_a_snapshot(self) -> None:
+        class Looks(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                self.seen = list(trace.events())
+                return torch.relu(x)
+
+        model = Looks()
+        with tg.record() as trace:
+            assert len(trace) == 0
+            assert trace.running
+            model(X)
+            assert "still recording" in str(trace)
+            assert names(trace) == ["Looks", "relu"]
+            torch.exp(X)
+        assert [(e.name, e.end_ns, e.outputs) for e in model.seen] == [("Looks", None, ())]
+        assert names(trace) == ["Looks", "relu", "exp"]
+        assert not trace.running

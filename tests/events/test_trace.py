@@ -1,0 +1,295 @@
+"""The trace: what can be asked of it, and what its parts have to do with each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchglass as tg
+from tests import programs
+from tests.zoo import FAMILIES
+from torchglass.events.database import TABLES
+
+X = torch.ones(2, 3)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.layer(x).relu())
+
+
+@pytest.fixture
+def trace() -> tg.Trace:
+    return tg.trace(Twice(), X)
+
+
+class TestAsking:
+    def test_events_all_and_chosen(self, trace: tg.Trace) -> None:
+        assert [e.name for e in trace.events()] == ["Twice", "Linear", "F.linear", "Tensor.relu", "Linear", "F.linear"]
+        assert [e.id for e in trace.events(module="layer", kind="module")] == [1, 4]
+        assert [e.id for e in trace.events(tg.select(function="relu"))] == [3]
+        assert [e.id for e in trace.events(where=lambda e: e.parent is None)] == [0]
+
+    def test_events_of_something_else(self, trace: tg.Trace) -> None:
+        with pytest.raises(tg.WrongType, match="select"):
+            trace.events("layer")  # type: ignore[arg-type]
+        with pytest.raises(tg.UsageError, match="not both"):
+            trace.events(tg.select(), module="layer")
+        with pytest.raises(tg.UnknownOption, match="did you mean 'module'"):
+            trace.events(modul="layer")
+
+    def test_event_by_id(self, trace: tg.Trace) -> None:
+        assert trace.event(3).name == "Tensor.relu"
+        for wrong in (-1, 6, "3", 1.0, True):
+            with pytest.raises(tg.NotRecorded, match="6 events, numbered from 0"):
+                trace.event(wrong)  # type: ignore[arg-type]
+
+    def test_outputs_of_a_call(self, trace: tg.Trace) -> None:
+        first, second = trace.outputs("layer"), trace.outputs("layer", call=1)
+        assert first == trace.event(1).outputs
+        assert second == trace.event(4).outputs == trace.outputs("layer", -1)
+        assert trace.outputs("") == trace.event(0).outputs
+        assert trace.outputs("Twice:layer") == first
+        with pytest.raises(tg.NotRecorded, match="did you mean 'layer'"):
+            trace.outputs("laier")
+        with pytest.raises(tg.NotRecorded, match="2 time"):
+            trace.outputs("layer", 2)
+
+    def test_outputs_where_two_roots_have_the_path(self) -> None:
+        one, two = Twice(), Twice()
+        with tg.record() as trace:
+            one(X)
+            two(X[:1])
+        assert trace.outputs("Twice:layer")[0].shape == (2, 3)
+        assert trace.outputs("Twice#2:layer")[0].shape == (1, 3)
+
+    def test_values_once_each(self, trace: tg.Trace) -> None:
+        values = list(trace.values())
+        assert len({v.id for v in values}) == len(values)
+        mentioned = {v.id for e in trace.events() for v in (*e.inputs, *e.outputs)}
+        assert {v.id for v in values} == mentioned
+        assert values[0].role == "x"
+
+    def test_modules(self, trace: tg.Trace) -> None:
+        root, layer = trace.modules()
+        assert (root.path, root.name, root.parameters) == ("", "Twice", ())
+        assert [(v.role, v.shape, v.type) for v in layer.parameters] == [
+            ("weight", (3, 3), "Parameter"),
+            ("bias", (3,), "Parameter"),
+        ]
+
+    def test_columns(self, trace: tg.Trace) -> None:
+        columns = trace.columns()
+        assert columns["name"] == [e.name for e in trace.events()]
+        assert columns["parent"] == [e.parent for e in trace.events()]
+        assert {len(column) for column in columns.values()} == {6}
+        for table in TABLES:
+            trace.columns(table)
+        with pytest.raises(tg.NotRecorded, match="did you mean 'events'"):
+            trace.columns("event")
+
+    def test_in_a_few_lines(self, trace: tg.Trace) -> None:
+        first, second, third = str(trace).split("\n")
+        assert first.startswith("Trace: 6 events in ")
+        assert second == "  3 module, 3 function"
+        assert third == "  roots: Twice; 2 modules"
+        assert repr(trace) == "<Trace: 6 events>"
+        with tg.record(name="mine") as named:
+            pass
+        assert str(named).startswith("Trace of mine: 0 events")
+        assert "nothing was recorded" in str(named)
+        assert len(named) == 0
+        assert named
+
+
+class TestSql:
+    def test_reading(self, trace: tg.Trace) -> None:
+        assert trace.sql("SELECT count(*) FROM events") == [(6,)]
+        assert trace.sql("SELECT name FROM events WHERE parent = ?", (0,)) == [("Linear",), ("Tensor.relu",), ("Linear",)]
+        deep = "WITH RECURSIVE up(id) AS (SELECT 2 UNION SELECT parent FROM events JOIN up USING (id)) SELECT * FROM up"
+        assert [row[0] for row in trace.sql(deep)] == [2, 1, 0, None]
+
+    def test_the_rows_say_what_the_events_say(self, trace: tg.Trace) -> None:
+        rows = trace.sql("SELECT id, kind, name, parent, args, result, code, line, key FROM events ORDER BY id")
+        assert rows == [(e.id, e.kind, e.name, e.parent, e.args, e.result, e.code, e.line, e.key) for e in trace.events()]
+        taken = trace.sql("SELECT event, role, value FROM event_values WHERE direction = 'in' ORDER BY event, position")
+        assert taken == [(e.id, v.role, v.id) for e in trace.events() for v in e.inputs]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "INSERT INTO notes VALUES (1, 'x')",
+            "UPDATE events SET name = ''",
+            "DELETE FROM events",
+            "DROP TABLE events",
+            "CREATE TABLE mine (a)",
+            "CREATE TEMP TABLE mine (a)",
+            "ATTACH 'file:{path}' AS other",
+            "VACUUM INTO '{path}'",
+            "PRAGMA query_only = OFF",
+            "PRAGMA writable_schema = ON",
+            "BEGIN",
+        ],
+    )
+    def test_nothing_else(self, trace: tg.Trace, query: str, tmp_path: Path) -> None:
+        path = tmp_path / "stolen.db"
+        with pytest.raises(tg.UsageError, match="only reads") as caught:
+            trace.sql(query.format(path=path))
+        assert query.split()[0] in str(caught.value)
+        assert not path.exists()
+        assert trace.sql("SELECT count(*) FROM events") == [(6,)]
+
+    @pytest.mark.parametrize("query", ["SELEC 1", "SELECT x FROM events", "SELECT 1; SELECT 2", "SELECT ?"])
+    def test_a_query_with_a_mistake_names_the_tables(self, trace: tg.Trace, query: str) -> None:
+        with pytest.raises(tg.UsageError, match="the tables are: trace, notes, events"):
+            trace.sql(query)
+
+    def test_something_else(self, trace: tg.Trace) -> None:
+        with pytest.raises(tg.WrongType, match="text of a query"):
+            trace.sql(3)  # type: ignore[arg-type]
+
+
+class TestKeys:
+    PROGRAMS = ("attention", "training_step", "recursion", "expressions", "generators", "root_in_root", "executed_source")
+
+    @pytest.mark.parametrize("name", programs.names())
+    def test_unique_in_a_trace(self, name: str) -> None:
+        with tg.record() as trace:
+            try:
+                programs.load(name).main()
+            except BaseException as error:
+                assert type(error) is programs.RAISES.get(name)
+        repeated = [key for key, count in Counter(e.key for e in trace.events()).items() if count > 1]
+        assert repeated == []
+
+    @pytest.mark.parametrize("name", PROGRAMS)
+    def test_the_same_in_two_runs(self, name: str) -> None:
+        main = programs.load(name).main
+        one, two = tg.trace(main), tg.trace(main)
+        assert [e.key for e in one.events()] == [e.key for e in two.events()]
+
+    def test_the_same_in_two_processes(self) -> None:
+        text = (
+            "import torchglass as tg\nfrom tests import programs\n"
+            f"for name in {self.PROGRAMS!r}:\n"
+            "    print(*[e.key for e in tg.trace(programs.load(name).main).events()], sep='\\n')\n"
+        )
+        root = Path(__file__).parents[2]
+        runs = {
+            subprocess.run([sys.executable, "-c", text], cwd=root, capture_output=True, text=True, check=True).stdout
+            for _ in range(2)
+        }
+        assert len(runs) == 1
+        assert len(runs.pop()) > 1000
+
+    def test_code_that_python_compiles_twice(self) -> None:
+        """The condition of a loop, and what stands in ``finally``."""
+
+        def work(fail: bool) -> None:
+            x = torch.ones(1) * 3
+            try:
+                while bool(x > 0):
+                    x = x - 1
+                if fail:
+                    torch.ones(2) @ torch.ones(3)
+            finally:
+                torch.relu(x)
+
+        with tg.record() as trace:
+            work(False)
+            with pytest.raises(RuntimeError):
+                work(True)
+        assert max(Counter(e.key for e in trace.events()).values()) == 1
+
+    @pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+    def test_of_a_transformer(self, name: str) -> None:
+        def keys() -> list[str]:
+            model, inputs = FAMILIES[name]()
+            with tg.record() as trace:
+                model(**inputs)
+            return [e.key for e in trace.events()]
+
+        assert keys() == keys()
+        assert len(set(keys())) == len(keys())
+
+
+class TestValues:
+    def steps(self, function: Any) -> list[tg.Event]:
+        return list(tg.trace(function, X.clone()).events())
+
+    def test_the_producer_is_the_innermost_event_that_made_it(self, trace: tg.Trace) -> None:
+        made = {v.id: v.producer for e in trace.events() for v in e.outputs}
+        assert list(made.values()) == [5, 2, 3]
+        assert trace.event(0).inputs[0].producer is None
+        assert trace.event(4).inputs[0].producer == 3
+
+    def test_a_module_that_gives_what_it_took_made_nothing(self) -> None:
+        events = self.steps(nn.Identity())
+        assert events[0].outputs == (events[0].inputs[0]._replace(role="out"),)
+
+    def test_views_share_and_fresh_results_do_not(self) -> None:
+        view, turned, fresh, same = self.steps(lambda x: (x.view(6), x.T, x + 0, x.contiguous()))
+        assert view.outputs[0].storage == view.inputs[0].storage == turned.outputs[0].storage
+        assert fresh.outputs[0].storage != fresh.inputs[0].storage
+        assert same.outputs[0].id == same.inputs[0].id
+
+    def test_in_place_makes_a_new_value_of_the_next_version(self) -> None:
+        first, second = self.steps(lambda x: (x.add_(1), x.mul_(2)))
+        before, middle, after = first.inputs[0], first.outputs[0], second.outputs[0]
+        assert [v.version for v in (before, middle, after)] == [0, 1, 2]
+        assert len({v.id for v in (before, middle, after)}) == 3
+        assert len({v.storage for v in (before, middle, after)}) == 1
+        assert (middle.producer, after.producer) == (first.id, second.id)
+        assert second.inputs[0].id == middle.id
+
+    def test_memory_that_is_used_again_is_not_taken_for_the_same(self) -> None:
+        def work(x: Tensor) -> None:
+            for _ in range(50):
+                y = x + 1
+                del y
+
+        outputs = [e.outputs[0] for e in self.steps(work)]
+        assert len({v.id for v in outputs}) == len({v.storage for v in outputs}) == 50
+
+    def test_what_changes_without_a_version(self) -> None:
+        def work(x: Tensor) -> None:
+            x.relu()
+            x.requires_grad = True
+            x.relu()
+            x.data = torch.ones(5)
+            x.exp()
+
+        relu, again, *_, exp = self.steps(work)
+        assert [e.inputs[0].requires_grad for e in (relu, again, exp)] == [False, True, True]
+        assert exp.inputs[0].shape == (5,)
+
+    def test_metadata(self) -> None:
+        (event,) = self.steps(lambda x: x.T)
+        (value,) = event.outputs
+        assert (value.kind, value.dtype, value.device, value.layout) == ("tensor", "float32", "cpu", "strided")
+        assert (value.shape, value.stride, value.requires_grad, value.type) == ((3, 2), (1, 3), False, "Tensor")
+
+    def test_inference_tensors_have_no_version(self) -> None:
+        with torch.inference_mode():
+            x = torch.ones(2)
+            first, second = tg.trace(lambda: (x.add_(1), x.relu())).events()
+        assert first.outputs[0].version is None
+        assert first.inputs[0].id != first.outputs[0].id == second.inputs[0].id
+
+
+def test_only_keeps_what_is_chosen_below_its_nearest_kept_ancestor() -> None:
+    with tg.record(only=tg.select(where=lambda e: e.name in ("Twice", "F.linear"))) as trace:
+        Twice()(X)
+    assert [(e.id, e.name, e.parent) for e in trace.events()] == [(0, "Twice", None), (1, "F.linear", 0), (2, "F.linear", 0)]
+    assert [v.producer for v in trace.event(2).outputs] == [2]
