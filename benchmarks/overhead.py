@@ -35,7 +35,7 @@ class Effort:
     slow_workloads: int  # on how many of the workloads the slow tools are measured
 
 
-WHOLE = Effort(31, 3, (10_000, 100_000, 1_000_000), (10, 100, 900), 100_000, 20_000, 4)
+WHOLE = Effort(21, 3, (10_000, 100_000, 1_000_000), (10, 100, 900), 100_000, 20_000, 4)
 QUICK = Effort(4, 1, (10_000, 100_000), (10, 100, 900), 20_000, 5_000, 1)
 
 

@@ -32,7 +32,7 @@ class TestBadInput:
     @pytest.mark.parametrize("thing", [None, 3, nn.ReLU(), tg.record(), [1]], ids=lambda thing: type(thing).__name__)
     @pytest.mark.parametrize("door", [tg.show, tg.render])
     def test_show_of_something_else(self, door: Callable[..., Any], thing: Any) -> None:
-        with pytest.raises(tg.WrongType, match=f"takes a trace, not {type(thing).__name__}: record one with"):
+        with pytest.raises(tg.WrongType, match=rf"takes a trace.*record\(\) .*not {type(thing).__name__}$"):
             door(thing)
 
     def test_an_unknown_view(self) -> None:
@@ -85,7 +85,7 @@ class TestNothingRecorded:
             pass
         assert len(trace) == 0
         for text in (str(trace), tg.render(trace), tg.render(trace, "table")):
-            assert "nothing was recorded" in text
+            assert "nothing was recorded" in text.lower()
         assert trace.failure() is None
         assert list(trace.values()) == []
         assert trace.sql("SELECT * FROM events") == []
@@ -156,12 +156,13 @@ ODD: list[tuple[str, Callable[[], Tensor], tuple[int, ...] | None, str, str]] = 
     ("empty", lambda: torch.ones(0, 3), (0, 3), "float32", "strided"),
     ("scalar", lambda: torch.tensor(1.0), (), "float32", "strided"),
     ("half", lambda: torch.ones(2, dtype=torch.float8_e4m3fn), (2,), "float8_e4m3fn", "strided"),
-    ("lazy", lambda: nn.parameter.UninitializedParameter(), None, "float32", "strided"),
     ("expanded", lambda: torch.ones(1).expand(5, 4), (5, 4), "float32", "strided"),
 ]
 
 
-@pytest.mark.parametrize(("make", "shape", "dtype", "layout"), [each[1:] for each in ODD], ids=[each[0] for each in ODD])
+@pytest.mark.parametrize(
+    ("make", "shape", "dtype", "layout"), [each[1:] for each in ODD], ids=[each[0] for each in ODD]
+)
 def test_tensors_of_every_kind_are_plain_records(
     make: Callable[[], Tensor], shape: tuple[int, ...] | None, dtype: str, layout: str
 ) -> None:
@@ -184,6 +185,12 @@ def test_tensors_of_every_kind_are_plain_records(
     assert not any("failed" in note for note in trace.notes)
     assert tg.render(trace)
     assert trace.columns("tensor_values")["dtype"][0] == dtype
+
+
+def test_a_lazy_parameter_has_no_shape() -> None:
+    parameter = nn.parameter.UninitializedParameter()
+    (event,) = tg.trace(nn.Identity(), parameter).events()
+    assert (event.inputs[0].shape, event.args) == (None, "f32[?]")
 
 
 class Hostile:

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields
 from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar
@@ -119,10 +119,10 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _around_generator(self, function: Any) -> Any:
         @functools.wraps(function)
-        def recorded(*args: Any, **kwargs: Any) -> Any:
+        def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             with self._another() as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
-                return (yield from function(*args, **kwargs))
+                return (yield from function(*args, **kwargs))  # pyright: ignore[reportUnknownVariableType]
 
         return recorded
 

@@ -140,9 +140,7 @@ class TestExpression:
         while frame.f_code.co_filename != NAME:
             frame = frame.f_back
         del sys.modules["spied_module"]
-        lasti = [each.offset for each in dis.get_instructions(frame.f_code) if each.opname == "IMPORT_NAME"][
-            -1
-        ]
+        lasti = [each.offset for each in dis.get_instructions(frame.f_code) if each.opname == "IMPORT_NAME"][-1]
         site = resolve(frame.f_code, lasti, SourceText.of_text(NAME, text))
         assert (site.code, site.problem) == ("import spied_module", None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -92,9 +93,9 @@ def test_names_of_each_family(function: Callable[[Tensor], Any], name: str) -> N
         lambda x: x.requires_grad, lambda x: x.grad, lambda x: x.grad_fn, lambda x: x.is_floating_point(),
         lambda x: x.data_ptr(), lambda x: x.untyped_storage(), lambda x: x.ndim, lambda x: x.element_size(),
         lambda x: torch.set_grad_enabled(True), lambda x: torch.is_tensor(x), lambda x: torch.manual_seed(0),
-        lambda x: torch.get_rng_state() and None if False else None, lambda x: hash(x), lambda x: x.is_shared(),
+        lambda x: hash(x), lambda x: x.is_shared(), lambda x: x.storage_offset(), lambda x: f"{x.shape}",
         lambda x: torch.result_type(x, 1), lambda x: torch.finfo(x.dtype), lambda x: x.layout,
-        lambda x: setattr(x, "requires_grad", True), lambda x: x.register_hook if False else None,
+        lambda x: setattr(x, "requires_grad", True), lambda x: setattr(x, "grad", None), lambda x: x.is_leaf,
     ],
 )  # fmt: skip
 def test_queries_switches_and_plain_attributes_are_no_events(function: Callable[[Tensor], Any]) -> None:
@@ -193,15 +194,12 @@ def test_what_a_python_function_calls_hangs_below_it() -> None:
 
 @pytest.mark.parametrize("name", programs.names())
 def test_every_function_event_takes_or_gives_a_tensor(name: str) -> None:
-    with tg.record() as trace:
-        try:
-            programs.load(name).main()
-        except BaseException as error:
-            assert type(error) is programs.RAISES.get(name), name
+    expected = programs.RAISES.get(name)
+    with pytest.raises(expected) if expected else nullcontext(), tg.record() as trace:
+        programs.load(name).main()
     for event in trace.events(kind="function"):
         assert event.inputs or event.outputs, event.name
         assert event.parent is None or event.parent < event.id
-        assert "Tensor.shape" != event.name
     assert not any("failed to record" in note for note in trace.notes)
 
 
@@ -219,94 +217,6 @@ def test_children_lie_inside_their_parents(name: str) -> None:
     assert not any("failed to record" in note for note in trace.notes)
 
 
-class TestSteps:
-    class Fails(torch.optim.SGD):
-        def step(self, closure: Any = None) -> Any:
-            torch.relu(X)
-            raise ValueError("no step")
-
-    def _parameter(self) -> nn.Parameter:
-        parameter = nn.Parameter(torch.ones(2))
-        parameter.grad = torch.ones(2)
-        return parameter
-
-    def test_a_step_is_an_event_with_its_work_below(self) -> None:
-        optimizer = torch.optim.SGD([self._parameter()], lr=0.1)
-        with tg.record() as trace:
-            optimizer.step()
-            torch.relu(X)
-        events = list(trace.events())
-        assert (events[0].kind, events[0].name, events[0].code) == ("step", "SGD", "optimizer.step()")
-        assert {e.parent for e in events[1:-1]} >= {0}
-        assert (events[-1].name, events[-1].parent) == ("relu", None)
-        assert events[0].error is None
-        assert events[0].end_ns is not None
-
-    def test_a_step_that_raises_and_leaves_the_block(self) -> None:
-        with pytest.raises(ValueError, match="no step"), tg.record() as trace:
-            self.Fails([self._parameter()]).step()
-        step = next(trace.events(kind="step"))
-        assert step.error == "ValueError: no step"
-        assert step.end_ns is not None
-        assert trace.failure() == step
-
-    def test_a_step_that_raises_inside_a_module(self) -> None:
-        class Trains(nn.Module):
-            def forward(self, x: Tensor, optimizer: Any) -> None:
-                optimizer.step()
-
-        optimizer = self.Fails([self._parameter()])
-        with tg.record() as trace:
-            with pytest.raises(ValueError, match="no step"):
-                Trains()(X, optimizer)
-            torch.relu(X)
-        module, step, inside, after = trace.events()
-        assert (module.error, step.error) == ("ValueError: no step", "ValueError: no step")
-        assert (step.parent, inside.parent, after.parent) == (module.id, step.id, None)
-
-    def test_parents_stay_right_when_the_program_goes_on(self) -> None:
-        """Again and again: the frames of dead steps give their ids to living ones."""
-
-        def helper(x: Tensor) -> Tensor:
-            return torch.sigmoid(torch.relu(x))
-
-        good = torch.optim.SGD([self._parameter()], lr=0.1)
-        with tg.record() as trace:
-            for _ in range(20):
-                try:
-                    self.Fails([self._parameter()]).step()
-                except ValueError:
-                    pass
-                helper(X)
-                good.step()
-        events = list(trace.events())
-        for event in events:
-            if event.name == "sigmoid":
-                assert event.parent is None
-                assert event.stack[-1].function.endswith("helper")
-            if event.name == "relu" and event.code == "torch.relu(x)":
-                assert event.parent is None
-        assert [e.name for e in events if e.kind == "step"] == ["Fails", "SGD"] * 20
-        assert all(e.parent is None and e.end_ns is not None for e in events if e.kind == "step")
-        assert all((e.error is not None) == (e.name == "Fails") for e in events if e.kind == "step")
-
-    def test_a_closure_runs_inside_the_step(self) -> None:
-        parameter = self._parameter()
-        optimizer = torch.optim.LBFGS([parameter], max_iter=2)
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = (parameter**2).sum()
-            loss.backward()
-            return loss
-
-        with tg.record() as trace:
-            optimizer.step(closure)
-        events = list(trace.events())
-        assert events[0].kind == "step"
-        assert all(e.parent is not None for e in events[1:])
-
-
 def test_backward_and_what_happens_in_it() -> None:
     class Double(torch.autograd.Function):
         @staticmethod
@@ -322,7 +232,7 @@ def test_backward_and_what_happens_in_it() -> None:
         Double.apply(x).sum().backward()
         torch.relu(x)
     phases = {e.name: e.phase for e in trace.events()}
-    assert phases["Tensor.mul"] == "backward" or phases["Tensor.sum"] == "forward"
+    assert phases["Tensor.sum"] == "forward"
     inside = [e for e in trace.events() if e.phase == "backward"]
     assert [e.name for e in inside] == ["Tensor.mul"]
     backward = next(e for e in trace.events() if e.name == "Tensor.backward")

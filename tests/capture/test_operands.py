@@ -142,6 +142,4 @@ def _last(text: str) -> Site:
     source = SourceText.of_text(NAME, text)
     code = compile(text, NAME, "exec")
     kinds = ("CALL", "BINARY_OP", "BINARY_SUBSCR", "CONTAINS_OP")
-    return resolve(
-        code, [each.offset for each in dis.get_instructions(code) if each.opname in kinds][-1], source
-    )
+    return resolve(code, [each.offset for each in dis.get_instructions(code) if each.opname in kinds][-1], source)

@@ -1,15 +1,11 @@
-"""Starting and stopping: threads, nesting, every way out, and faults of our own."""
+"""Starting and stopping: nesting, every way out, limits, and faults of our own."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -47,110 +43,6 @@ def in_thread(work: Callable[[], Any], name: str | None = None) -> None:
     thread.join()
 
 
-class TestThreads:
-    def test_threads_started_inside_are_told_apart(self) -> None:
-        with tg.record() as trace:
-            in_thread(lambda: torch.relu(X), "a")
-            in_thread(lambda: nn.Linear(3, 1)(X), "b")
-            torch.exp(X)
-        assert {e.name: e.thread for e in trace.events()}["relu"] == "a"
-        assert {e.thread for e in trace.events(kind="module")} == {"b"}
-        assert list(trace.events())[-1].thread == "MainThread"
-        assert "threads: " in str(trace)
-
-    def test_a_pool_a_subclass_a_timer_and_a_thread_of_a_thread(self) -> None:
-        class Own(threading.Thread):
-            def run(self) -> None:
-                in_thread(lambda: torch.sigmoid(X))
-
-        with tg.record() as trace:
-            with ThreadPoolExecutor(2) as pool:
-                list(pool.map(torch.relu, [X] * 4))
-            own = Own()
-            own.start()
-            own.join()
-            timer = threading.Timer(0, lambda: torch.tanh(X))
-            timer.start()
-            timer.join()
-        assert sorted(names(trace)) == ["relu"] * 4 + ["sigmoid", "tanh"]
-
-    def test_threads_of_one_name_get_a_number(self) -> None:
-        with tg.record() as trace:
-            for _ in range(3):
-                in_thread(lambda: torch.relu(X), "same")
-        assert [e.thread for e in trace.events()] == ["same", "same #2", "same #3"]
-
-    def test_a_thread_that_was_there_before_is_not_recorded(self) -> None:
-        go, done = threading.Event(), threading.Event()
-        thread = threading.Thread(target=lambda: (go.wait(10), torch.relu(X), done.set()))
-        thread.start()
-        with tg.record() as trace:
-            go.set()
-            done.wait(10)
-        thread.join()
-        assert names(trace) == []
-
-    def test_recordings_in_several_threads_at_once(self) -> None:
-        barrier, traces = threading.Barrier(4), {}
-
-        def work(count: int) -> None:
-            barrier.wait(10)
-            with tg.record() as trace:
-                barrier.wait(10)
-                for _ in range(count):
-                    nn.Identity()(torch.relu(X))
-                barrier.wait(10)
-            traces[count] = trace
-
-        workers = [threading.Thread(target=work, args=(count,)) for count in (1, 2, 3, 4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        for count, trace in traces.items():
-            assert names(trace) == ["relu", "Identity"] * count
-
-    def test_a_thread_that_outlives_the_block(self) -> None:
-        go = threading.Event()
-        with tg.record() as trace:
-            thread = threading.Thread(target=lambda: (torch.relu(X), go.wait(10), torch.exp(X)))
-            thread.start()
-            while not names(trace):
-                pass
-        go.set()
-        thread.join()
-        assert names(trace) == ["relu"]
-
-    def test_a_thread_that_outlives_the_block_and_records_for_itself(self) -> None:
-        """Our mode of the first recording is still on its stack then."""
-        go, own = threading.Event(), []
-
-        def work() -> None:
-            go.wait(10)
-            with tg.record() as trace:
-                F.gumbel_softmax(X)
-            own.append(trace)
-
-        with tg.record() as first:
-            thread = threading.Thread(target=work)
-            thread.start()
-        go.set()
-        thread.join()
-        with tg.record() as plain:
-            F.gumbel_softmax(X)
-        assert names(own[0]) == names(plain)
-        assert names(first) == []
-
-    def test_a_thread_started_twice_raises_as_ever_and_keeps_no_mark(self) -> None:
-        with tg.record():
-            thread = threading.Thread(target=int)
-            thread.start()
-            thread.join()
-            with pytest.raises(RuntimeError, match="once"):
-                thread.start()
-        assert not [name for name in vars(thread) if "torchglass" in name]
-
-
 class TestNesting:
     def test_the_inner_events_are_in_both(self) -> None:
         with tg.record() as outer:
@@ -178,7 +70,11 @@ class TestNesting:
 
     def test_each_gets_the_probes_it_asked_for(self) -> None:
         layer = nn.Linear(3, 1)
-        with tg.record() as outer, tg.record(functions=False) as only_modules, tg.record(modules=False) as only_functions:
+        with (
+            tg.record() as outer,
+            tg.record(functions=False) as only_modules,
+            tg.record(modules=False) as only_functions,
+        ):
             layer(X)
         assert names(outer) == ["Linear", "F.linear"]
         assert names(only_modules) == ["Linear"]
@@ -249,9 +145,13 @@ class TestNesting:
 class TestWaysOut:
     def test_an_exception_is_the_same_object_and_the_trace_is_the_last(self) -> None:
         error = ValueError("mine")
-        with pytest.raises(ValueError, match="mine") as caught, tg.record() as trace:
+
+        def program() -> None:
             torch.relu(X)
             raise error
+
+        with pytest.raises(ValueError, match="mine") as caught, tg.record() as trace:
+            program()
         assert caught.value is error
         assert tg.last_trace() is trace
         assert trace.failure() is None
@@ -277,11 +177,14 @@ class TestWaysOut:
         assert [e.error is None for e in trace.events()] == [False, True]
 
     def test_the_cause_of_an_exception_is_found(self) -> None:
-        with pytest.raises(KeyError), tg.record() as trace:
+        def program() -> None:
             try:
                 X @ X
             except RuntimeError as error:
                 raise KeyError("mine") from error
+
+        with pytest.raises(KeyError), tg.record() as trace:
+            program()
         failed = trace.failure()
         assert failed is not None
         assert failed.name == "Tensor.matmul"
@@ -325,8 +228,8 @@ class TestWaysOut:
             return leave(self, *args)
 
         interrupted.__code__ = interrupted.__code__.replace(co_filename=sys.modules["contextlib"].__file__ or "")
+        monkeypatch.setattr(type(torch.overrides._pop_mode_temporarily()), "__exit__", interrupted)
         with pytest.raises(KeyboardInterrupt), tg.record():
-            monkeypatch.setattr(type(torch.overrides._pop_mode_temporarily()), "__exit__", interrupted)
             F.gumbel_softmax(X)
 
     def test_an_exit_stack_and_a_generator(self) -> None:
@@ -395,7 +298,9 @@ class TestLimitsAndLooks:
             for _ in range(5):
                 torch.relu(X)
         assert len(trace) == 3
-        assert trace.notes == ("2 events were not recorded: the limit of 3 was reached; record(max_events=…) raises it",)
+        assert trace.notes == (
+            "2 events were not recorded: the limit of 3 was reached; record(max_events=…) raises it",
+        )
 
     def test_max_events_over_all_threads(self) -> None:
         with tg.record(max_events=3) as trace:

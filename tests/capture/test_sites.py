@@ -112,9 +112,7 @@ class Failing:
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         raise ZeroDivisionError
 
-    __gt__ = __add__ = __radd__ = __iadd__ = __matmul__ = __getitem__ = __setitem__ = __neg__ = __lt__ = (
-        __call__
-    )
+    __gt__ = __add__ = __radd__ = __iadd__ = __matmul__ = __getitem__ = __setitem__ = __neg__ = __lt__ = __call__
     __bool__ = __iter__ = __enter__ = __contains__ = __call__
 
     def __exit__(self, *args: Any) -> None: ...
@@ -147,9 +145,7 @@ def test_columns_are_those_of_a_traceback(text: str) -> None:
         exec(compile(text, NAME, "exec"), {"x": Failing()})
     except ZeroDivisionError as error:
         trace = error.__traceback__
-    while (
-        trace is not None and trace.tb_next is not None and trace.tb_next.tb_frame.f_code.co_filename == NAME
-    ):
+    while trace is not None and trace.tb_next is not None and trace.tb_next.tb_frame.f_code.co_filename == NAME:
         trace = trace.tb_next
     assert trace is not None
     if trace.tb_frame.f_code.co_filename != NAME:

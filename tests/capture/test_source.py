@@ -179,9 +179,7 @@ class TestChanged:
 
     def test_a_running_function_still_equals_its_text(self, tmp_path: Path) -> None:
         path = tmp_path / "a.py"
-        text = (
-            "def k(x):\n    y = seen(x + 1)\n    return [t.real for t in (x, y)]\nfor i in range(99): k(i)\n"
-        )
+        text = "def k(x):\n    y = seen(x + 1)\n    return [t.real for t in (x, y)]\nfor i in range(99): k(i)\n"
         assert run_file(path, text).site(read_source(str(path))).code == "seen(x + 1)"
 
     def test_the_process_began_before_now(self) -> None:

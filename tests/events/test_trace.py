@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +117,19 @@ class TestAsking:
 class TestSql:
     def test_reading(self, trace: tg.Trace) -> None:
         assert trace.sql("SELECT count(*) FROM events") == [(6,)]
-        assert trace.sql("SELECT name FROM events WHERE parent = ?", (0,)) == [("Linear",), ("Tensor.relu",), ("Linear",)]
+        assert trace.sql("SELECT name FROM events WHERE parent = ?", (0,)) == [
+            ("Linear",),
+            ("Tensor.relu",),
+            ("Linear",),
+        ]
         deep = "WITH RECURSIVE up(id) AS (SELECT 2 UNION SELECT parent FROM events JOIN up USING (id)) SELECT * FROM up"
         assert [row[0] for row in trace.sql(deep)] == [2, 1, 0, None]
 
     def test_the_rows_say_what_the_events_say(self, trace: tg.Trace) -> None:
         rows = trace.sql("SELECT id, kind, name, parent, args, result, code, line, key FROM events ORDER BY id")
-        assert rows == [(e.id, e.kind, e.name, e.parent, e.args, e.result, e.code, e.line, e.key) for e in trace.events()]
+        assert rows == [
+            (e.id, e.kind, e.name, e.parent, e.args, e.result, e.code, e.line, e.key) for e in trace.events()
+        ]
         taken = trace.sql("SELECT event, role, value FROM event_values WHERE direction = 'in' ORDER BY event, position")
         assert taken == [(e.id, v.role, v.id) for e in trace.events() for v in e.inputs]
 
@@ -161,15 +168,21 @@ class TestSql:
 
 
 class TestKeys:
-    PROGRAMS = ("attention", "training_step", "recursion", "expressions", "generators", "root_in_root", "executed_source")
+    PROGRAMS = (
+        "attention",
+        "training_step",
+        "recursion",
+        "expressions",
+        "generators",
+        "root_in_root",
+        "executed_source",
+    )
 
     @pytest.mark.parametrize("name", programs.names())
     def test_unique_in_a_trace(self, name: str) -> None:
-        with tg.record() as trace:
-            try:
-                programs.load(name).main()
-            except BaseException as error:
-                assert type(error) is programs.RAISES.get(name)
+        expected = programs.RAISES.get(name)
+        with pytest.raises(expected) if expected else nullcontext(), tg.record() as trace:
+            programs.load(name).main()
         repeated = [key for key, count in Counter(e.key for e in trace.events()).items() if count > 1]
         assert repeated == []
 
@@ -291,5 +304,9 @@ class TestValues:
 def test_only_keeps_what_is_chosen_below_its_nearest_kept_ancestor() -> None:
     with tg.record(only=tg.select(where=lambda e: e.name in ("Twice", "F.linear"))) as trace:
         Twice()(X)
-    assert [(e.id, e.name, e.parent) for e in trace.events()] == [(0, "Twice", None), (1, "F.linear", 0), (2, "F.linear", 0)]
+    assert [(e.id, e.name, e.parent) for e in trace.events()] == [
+        (0, "Twice", None),
+        (1, "F.linear", 0),
+        (2, "F.linear", 0),
+    ]
     assert [v.producer for v in trace.event(2).outputs] == [2]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Protocol, runtime_checkable
 
 from torchglass.analyse.nesting import called_by_torch
+from torchglass.analyse.source import Recorded
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
 
@@ -31,24 +33,60 @@ class Looks:
     matched: bytearray | None = None
     """Which of them are selected; None when all are."""
 
+    def append(self, found: tuple[int, Event], parent: int, spent_ns: int) -> None:
+        self.look.append(found[0])
+        self.events.append(found[1])
+        self.parents.append(parent)
+        self.spent_ns.append(spent_ns)
 
-def looks_of(events: Iterable[Event], only: Selection | None) -> Looks:
+
+@runtime_checkable
+class TellsAlike(Protocol):
+    """A trace that knows which events are alike without making them: four fifths of the time to read it."""
+
+    def alike(self) -> Iterable[tuple[Hashable, int, int]]:
+        """For each event a key, its parent's id (-1: none) and its duration (0: not known).
+
+        Events with equal keys may differ only in id, parent, times, and in which tensors they had.
+        """
+        ...
+
+    def event(self, number: int, /) -> Event: ...
+
+
+def looks_of(trace: Recorded, only: Selection | None) -> Looks:
     """Read a trace once."""
-    looks = Looks(matched=None if only is None else bytearray())
-    known: dict[Key, tuple[int, Event]] = {}
-    places = _Places()
-    for event in events:
-        key = _key(event, places)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = (len(known), event)
-        looks.look.append(found[0])
-        looks.events.append(found[1])
-        looks.parents.append(-1 if event.parent is None else event.parent)
-        looks.spent_ns.append(0 if event.end_ns is None else event.end_ns - event.start_ns)
+    looks = Looks()
+    known = _Known()
+    if only is None and isinstance(trace, TellsAlike):
+        found: dict[Hashable, tuple[int, Event]] = {}
+        for number, (key, parent, spent) in enumerate(trace.alike()):
+            if key not in found:
+                found[key] = known.look(trace.event(number))
+            looks.append(found[key], parent, spent)
+        return looks
+    looks.matched = None if only is None else bytearray()
+    for event in trace.events():
+        spent = 0 if event.end_ns is None else event.end_ns - event.start_ns
+        looks.append(known.look(event), -1 if event.parent is None else event.parent, spent)
         if only is not None and looks.matched is not None:
             looks.matched.append(only.matches(event))
     return looks
+
+
+class _Known:
+    """The looks found so far, each with the first event that has it."""
+
+    def __init__(self) -> None:
+        self._looks: dict[Key, tuple[int, Event]] = {}
+        self._places = _Places()
+
+    def look(self, event: Event) -> tuple[int, Event]:
+        key = _key(event, self._places)
+        found = self._looks.get(key)
+        if found is None:
+            found = self._looks[key] = (len(self._looks), event)
+        return found
 
 
 class _Places:

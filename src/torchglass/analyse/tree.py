@@ -133,7 +133,7 @@ class _Work:
 
 def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
     """Rows for a trace: pure, one pass forward to see what is shown, one back to see what is alike."""
-    looks = looks_of(trace.events(), options.only)
+    looks = looks_of(trace, options.only)
     nest = nesting(looks.events, looks.parents)
     forest = _forest(looks, nest, options)
     marks = marks_of(trace.modules(), looks, nest, forest.children) if options.fold else None

@@ -16,6 +16,7 @@ from torch.nn import Parameter
 from torch.overrides import handle_torch_function
 
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
+from torchglass.capture.milestones import NEAR, far_stack
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
@@ -29,7 +30,8 @@ Close = Callable[[ThreadLog, int, Any], None]
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
     form_ids, describe, intern_form = session.forms.ids, session.forms.describe, session.forms.intern
-    stack_ids, intern_stack = session.stacks.ids, session.stacks.intern
+    stacks = session.stacks
+    stack_ids, intern_stack = stacks.ids, stacks.intern
     value_of, clock = session.values.value_of, perf_counter_ns
 
     def open_event(
@@ -67,16 +69,20 @@ def make_open(session: Session) -> Open:
         if frame is not None and frame.f_code is HANDLE:
             frame = frame.f_back.f_back  # type: ignore[union-attr]
         anchor, path, each = log.anchor, [log.base], frame
-        while each is not None and id(each) != anchor:
+        for _ in NEAR:
+            if each is None or id(each) == anchor:
+                if each is None:
+                    path[0] = NONE  # no anchor above: a whole stack, or a foreign one
+                stack_key = tuple(path)
+                stack = stack_ids.get(stack_key)
+                if stack is None:
+                    stack = intern_stack(stack_key, frame, anchor)
+                break
             path.append(id(each.f_code))
             path.append(each.f_lasti)
             each = each.f_back
-        if each is None and anchor:
-            path[0] = NONE  # a foreign stack
-        stack_key = tuple(path)
-        stack = stack_ids.get(stack_key)
-        if stack is None:
-            stack = intern_stack(stack_key, frame, anchor)
+        else:
+            stack = far_stack(stacks, anchor, log.base, frame)
 
         records.extend((what, log.parent, stack, clock(), NONE, form_id, inputs, NONE, NONE, NONE))
         log.parent = at

@@ -17,6 +17,7 @@ from torch import nn
 from torchglass.capture import compiled, fused, guards, modules, optimizers, threads
 from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.log import LOGS, ThreadLog
+from torchglass.capture.milestones import RESUMED, remove_milestones
 from torchglass.capture.modes import drop_modes, finish_pops, push
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
@@ -25,8 +26,6 @@ from torchglass.capture.shelf import Shelf
 from torchglass.events.tables import Tables
 
 _WITH = dis.opmap.get("BEFORE_WITH")
-_PASSING = 0x20 | 0x80 | 0x200
-"""CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR: frames whose callers change while they run."""
 _LONGEST_CHAIN = 20
 """Exceptions may be raised in answer to each other in a circle."""
 
@@ -128,7 +127,7 @@ class Recorder:
         Only for a real ``with`` statement in a plain function: the frame of a generator is resumed by others,
         and the frame of an ExitStack is gone at once (and its id somebody else's).
         """
-        if frame is None or frame.f_back is None or frame.f_code.co_flags & _PASSING:
+        if frame is None or frame.f_back is None or frame.f_code.co_flags & RESUMED:
             return
         code = frame.f_code.co_code
         if _WITH is None or not 0 <= frame.f_lasti < len(code) or code[frame.f_lasti] != _WITH:
@@ -187,6 +186,7 @@ class Recorder:
                 if LOGS.get(log.ident) is log:
                     del LOGS[log.ident]
                 if log.ident == get_ident():
+                    remove_milestones(session.stacks)
                     drop_modes(lambda mode: type(mode) is session.mode_class)
         if not session.recorders:
             session.running = False

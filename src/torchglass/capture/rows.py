@@ -20,6 +20,8 @@ from torchglass.capture.sites import Slots, is_direct, operands
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
 MODULE = "module"
+Subject = int | type
+"""What was called: the class of a module, or the number of a function or of something else."""
 
 
 def module_row(what: int) -> int:
@@ -37,19 +39,21 @@ class Rows:
         self.addresses: list[int] = []
         self._raw_forms: list[Any] = []
         self._fixed: dict[tuple[int, int, int, int], tuple[int, ...]] = {}
-        self._whats: dict[int, tuple[int, Names]] = {}
-        self._forms: dict[tuple[int, int], int] = {}
+        self._shared: dict[tuple[Subject, int, int, type | None], tuple[int, ...]] = {}
+        self._whats: dict[Subject, tuple[int, Names]] = {}
+        self._forms: dict[tuple[Subject, int], int] = {}
         self._texts: dict[str, int] = {}
         self._operands: dict[tuple[str, ...], int] = {}
         self._threads: dict[int, int] = {}
         self._calls: dict[int, int] = {}
         self._stems: dict[tuple[Any, ...], int] = {}
         self._seen: dict[int, int] = {}
+        self._labels: dict[int, str] = {}
         self._values_taken = 0
         self._operand_id(())
 
-    def append(self, log: ThreadLog, at: int, parent: int, module: int, backward: int, first_look: bool) -> None:
-        """Append a row. ``first_look`` is False for the second look at one event (live, when it closes)."""
+    def append(self, log: ThreadLog, at: int, parent: int, module: int, backward: int) -> None:
+        """Append the row of a record."""
         tables = self.tables
         what, _, raw_stack, start, end, raw_args, inputs, raw_result, outputs, error = log.records[at : at + WIDTH]
         key = (what, raw_args, raw_stack, module)
@@ -64,7 +68,7 @@ class Rows:
         tables.start_ns.append(start)
         tables.end_ns.append(end)
         tables.module.append(module)
-        tables.call.append(self._call(module, first_look) if what < 0 else NONE)
+        tables.call.append(self._call(module) if what < 0 else NONE)
         tables.stack.append(stack)
         tables.owner.append(owner)
         tables.operands.append(named)
@@ -72,7 +76,7 @@ class Rows:
         tables.args.append(args)
         tables.first_io.append(len(tables.io))
         tables.io.extend(log.values[inputs : inputs + taken])
-        tables.occurrence.append(self._occurrence(stem, first_look))
+        tables.occurrence.append(self._occurrence(stem))
         tables.error.append(NONE if error == NONE else self._text(self.session.errors[error]))
         result = NONE
         if raw_result != NONE:
@@ -92,16 +96,26 @@ class Rows:
 
     def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int) -> tuple[int, ...]:
         """All that depends on nothing but what was called, how, from where and in which module."""
-        number, _ = self._what(what)
-        args = self._args(what, raw_args)
-        stack = self.places.stack(raw_stack)
         cls = self.session.modules[module].cls if module != NONE else None
+        key = (self._subject(what), raw_args, raw_stack, cls)
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = self._shared[key] = self._work_out_shared(*key)
+        number, args, stack, owner, named, direct, taken = shared
+        stem = self._stem(number, self.tables.stack_user[stack], module)
+        return number, args, stack, owner, named, stem, direct, taken
+
+    def _work_out_shared(self, subject: Subject, raw_args: int, raw_stack: int, cls: type | None) -> tuple[int, ...]:
+        """What is the same for all modules of a class: sixty layers are worked out once."""
+        number, _ = self._what(subject)
+        args = self._args(subject, raw_args)
+        stack = self.places.stack(raw_stack)
         owner = self.places.owner(raw_stack, cls)
         site = self.places.direct_site(stack)
         named: tuple[str, ...] = ()
         direct = False
         if site is not None:
-            slots = self._slots(what, raw_args)
+            slots = self._slots(subject, raw_args)
             direct, named = is_direct(site, slots), operands(site, slots)
         return (
             number,
@@ -109,25 +123,27 @@ class Rows:
             stack,
             NONE if owner is None else self._text(owner),
             self._operand_id(named),
-            self._stem(number, self.tables.stack_user[stack], module),
             int(direct),
             len(self.tables.forms[args].roles),
         )
 
-    def _slots(self, what: int, raw_args: int) -> Slots:
-        raw = self._raw_form(raw_args)
-        number, (parameters, _) = self._what(what)
-        name = "" if what < 0 else self.tables.whats[number].name
-        return Slots(tensor_slots(raw), raw[0], name, parameters)
+    def _subject(self, what: int) -> Subject:
+        return self.session.modules[module_row(what)].cls if what < 0 else what
 
-    def _what(self, what: int) -> tuple[int, Names]:
-        known = self._whats.get(what)
+    def _slots(self, subject: Subject, raw_args: int) -> Slots:
+        raw = self._raw_form(raw_args)
+        number, (parameters, _) = self._what(subject)
+        what = self.tables.whats[number]
+        return Slots(tensor_slots(raw), raw[0], "" if what.kind == MODULE else what.name, parameters)
+
+    def _what(self, subject: Subject) -> tuple[int, Names]:
+        known = self._whats.get(subject)
         if known is None:
-            known = self._whats[what] = self._name_module(what) if what < 0 else self._name_other(what)
+            name = self._name_module if isinstance(subject, type) else self._name_other
+            known = self._whats[subject] = name(subject)  # type: ignore[arg-type]
         return known
 
-    def _name_module(self, what: int) -> tuple[int, Names]:
-        cls = self.session.modules[module_row(what)].cls
+    def _name_module(self, cls: type) -> tuple[int, Names]:
         self.tables.whats.append(What(MODULE, cls.__name__))
         return len(self.tables.whats) - 1, forward_parameters(cls)
 
@@ -140,11 +156,11 @@ class Rows:
         self.tables.whats.append(What(FUNCTION, name, fused.NOTE if name in fused.FUSED else None))
         return len(self.tables.whats) - 1, function_parameters(raw.subject)
 
-    def _args(self, what: int, raw_args: int) -> int:
-        number = self._forms.get((what, raw_args))
+    def _args(self, subject: Subject, raw_args: int) -> int:
+        number = self._forms.get((subject, raw_args))
         if number is None:
-            number = self._add_form(shown_form(self._raw_form(raw_args), self._what(what)[1]))
-            self._forms[what, raw_args] = number
+            number = self._add_form(shown_form(self._raw_form(raw_args), self._what(subject)[1]))
+            self._forms[subject, raw_args] = number
         return number
 
     def result(self, raw_result: int) -> int:
@@ -187,10 +203,8 @@ class Rows:
             self.tables.threads.append(f"{log.name} #{same + 1}" if same else log.name)
         return number
 
-    def _call(self, module: int, first_look: bool) -> int:
+    def _call(self, module: int) -> int:
         count = self._calls.get(module, 0)
-        if not first_look:
-            return count - 1
         self._calls[module] = count + 1
         return count
 
@@ -205,10 +219,8 @@ class Rows:
         stem = (self.tables.whats[what].name, place, at and (at.function, at.line, at.col))
         return self._stems.setdefault(stem, len(self._stems))
 
-    def _occurrence(self, stem: int, first_look: bool) -> int:
+    def _occurrence(self, stem: int) -> int:
         count = self._seen.get(stem, 0)
-        if not first_look:
-            return count - 1
         self._seen[stem] = count + 1
         return count
 
@@ -240,9 +252,9 @@ class Rows:
 
     def _take_metas(self) -> None:
         metas = self.tables.metas
-        known = dict(self.session.values.metas)
-        if not known:
+        if len(metas) == len(self.session.values.metas):
             return
+        known = dict(self.session.values.metas)
         metas.extend([_NO_META] * (max(known.values()) + 1 - len(metas)))
         for raw, number in known.items():
             if metas[number] is _NO_META:
@@ -250,19 +262,31 @@ class Rows:
 
     def take_modules(self, only: list[int] | None = None) -> None:
         """Take over modules as they are now: paths, settings and parameters; all rows, or only these."""
-        rows = list(self.session.modules)
-        chosen = range(len(rows)) if only is None else only
-        roots = {number: number if rows[number].root == NONE else rows[number].root for number in chosen}
-        labels: dict[int, str] = {}
-        used: dict[str, int] = {}
-        for root in sorted(set(roots.values())):
-            name = rows[root].cls.__name__
-            used[name] = used.get(name, 0) + 1
-            labels[root] = name if used[name] == 1 else f"{name}#{used[name]}"
-        self.tables.modules = [
-            ModuleRow(labels[roots[number]], row.path, row.cls.__name__, row.detail, tuple(row.parameters))
-            for number, row in ((number, rows[number]) for number in chosen)
-        ]
+        chosen = range(len(self.session.modules)) if only is None else only
+        self._labels.clear()
+        self.tables.modules = [self._module(number) for number in chosen]
+
+    def add_modules(self, changed: int) -> None:
+        """Take over the modules that are new since the last time, and one that may have changed."""
+        modules = self.tables.modules
+        for number in range(len(modules), len(self.session.modules)):
+            modules.append(self._module(number))
+        if changed != NONE:
+            modules[changed] = self._module(changed)
+
+    def _module(self, number: int) -> ModuleRow:
+        row = self.session.modules[number]
+        label = self._label(number if row.root == NONE else row.root)
+        return ModuleRow(label, row.path, row.cls.__name__, row.detail, row.parameters)
+
+    def _label(self, root: int) -> str:
+        """The class of a root; ``#2`` when two share it, in the order in which they are met."""
+        label = self._labels.get(root)
+        if label is None:
+            name = self.session.modules[root].cls.__name__
+            same = sum(self.session.modules[other].cls.__name__ == name for other in self._labels)
+            label = self._labels[root] = f"{name}#{same + 1}" if same else name
+        return label
 
     def keep_own_modules(self) -> None:
         """Where recordings share a session: only the modules that this one met."""

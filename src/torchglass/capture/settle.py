@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from torchglass.capture.links import link_storages, link_values
-from torchglass.capture.log import NONE, PARENT, START, WHAT, WIDTH, ThreadLog
+from torchglass.capture.log import END, ERROR, NONE, OUTPUTS, PARENT, RESULT, START, WHAT, WIDTH, ThreadLog
 from torchglass.capture.places import Places
-from torchglass.capture.rows import Rows, module_row
+from torchglass.capture.rows import MODULE, Rows, module_row
 from torchglass.capture.session import FUNCTION, UNSEEN
 from torchglass.capture.sites import NO_EXPRESSION
 from torchglass.events.tables import Tables
@@ -73,7 +73,7 @@ class Settler:
             else:
                 module = tables.module[parent] if parent != NONE else _module_above(log, parent_at)
             numbers[index][slot] = len(tables)
-            rows.append(log, at, parent, module, backward[index][slot], first_look=True)
+            rows.append(log, at, parent, module, backward[index][slot])
         return over
 
     def _asked_for(self, what: int) -> bool:
@@ -117,31 +117,52 @@ class LiveSettler(Settler):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self.open: dict[tuple[int, int], tuple[int, int]] = {}
-        """Number and module of the open events, by log and offset."""
+        self.open: dict[tuple[int, int], tuple[Event, int]] = {}
+        """Events that are open and their modules, by log and offset."""
         self.count = 0
 
     def event(self, log: ThreadLog, at: int, edge: str) -> Event:
         """The event as it is now; its id is its place in the order of opening."""
-        mark, first_look = (id(log), at), edge == "open"
+        self.rows.take_values()
+        if edge == "open":
+            return self._opened(log, at)
+        event, module = self.open.pop((id(log), at))
+        return self._closed(event, module, log, at)
+
+    def _opened(self, log: ThreadLog, at: int) -> Event:
         parent_at, what = log.records[at + PARENT], log.records[at + WHAT]
-        parent, module = self.open.get((id(log), parent_at), (NONE, NONE))
-        if parent == NONE:
-            module = _module_above(log, parent_at)
+        above = self.open.get((id(log), parent_at))
+        self.rows.add_modules(NONE)
         if what < 0:
             module = module_row(what)
-        if first_look:
-            self.open[mark] = (self.count, module)
-            self.count += 1
-        number = self.open[mark][0] if first_look else self.open.pop(mark, (NONE, NONE))[0]
-        self.rows.take_values()
-        if len(self.tables.modules) != len(self.session.modules) or what < 0:
-            self.rows.take_modules()
-        values = len(self.tables.io)
-        self.rows.append(log, at, parent, module, int(self.session.in_backward is not None), first_look)
-        event = self.tables.event(len(self.tables) - 1, number)
-        self.tables.drop_last(values)
+        else:
+            module = above[1] if above is not None else _module_above(log, parent_at)
+        parent = above[0].id if above is not None else NONE
+        self.rows.append(log, at, parent, module, int(self.session.in_backward is not None))
+        event = self.tables.event(0, self.count)
+        self.tables.drop_events()
+        self.count += 1
+        self.open[id(log), at] = (event, module)
         return event
+
+    def _closed(self, event: Event, module: int, log: ThreadLog, at: int) -> Event:
+        """The same event with what is known at its end; nothing else can have changed."""
+        if event.kind == MODULE:
+            self.rows.add_modules(module)
+        error, raw_result, tables = log.records[at + ERROR], log.records[at + RESULT], self.tables
+        result = NONE if raw_result == NONE else self.rows.result(raw_result)
+        if result != NONE:
+            outputs = log.records[at + OUTPUTS]
+            tables.io.extend(log.values[outputs : outputs + len(tables.forms[result].roles)])
+        closed = event._replace(
+            end_ns=log.records[at + END],
+            detail=tables.modules[module].detail if event.kind == MODULE else "",
+            result=tables.text_of(result, 0),
+            outputs=tables.values_of(result, 0),
+            error=None if error == NONE else self.session.errors[error],
+        )
+        tables.drop_events()
+        return closed
 
 
 def unread_files(tables: Tables) -> list[str]:

@@ -31,15 +31,31 @@ class StackTable:
         """By id of code: the module it belongs to, to find the class of a method."""
         self.exec_sources: dict[int, str] = {}
         self.counter = itertools.count()
+        self.has_milestones = False
+        self.frames_walked = 0
+        """By long walks only; for the tests."""
+
+    def intern_part(self, above: int, frames: list[FrameType]) -> int:
+        """Intern some frames, innermost first, on top of a stack that is known."""
+        path = [above]
+        for frame in frames:
+            path += (id(frame.f_code), frame.f_lasti)
+        key = tuple(path)
+        number = self.ids.get(key)
+        if number is None:
+            for frame in frames:
+                if id(frame.f_code) not in self.codes:
+                    self._keep(frame)
+            number = self.ids.setdefault(key, next(self.counter))
+        return number
 
     def whole(self, frame: FrameType | None) -> int:
         """Intern the whole stack above and including this frame."""
-        path = [NONE]
-        each = frame
-        while each is not None:
-            path += (id(each.f_code), each.f_lasti)
-            each = each.f_back
-        return self.intern(tuple(path), frame, 0)
+        frames: list[FrameType] = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        return self.intern_part(NONE, frames)
 
     def intern(self, key: StackKey, frame: FrameType | None, anchor: int) -> int:
         """Keep the code objects of a new stack, then give it a number."""

@@ -11,9 +11,10 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.live import LiveFeed
-from torchglass.capture.log import NONE, WHAT, ThreadLog
+from torchglass.capture.log import NONE, PARENT, WHAT, ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.rows import module_row
+from torchglass.capture.session import FUNCTION
 from torchglass.errors import WrongType
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
@@ -88,11 +89,10 @@ class Tracer:
         self.stop()
 
     def _wants(self, log: ThreadLog, at: int, edge: str) -> bool:
-        """Only what happens inside a call of the model."""
-        inside = self._inside.get(log.ident, NONE)
-        if inside != NONE:
-            return True
+        """Only what happens inside a call of the model, and nothing that is never printed."""
         what = log.records[at + WHAT]
+        if self._inside.get(log.ident, NONE) != NONE:
+            return what < 0 or not _is_inside_torch(log, log.records[at + PARENT])
         if edge == "open" and what < 0 and log.session.modules[module_row(what)].module() is self._model:
             self._inside[log.ident] = at
             return True
@@ -110,6 +110,18 @@ class Tracer:
     def _print(self, lines: list[str]) -> None:
         for line in lines:
             print(writable(line, sys.stdout))  # noqa: T201 (printing is what a tracer does)
+
+
+def _is_inside_torch(log: ThreadLog, parent: int) -> bool:
+    """Whether a function was called by a torch function, or by a layer of torch.nn that has no layers in it."""
+    what = log.records[parent + WHAT] if parent != NONE else NONE
+    if what >= 0:
+        return log.session.whats[what].kind == FUNCTION
+    if parent == NONE:
+        return False
+    row = log.session.modules[module_row(what)]
+    module = row.module()
+    return row.cls.__module__.startswith("torch.nn.") and module is not None and not module._modules
 
 
 def trace_model(model: nn.Module, name: str = "Quick Trace") -> Tracer:

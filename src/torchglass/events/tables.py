@@ -245,11 +245,11 @@ class Tables:
         kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
         return kept
 
-    def drop_last(self, values: int) -> None:
-        """Take the last row back, and all values beyond the first ``values``."""
+    def drop_events(self) -> None:
+        """Forget all rows of events and their values; what they refer to stays (live: one row at a time)."""
         for name in EVENT_COLUMNS:
-            getattr(self, name).pop()
-        del self.io[values:]
+            del getattr(self, name)[:]
+        del self.io[:]
 
     def key(self, number: int, what: What, row: ModuleRow | None, site: SiteNames | None) -> str:
         """The same in two runs of one program: where in the model, where in the code, which time."""
