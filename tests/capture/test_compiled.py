@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchglass as tg
+from torchglass.capture.recorder import PATCHES
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -45,6 +46,7 @@ def forget_compiled() -> Iterator[None]:
     yield
     torch._dynamo.reset()
     assert torch._C._len_torch_function_stack() == 0
+    assert (PATCHES._users, PATCHES._suspended) == (0, 0)
 
 
 def function(x: Tensor) -> Tensor:
@@ -195,6 +197,28 @@ def test_a_region_called_while_an_exception_is_handled_did_not_fail() -> None:
         except KeyError:
             compiled(X)
     assert [e.error for e in trace.events(kind="unseen")] == [None]
+
+
+def test_torch_is_as_it_was_while_it_compiles_and_runs() -> None:
+    """What we replace is not there for dynamo to trace or to keep, and is back after the region."""
+    call, asks = nn.Module.__call__, torch.overrides.has_torch_function
+    seen: list[bool] = []
+
+    def looks(graph: Any, inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            seen.append(nn.Module.__call__ is call and torch.overrides.has_torch_function is asks)
+            return graph.forward(*args)
+
+        seen.append(nn.Module.__call__ is call and torch._C._len_torch_function_stack() == 0)
+        return run
+
+    compiled = torch.compile(function, backend=looks)
+    with tg.record():
+        ours = nn.Module.__call__
+        compiled(X)
+        assert nn.Module.__call__ is not call
+        assert nn.Module.__call__.__code__ is ours.__code__
+    assert seen == [True, True]
 
 
 def test_nested_regions_count_once() -> None:

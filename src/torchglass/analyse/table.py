@@ -25,12 +25,15 @@ class TableOptions:
     """Levels below the outermost module; None: all."""
     only: Selection | None = None
     fold: bool = True
+    times: bool = True
+    """Show shares of time, and the whole."""
     """Show repeated layers once."""
 
     def __post_init__(self) -> None:
         check_depth(self.depth)
         check_only(self.only)
         check_switch("fold", self.fold)
+        check_switch("times", self.times)
 
 
 @dataclass(slots=True)

@@ -195,7 +195,7 @@ def _is_hidden(looks: Looks, nest: Nesting, options: TreeOptions, at: int, paren
 def _place(forest: _Forest, looks: Looks, at: int, anchor: int, bundle: bool) -> int:
     """Put an event under its anchor, or into the row of the helper before it; the row that it is in."""
     event, parent = looks.events[at], looks.parents[at]
-    if anchor >= 0 and looks.events[anchor].thread == event.thread:
+    if anchor >= 0:  # also what the autograd engine runs in a thread of its own: it belongs to the backward call
         siblings = forest.children.setdefault(anchor, [])
     else:
         siblings = forest.threads.setdefault(event.thread, [])

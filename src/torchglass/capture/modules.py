@@ -152,6 +152,21 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     return number
 
 
+def add_uncalled(session: Session) -> None:
+    """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
+    for number in [n for n, row in enumerate(session.modules) if row.root == NONE]:
+        root = session.modules[number]
+        owner = root.module()
+        if owner is None or not owner._modules:
+            continue
+        called = {row.path for row in session.modules if row.root == number}
+        for path in (root.below or _paths_below(owner)).values():
+            module = _at(owner, path) if path and path not in called else None
+            if module is not None and module._parameters:
+                session.modules.append(ModuleRow(weakref.ref(module), type(module), number, path))
+                _describe(session, len(session.modules) - 1, module)
+
+
 def _path_below(above: ModuleRow, owner: nn.Module, module: nn.Module) -> str | None:
     """The shortest path from owner to module by registered names; None when it is not below it."""
     if owner is module:

@@ -190,7 +190,14 @@ class Recorder:
                     drop_modes(lambda mode: type(mode) is session.mode_class)
         if not session.recorders:
             session.running = False
+            self._finish_modules(session)
             session.values.clear()
+
+    def _finish_modules(self, session: Session) -> None:
+        try:
+            modules.add_uncalled(session)
+        except Exception as fault:
+            session.fault(fault)
 
     def _read_sources(self, session: Session) -> None:
         """Read the user's files now: later they may be gone or changed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, Protocol
 
 from torchglass.errors import NotRecorded, UsageError, closest, expect
@@ -96,8 +96,26 @@ class Trace:
             if chosen is None or chosen.matches(event):
                 yield event
 
+    def alike(self) -> Iterator[tuple[Hashable, int, int]]:
+        """For each event something equal for events that look the same, its parent (-1: none), and its time in ns.
+
+        For views of big traces: a hundred thousand events are a few hundred looks, and need not all be made.
+        """
+        tables = self.tables
+        io, meta, roles = tables.io, tables.value_meta, [len(form.roles) for form in tables.forms]
+        for number, what in enumerate(tables.what):
+            args, result, first = tables.args[number], tables.result[number], tables.first_io[number]
+            last = first + (roles[args] if args != NONE else 0) + (roles[result] if result != NONE else 0)
+            end = tables.end_ns[number]
+            looks = (
+                what, tables.stack[number], tables.module[number], tables.call[number] == NONE, args, result,
+                tables.error[number], tables.thread[number], end == NONE,
+                tuple([meta[each] for each in io[first:last]]),
+            )  # fmt: skip
+            yield looks, tables.parent[number], 0 if end == NONE else end - tables.start_ns[number]
+
     def modules(self) -> tuple[ModuleInfo, ...]:
-        """Every module that was called, with its settings and own parameters."""
+        """Every module that was called, and those beside them that hold parameters, with settings and parameters."""
         return self.tables.module_infos()
 
     def values(self) -> Iterator[Value]:

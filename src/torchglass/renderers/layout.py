@@ -176,8 +176,33 @@ def _fit(bars: str, cells: Cells, room: int) -> tuple[str, str, str]:
     for what, some in ((cells.kind, takes), (cells.kind, first), (cells.kind, nothing)):
         space = room - fixed - _beside(what, some)
         if space >= min(SHORTEST_LABEL, label):
-            return cut(cells.label, space), what, some
-    return cut(cells.label, room - fixed), "", ""
+            return shortened(cells.label, space), what, some
+    return shortened(cells.label, room - fixed), "", ""
+
+
+def shortened(label: str, room: int) -> str:
+    """The label in that room; of a chain of calls the last one stays: ``keys = ….transpose(1, 2)``."""
+    if width_of(label) <= room:
+        return label
+    target, equals, code = label.partition(" = ") if " = " in label.partition("(")[0] else ("", "", label)
+    dot = _last_call(code)
+    if dot > 0 and "(" in code[:dot]:
+        last = f"{target}{equals}…{code[dot:]}"
+        if width_of(last) <= room:
+            return last
+    return cut(label, room)
+
+
+def _last_call(code: str) -> int:
+    """Where the last dot stands that is in no bracket; -1 if there is none, or if more than a chain is written."""
+    depth, found = 0, -1
+    for at, char in enumerate(code):
+        depth += (char in "([{") - (char in ")]}")
+        if depth == 0 and char == ".":
+            found = at
+        elif depth == 0 and char == " ":
+            return -1
+    return found
 
 
 def _beside(what: str, takes: str) -> int:

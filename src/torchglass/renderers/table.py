@@ -29,13 +29,15 @@ def render(trace: Recorded, options: TableOptions, page: Page) -> Iterator[str]:
         yield _no_rows(trace, options)
         yield from notes_of(trace, page)
         return
-    cells = [_cells(row, view.totals, page) for row in view.rows]
-    widths = _widths(cells, view, page.width)
+    shown = [column for column in range(len(TITLES)) if _is_shown(column, view, options)]
+    cells = [[words[column] for column in shown] for words in (_cells(row, view.totals, page) for row in view.rows)]
+    titles = [TITLES[column] for column in shown]
+    widths = _widths([titles, *cells], page.width)
     rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-    yield page.paint("heading", _line(TITLES, widths))
+    yield page.paint("heading", _line(titles, widths))
     yield page.paint("dim", rule)
     for row, words in zip(view.rows, cells, strict=True):
-        yield _painted(row, words, widths, page)
+        yield _painted(row, words, [STYLES[column] for column in shown], widths, page)
     yield page.paint("dim", rule)
     yield from _totals(trace, view.totals, options, page)
     yield from notes_of(trace, page)
@@ -82,11 +84,16 @@ def _parameters(row: TableRow) -> str:
     return told + (f"{' + ' if told else ''}{count(row.shared)} shared" if row.shared else "")
 
 
-def _widths(cells: Sequence[tuple[str, ...]], view: TableView, page_width: int) -> list[int]:
-    """Column widths; the column of calls only where a module was called more than once."""
-    often = any(row.calls > 1 for row in view.rows if isinstance(row, TableRow))
-    columns = len(TITLES) if often else len(TITLES) - 1
-    widths = [max(width_of(row[column]) for row in (TITLES, *cells)) for column in range(columns)]
+def _is_shown(column: int, view: TableView, options: TableOptions) -> bool:
+    """Times only where they are wanted, calls only where a module was called more than once."""
+    if TITLES[column] == "Calls":
+        return any(row.calls > 1 for row in view.rows if isinstance(row, TableRow))
+    return options.times or TITLES[column] != "Time"
+
+
+def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
+    columns = len(cells[0])
+    widths = [max(width_of(row[column]) for row in cells) for column in range(columns)]
     fixed = sum(widths[2:]) + 2 * (columns - 1)
     widths[1] = max(min(widths[1], page_width - fixed - min(widths[0], page_width // 3)), 8)
     widths[0] = max(min(widths[0], page_width - fixed - widths[1]), 0)
@@ -106,7 +113,9 @@ def _cell(column: int, word: str, width: int) -> str:
     return word + space if column < 2 else space + word
 
 
-def _painted(row: TableRow | Heading, words: Sequence[str], widths: Sequence[int], page: Page) -> str:
+def _painted(
+    row: TableRow | Heading, words: Sequence[str], styles: Sequence[str], widths: Sequence[int], page: Page
+) -> str:
     if isinstance(row, Heading):
         return page.paint("fold", cut(words[0], page.width))
     if not page.color:
@@ -115,7 +124,6 @@ def _painted(row: TableRow | Heading, words: Sequence[str], widths: Sequence[int
     before = guides(row.depth, page.width)
     if painted[0].startswith(before):
         painted[0] = page.paint("guide", before) + painted[0][len(before) :]
-    styles = ("", *STYLES[1:])
     return "  ".join(
         page.paint(style, word) if style and word.strip() else word
         for style, word in zip(styles, painted, strict=False)
@@ -132,7 +140,7 @@ def _totals(trace: Recorded, totals: Totals, options: TableOptions, page: Page) 
         (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
         ("  trainable", count(totals.trainable)),
         ("  not trainable", count(frozen)),
-        ("Forward time", duration(totals.forward_ns)),
+        *([("Forward time", duration(totals.forward_ns))] if options.times else []),
         ("Events", count(len(trace))),
     ]
     if totals.without_shape:

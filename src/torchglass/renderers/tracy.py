@@ -21,6 +21,10 @@ _NAMED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\
 _SETTINGS = ("in_features", "out_features", "in_channels", "out_channels", "kernel_size", "num_features", "p")
 
 
+NOT_SHOWN = "Tensor.contiguous"
+"""In the documented sample a view follows a transpose: the copy between them is no step there."""
+
+
 class TracyLines:
     """A line renderer: feed it both edges of each event, print what it gives.
 
@@ -60,7 +64,7 @@ class TracyLines:
 
     def _block(self, step: Step) -> Iterator[str]:
         event = step.event
-        if event.kind not in ("module", "function", "unseen"):
+        if event.kind not in ("module", "function", "unseen") or event.name == NOT_SHOWN:
             return
         margin = "  " * max(step.depth, 1)
         items: list[tuple[str, str]] = []

@@ -181,7 +181,7 @@ def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -
     inner = sum(row.inside for row in rows)
     deeper = sum(row.deeper for row in rows)
     folded = sum(row.each - 1 for row in rows)
-    told = [f"{plural(len(trace), 'event')} in {duration(trace.duration_ns)}"]
+    told = [plural(len(trace), "event") + (f" in {duration(trace.duration_ns)}" if options.times else "")]
     if folded:
         told.append(f"{count(folded)} folded")
     if inner:
