@@ -19,7 +19,7 @@ import torchglass as tg
 
 Figure = tuple[str, float, str]
 MANY = 4_000_000  # more events than any of these makes
-EVENTS_A_FORWARD = 900  # about; of the first workload
+EVENTS_A_FORWARD = 730  # about; of the first workload
 
 
 def settling(runs: int) -> list[Figure]:

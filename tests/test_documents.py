@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import os
 import re
 import subprocess
@@ -58,7 +59,7 @@ def blocks(text: str) -> list[Block]:
 def run_blocks(found: list[Block], folder: Path) -> list[str]:
     """Execute blocks in one namespace; what each printed.
 
-    The files are written before anything runs: a recording reads sources from them.
+    Their texts are given to linecache before anything runs, as notebooks do: a recording reads sources there.
     """
     files: dict[str, str] = {}
     sources: list[str] = []
@@ -67,12 +68,10 @@ def run_blocks(found: list[Block], folder: Path) -> list[str]:
         sources.append("\n" * before.count("\n") + block.code)
         files[block.file] = before + block.code
     for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        path = str(folder / name)
+        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    return [
-        run_source(source, folder / block.file, namespace)
-        for source, block in zip(sources, found, strict=True)
-    ]
+    return [run_source(source, folder / block.file, namespace) for source, block in zip(sources, found, strict=True)]
 
 
 def run_source(source: str, path: Path, namespace: dict[str, object]) -> str:
@@ -101,9 +100,7 @@ def run_example(path: Path) -> str:
     """What an example prints, as a user would start it: from the top of the repository."""
     environment = {key: value for key, value in os.environ.items() if key not in UNSET} | ENVIRONMENT
     command = [sys.executable, str(path.relative_to(ROOT))]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8"
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     return tidy(done.stdout)
 
@@ -174,9 +171,7 @@ from pathlib import Path; print(Path("example.py").read_text().count("a"))
 """
 
 
-def test_blocks_run_in_order_and_are_rewritten_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_run_in_order_and_are_rewritten_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks(SAMPLE)
     assert [(block.file, block.output) for block in found] == [
@@ -186,6 +181,4 @@ def test_blocks_run_in_order_and_are_rewritten_in_place(
     ]
     printed = run_blocks(found, tmp_path)
     assert printed == ["", "1\n", "2\n"]
-    assert rewritten(SAMPLE, found, printed) == SAMPLE.replace("old", "1").replace(
-        "```text\n```", "```text\n2\n```"
-    )
+    assert rewritten(SAMPLE, found, printed) == SAMPLE.replace("old", "1").replace("```text\n```", "```text\n2\n```")

@@ -69,9 +69,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_bare(bare: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of the bare environment, far from the tree."""
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TORCHGLASS"))
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TORCHGLASS"))}
     return subprocess.run(
         [str(bare / command[0]), *command[1:]], capture_output=True, text=True, env=environment, cwd=bare
     )
@@ -111,9 +109,7 @@ def test_doctor_finds_a_working_recorder_here() -> None:
 
 def test_wrong_use_of_the_command_line_exits_with_2() -> None:
     for arguments in ([], ["no-such-command"], ["doctor", "--no-such-option"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "torchglass", *arguments], capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-m", "torchglass", *arguments], capture_output=True, text=True)
         assert done.returncode == 2, arguments
         assert "usage: torchglass" in done.stderr
 

@@ -29,9 +29,7 @@ IMAGE = {"image_size": 16, "patch_size": 8}
 SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
-def family(
-    config: str, model: str, inputs: Callable[[], dict[str, torch.Tensor]], **sizes: Any
-) -> Callable[[], Built]:
+def family(config: str, model: str, inputs: Callable[[], dict[str, torch.Tensor]], **sizes: Any) -> Callable[[], Built]:
     """A builder: the same weights and inputs every time it is called; in eval mode."""
 
     def build() -> Built:
@@ -94,9 +92,7 @@ FAMILIES: dict[str, Callable[[], Built]] = {
     "gemma": family("GemmaConfig", "GemmaForCausalLM", tokens, **GROUPED, head_dim=8),
     "gemma2": family("Gemma2Config", "Gemma2ForCausalLM", tokens, **GROUPED, head_dim=8, sliding_window=4),
     "phi": family("PhiConfig", "PhiForCausalLM", tokens, **USUAL),
-    "opt": family(
-        "OPTConfig", "OPTForCausalLM", tokens, **USUAL, ffn_dim=37, word_embed_proj_dim=32, **SPECIAL
-    ),
+    "opt": family("OPTConfig", "OPTForCausalLM", tokens, **USUAL, ffn_dim=37, word_embed_proj_dim=32, **SPECIAL),
     "bloom": family(
         "BloomConfig", "BloomForCausalLM", tokens, vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4
     ),

@@ -9,9 +9,11 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import fields
+from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar
 
+from torchglass.capture.signals import Uninterrupted
 from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
@@ -63,7 +65,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "name": str(name),
         }
         self._only = only
-        self._recordings: list[_Recording] = []
+        self._recordings: dict[int, list[_Recording]] = {}
+        """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
         return self._begin(inspect.currentframe())
@@ -71,19 +74,23 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(error)
+        recording = self._recordings[get_ident()].pop()
+        try:
+            with Uninterrupted():
+                recording.stop(error)
+        except BaseException:  # Ctrl-C before it could be held back
+            recording.stop(error)
+            raise
 
     def _begin(self, own_frame: FrameType | None) -> Trace:
         recording = _Recording(self._options, self._only)
-        self._recordings.append(recording)
-        recording.start(own_frame.f_back if own_frame is not None else None)
-        return recording.trace
-
-    def _end(self, error: BaseException | None) -> None:
-        recording = self._recordings.pop()
-        recording.stop(error)
-        if error is not None:
-            _last[:] = [recording.trace]
+        self._recordings.setdefault(get_ident(), []).append(recording)
+        try:
+            recording.start(own_frame.f_back if own_frame is not None else None)
+            return recording.trace
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
 
     def __call__(self, function: F) -> F:
         """As a decorator: every call is a recording; ``function.trace`` is that of the last call."""
@@ -146,8 +153,11 @@ class _Recording:
         self._recorder.start(frame)
 
     def stop(self, error: BaseException | None) -> None:
+        """End it, if it has not ended."""
         if self._recorder is not None:
             self._recorder.stop(error)
+        if error is not None:
+            _last[:] = [self.trace]
 
     @property
     def running(self) -> bool:

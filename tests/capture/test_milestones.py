@@ -2,10 +2,12 @@
 
 import inspect
 import sys
+from threading import get_ident
 
 import torch
 
 import torchglass as tg
+from torchglass.capture.log import LOGS
 from torchglass.capture.milestones import APART, NEAR, Milestone
 
 ONE = torch.ones(3)
@@ -30,10 +32,9 @@ def many():
 
 def walked(depth):
     """How many frames long walks visited for 200 events."""
-    recording = tg.record()
-    with recording as trace:
+    with tg.record() as trace:
         descend(depth, many)
-        stacks = recording._recordings[-1]._recorder.session.stacks
+        stacks = LOGS[get_ident()].session.stacks
     assert len(trace) == 200
     return stacks.frames_walked
 

@@ -17,9 +17,7 @@ class Block(nn.Module):
 
 def main():
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 4, 1), *[Block(4) for _ in range(3)], nn.AdaptiveAvgPool2d(1), nn.Flatten()
-    )
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), *[Block(4) for _ in range(3)], nn.AdaptiveAvgPool2d(1), nn.Flatten())
     y = model(torch.randn(2, 3, 8, 8))
     y.mean().backward()
     return y, model[1].norm.running_mean, model[0].weight.grad

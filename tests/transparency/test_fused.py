@@ -71,7 +71,7 @@ def test_open_shows_the_inside(name: str) -> None:
 
 
 def test_torch_still_asks_where_we_answer() -> None:
-    """The cure rests on these three files asking through the attribute; a new torch may stop."""
+    """The cure rests on these two files asking through the attribute; a new torch may stop."""
     import inspect
 
     from torch.nn.modules import activation, transformer

@@ -257,7 +257,6 @@ def test_interrupted_work_is_still_recorded_to_the_end(timer_interrupts: None) -
     assert all(event.end_ns is not None for event in trace.events())
 
 
-@pytest.mark.xfail(reason="an interrupt inside start or stop leaves the patches in place", strict=True)
 def test_interrupts_while_starting_and_stopping() -> None:
     command = [sys.executable, "-m", "tests.transparency.interrupt_everywhere"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -20,11 +20,15 @@ from torch.nn import Parameter
 from torchglass.capture.values import ValueOf
 
 Form = tuple[Any, ...]
+FormOf = Callable[[tuple[Any, ...], dict[str, Any] | None, list[int]], int]
+"""(args, kwargs, values) → the number of their form; the tensors in them are appended to values."""
 Describe = Callable[..., Any]
 """(value, values, depth=0) → the value's part of a form; the tensors in it are appended to values."""
 LONGEST_TEXT = 200
 LONGEST_LIST = 64
 DEEPEST = 8
+MOST_ITEMS = 1_000
+"""Of one argument: lists may contain themselves, or each other many times over."""
 
 LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
 """Tags of nested forms. DICT and FIELDS alternate key and item; FIELDS has the class's name first."""
@@ -37,13 +41,39 @@ class Forms:
         self.ids: dict[Form, int] = {}
         self.counter = itertools.count()
         self.describe: Describe = _make_describe(value_of)
+        self.form_of: FormOf = _make_form_of(self, value_of)
 
     def intern(self, form: Form) -> int:
         return self.ids.setdefault(form, next(self.counter))
 
 
+def _make_form_of(forms: Forms, value_of: ValueOf) -> FormOf:
+    ids, describe, intern = forms.ids, forms.describe, forms.intern
+
+    def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None, values: list[int]) -> int:
+        form: list[Any] = [len(args)]
+        for arg in args:
+            cls = type(arg)
+            if cls is Tensor or cls is Parameter:
+                values.append(value_of(arg))
+                form.append(None)
+            elif cls is int:
+                form.append(arg)
+            else:
+                form.append(describe(arg, values))
+        if kwargs:
+            for name, arg in kwargs.items():
+                form.append(name)
+                form.append(describe(arg, values))
+        key = tuple(form)
+        number = ids.get(key)
+        return intern(key) if number is None else number
+
+    return form_of
+
+
 def _make_describe(value_of: ValueOf) -> Describe:
-    def describe(value: Any, values: list[int], depth: int = 0) -> Any:
+    def describe(value: Any, values: list[int], room: list[int] | None = None) -> Any:
         cls = type(value)
         if cls is Tensor or cls is Parameter:
             values.append(value_of(value))
@@ -56,43 +86,59 @@ def _make_describe(value_of: ValueOf) -> Describe:
         if issubclass(cls, Tensor):  # not isinstance: that asks the object for its __class__
             values.append(value_of(value))
             return None
-        if depth >= DEEPEST:
-            return f"<{cls.__name__}>"
-        return nested(value, cls, values, depth + 1)
+        return nested(value, cls, values, [MOST_ITEMS, DEEPEST] if room is None else room)
 
-    def nested(value: Any, cls: type, values: list[int], depth: int) -> Any:
-        if cls is list or cls is tuple:
-            if len(value) > LONGEST_LIST and not issubclass(type(value[0]), Tensor):
-                return f"<{cls.__name__} of {len(value)}>"
-            return (LIST if cls is list else TUPLE, *[describe(item, values, depth) for item in value])
-        if cls is slice:
-            return (SLICE, *[describe(part, values, depth) for part in (value.start, value.stop, value.step)])
-        if issubclass(cls, dict):
-            return _dict_form(value, cls, values, depth, describe)
-        names = _field_names(cls)
-        if names is None:
-            for plain in (list, tuple):  # the program's own class of one: read as what it is, not as it says
-                if issubclass(cls, plain):
-                    return nested(plain(plain.__iter__(value)), plain, values, depth)
+    def nested(value: Any, cls: type, values: list[int], room: list[int]) -> Any:
+        tag, items = _items(value, cls)
+        if tag is None:
             return _foreign(value, cls)
-        form: list[Any] = [FIELDS, cls.__name__]
-        for name, item in _fields(value, cls, names):
-            form += (name, describe(item, values, depth))
+        room[0] -= len(items)
+        if room[0] < 0 or room[1] == 0:
+            return f"<{cls.__name__} of {len(items)}>"
+        room[1] -= 1
+        form: list[Any] = [tag]
+        if tag == FIELDS:
+            form.append(cls.__name__)
+        for name, item in items:
+            if name is not None:
+                form.append(name)
+            form.append(describe(item, values, room))
+        room[1] += 1
         return tuple(form)
 
     return describe
 
 
-def _dict_form(value: Any, cls: type, values: list[int], depth: int, describe: Callable[..., Any]) -> Any:
+Items = list[tuple[str | None, Any]]
+
+
+def _items(value: Any, cls: type) -> tuple[str | None, Items]:
+    """The tag of a container and what is in it, by name where it has names; no tag for what is none."""
+    if issubclass(cls, dict):
+        return _dict_items(value, cls)
+    if cls is slice:
+        return SLICE, [(None, value.start), (None, value.stop), (None, value.step)]
+    names = _field_names(cls)
+    if names is not None:
+        return FIELDS, _fields(value, cls, names)
+    for plain, tag in ((list, LIST), (tuple, TUPLE)):
+        if issubclass(cls, plain):  # the program's own class of one: read as what it is, not as it says
+            length = plain.__len__(value)
+            if length > LONGEST_LIST and not issubclass(type(plain.__getitem__(value, 0)), Tensor):
+                return None, []
+            return tag, [(None, item) for item in plain.__iter__(value)]
+    return None, []
+
+
+def _dict_items(value: Any, cls: type) -> tuple[str | None, Items]:
     """Plain dicts as dicts; classes made of one (transformers' ModelOutput) by field."""
-    named = cls is not dict and _is_dataclass(cls)
     if dict.__len__(value) > LONGEST_LIST:
-        return f"<{cls.__name__} of {dict.__len__(value)}>"
-    form: list[Any] = [FIELDS, cls.__name__] if named else [DICT]
-    for key, item in list(dict.items(value)):
-        text = key if named and type(key) is str else _ATOMS.get(type(key), _type_name)(key)
-        form += (text if type(text) is str else str(text), describe(item, values, depth))
-    return tuple(form)
+        return None, []
+    if cls is not dict and _is_dataclass(cls):
+        fields: Items = [(key, item) for key, item in list(dict.items(value)) if type(key) is str]
+        return FIELDS, fields
+    items: Items = [(str(_ATOMS.get(type(key), _type_name)(key)), item) for key, item in list(dict.items(value))]
+    return DICT, items
 
 
 def _is_dataclass(cls: type) -> bool:
@@ -127,6 +173,8 @@ def _fields(value: Any, cls: type, names: tuple[str, ...]) -> list[tuple[str, An
 
 def _foreign(value: Any, cls: type) -> str:
     """Of all else only the type's name: the program's own ``__repr__`` is never called."""
+    if issubclass(cls, (list, tuple, dict)):
+        return f"<{cls.__name__} of {len(value) if cls in (list, tuple, dict) else '?'}>"
     if cls is FunctionType or cls is BuiltinFunctionType:
         return f"<function {value.__name__}>"[:LONGEST_TEXT]
     numpy = sys.modules.get("numpy")

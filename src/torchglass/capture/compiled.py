@@ -25,6 +25,9 @@ DOOR = "torch._dynamo.eval_frame"
 NOTE = "compiled: its inside is not seen; to look inside, run it with torch.compiler.set_stance('force_eager')"
 
 
+BLIND = "module calls of other threads were not seen while a thread ran a compiled region"
+
+
 class Region:
     """A compiled region under way in one thread: what to put back when it ends."""
 
@@ -138,6 +141,9 @@ class CompileDoor:
                 region.event = log.session.open_event(log, what, frame.f_back, (), None)
         except Exception as fault:
             log.session.fault(fault)
+        if len(LOGS) > 1:
+            for other in LOGS.values():
+                other.session.notes[BLIND] = None
         log.on = False
         self._take_mode(region)
         self.patches().suspend()

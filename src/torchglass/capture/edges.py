@@ -12,7 +12,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from torch.nn import Parameter
 from torch.overrides import handle_torch_function
 
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
@@ -29,10 +28,8 @@ Close = Callable[[ThreadLog, int, Any], None]
 
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
-    form_ids, describe, intern_form = session.forms.ids, session.forms.describe, session.forms.intern
-    stacks = session.stacks
+    stacks, form_of, clock = session.stacks, session.forms.form_of, perf_counter_ns
     stack_ids, intern_stack = stacks.ids, stacks.intern
-    value_of, clock = session.values.value_of, perf_counter_ns
 
     def open_event(
         log: ThreadLog,
@@ -47,25 +44,7 @@ def make_open(session: Session) -> Open:
             log.lost += 1
             return NONE
         inputs = len(values)
-        form: list[Any] = [len(args)]
-        for arg in args:
-            cls = type(arg)
-            if cls is Tensor or cls is Parameter:
-                values.append(value_of(arg))
-                form.append(None)
-            elif cls is int:
-                form.append(arg)
-            else:
-                form.append(describe(arg, values))
-        if kwargs:
-            for name, arg in kwargs.items():
-                form.append(name)
-                form.append(describe(arg, values))
-        form_key = tuple(form)
-        form_id = form_ids.get(form_key)
-        if form_id is None:
-            form_id = intern_form(form_key)
-
+        form = form_of(args, kwargs, values)
         if frame is not None and frame.f_code is HANDLE:
             frame = frame.f_back.f_back  # type: ignore[union-attr]
         anchor, path, each = log.anchor, [log.base], frame
@@ -83,8 +62,7 @@ def make_open(session: Session) -> Open:
             each = each.f_back
         else:
             stack = far_stack(stacks, anchor, log.base, frame)
-
-        records.extend((what, log.parent, stack, clock(), NONE, form_id, inputs, NONE, NONE, NONE))
+        records.extend((what, log.parent, stack, clock(), NONE, form, inputs, NONE, NONE, NONE))
         log.parent = at
         if log.listening:
             session.tell(log, at, "open")

@@ -20,9 +20,12 @@ def shown_form(raw: tuple[Any, ...], names: Names) -> Form:
         writer.separate(index)
         writer.item(raw[1 + index], _role(index, names))
     for position in range(1 + count, len(raw), 2):
-        writer.separate(position - 1)
-        writer.text(f"{raw[position]}=")
-        writer.item(raw[position + 1], raw[position])
+        name, item = raw[position], raw[position + 1]
+        if name.startswith("_") and not _paths(item):
+            continue  # torch's own business, as the _stacklevel of F.softmax
+        writer.separate(len(writer.roles) or len(writer.pieces[-1]))
+        writer.text(f"{name}=")
+        writer.item(item, name)
     return writer.form()
 
 

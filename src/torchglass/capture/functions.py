@@ -58,6 +58,13 @@ class FunctionTable(dict[Any, int]):
             self.session.fault(fault)
             return SKIPPED
 
+    def changed(self, args: tuple[Any, ...], result: Any) -> Any:
+        """What to show of a function that changed its first argument: its result, or the argument if it gives none."""
+        if not args:
+            return result
+        self.session.values.forget_all(args[0])
+        return args[0] if result is None else result
+
 
 class RecordingMode(TorchFunctionMode):
     """What all our modes are; each session makes a class of its own, each thread has its own object."""
@@ -73,11 +80,9 @@ def mode_class(table: FunctionTable) -> type[RecordingMode]:
 
 def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
-    session = table.session
-    inner, writers = table.inner, table.writers
+    session, inner, writers, changed = table.session, table.inner, table.writers, table.changed
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
     open_unseen, close_unseen = _without_modes(open_event), _without_modes(close_event)
-    forget_all = session.values.forget_all
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
@@ -89,7 +94,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             log = session.adopt()
         if what < 0 or log is None or not log.on:
             if what == FORGETS:
-                forget_all(args[0])
+                changed(args, None)
             return func(*args, **kwargs) if kwargs else func(*args)
         if log.steps:
             session.heal_steps(log, _frame(1))
@@ -97,11 +102,10 @@ def _make_handler(table: FunctionTable) -> Handler:
         again, crowded = inner.get(what), _modes()
         try:
             at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
-            if again is not None:
-                if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
-                    again = None
-                elif at >= 0:
-                    log.anchor, log.base = id(_frame()), log.records[at + STACK]
+            if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
+                again = None
+            if again is not None and at >= 0:
+                log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
             log.parent, log.anchor, log.base = parent, anchor, base
             if not survives(fault):
@@ -126,10 +130,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             raise
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
-            shown = result
-            if what in writers and args:
-                forget_all(args[0])
-                shown = args[0] if result is None else result
+            shown = changed(args, result) if what in writers else result
             (close_unseen if crowded else close_event)(log, at, shown)
         except BaseException as fault:
             if not survives(fault):

@@ -23,15 +23,19 @@ def link_values(tables: Tables) -> None:
                 producer[value] = number
 
 
-def link_storages(tables: Tables, addresses: list[int]) -> None:
+def link_storages(tables: Tables, addresses: list[int], before: list[int]) -> None:
     """A result shares memory with an argument at the same address: both were alive, so addresses do not lie.
 
-    Between values that no event joins nothing is claimed, because addresses are reused at once.
+    So does a tensor with what it was before a change. Between values that nothing joins nothing is claimed,
+    because addresses are reused at once.
     """
     storage, io = tables.value_storage, tables.io
     for value, event in enumerate(tables.value_producer):
         address = addresses[value]
         storage[value] = value if address else NONE
+        if address and before[value] != NONE and addresses[before[value]] == address:
+            storage[value] = storage[before[value]]
+            continue
         if event == NONE or not address:
             continue
         first = tables.first_io[event]

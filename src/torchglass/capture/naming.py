@@ -8,7 +8,7 @@ import torch
 
 QUERIES = frozenset(
     """
-    __len__ __hash__ __dir__ __format__ _is_view _cdata dim ndimension ndim size shape stride storage_offset
+    __len__ __hash__ __dir__ _is_view _cdata dim ndimension ndim size shape stride storage_offset
     numel nelement element_size itemsize nbytes data_ptr get_device dense_dim sparse_dim
     is_coalesced is_complex is_conj is_contiguous is_distributed is_floating_point is_inference is_neg
     is_pinned is_same_size is_set_to is_shared is_signed is_tensor is_storage is_autocast_enabled
@@ -36,7 +36,7 @@ TENSOR_READS = frozenset(["T", "mT", "H", "mH", "real", "imag", "data", "grad"])
 
 TENSOR_WRITES = frozenset(["data"])
 
-LEAVES = frozenset(["__repr__", "__deepcopy__", "__reduce_ex__", "module_load"])
+LEAVES = frozenset(["__repr__", "__format__", "__deepcopy__", "__reduce_ex__", "module_load"])
 """Python functions that are one step to the user: what they do inside is not shown."""
 
 _PREFIXES = {

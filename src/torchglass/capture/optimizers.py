@@ -20,6 +20,9 @@ from torchglass.capture.session import STEP
 class StepHooks:
     """Installed and removed like a patch."""
 
+    def __init__(self) -> None:
+        self.handles: list[Any] = []
+
     def install(self) -> None:
         self.handles = [
             register_optimizer_step_pre_hook(_before),

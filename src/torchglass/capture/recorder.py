@@ -23,6 +23,7 @@ from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
 from torchglass.capture.settle import Settler
 from torchglass.capture.shelf import Shelf
+from torchglass.capture.signals import Uninterrupted
 from torchglass.events.tables import Tables
 
 _WITH = dis.opmap.get("BEFORE_WITH")
@@ -97,6 +98,14 @@ class Recorder:
 
     def start(self, frame: FrameType | None = None) -> None:
         """Begin. ``frame`` is the frame of the with-block, where there is one."""
+        try:
+            with Uninterrupted():
+                self._start(frame)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self, frame: FrameType | None) -> None:
         log = LOGS.get(get_ident())
         if log is None or not log.session.running:
             session = Session(self.options.max_events, self.options.fused)
@@ -110,15 +119,11 @@ class Recorder:
         self.windows.append(Window(log, len(log.records)))
         session.recorders.append(self)
         self.started_at = time.time()
-        try:
-            session.configure()
-            for patches in (PATCHES, DOOR):
-                self._holds.append(patches)
-                patches.acquire()
-            self._listen_here(session, log)
-        except BaseException:
-            self.stop()
-            raise
+        session.configure()
+        for patches in (PATCHES, DOOR):
+            self._holds.append(patches)
+            patches.acquire()
+        self._listen_here(session, log)
         self.started_ns = time.perf_counter_ns()
 
     def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:
@@ -151,9 +156,14 @@ class Recorder:
         session = self.session
         if session is None or self.stopped_ns is not None:
             return
+        with Uninterrupted():
+            if error is not None:
+                self._note_failure(session, error)
+            self._stop(session)
+        self._read_sources(session)
+
+    def _stop(self, session: Session) -> None:
         self.stopped_ns = time.perf_counter_ns()
-        if error is not None:
-            self._note_failure(session, error)
         for window in self.windows:
             window.end = len(window.log.records)
         if self in session.recorders:
@@ -162,7 +172,6 @@ class Recorder:
         self._let_go(session)
         while self._holds:
             self._holds.pop().release()
-        self._read_sources(session)
 
     def _note_failure(self, session: Session, error: BaseException) -> None:
         """What left the block, and what it was raised in answer to."""

@@ -17,6 +17,7 @@ from torchglass.capture.places import Places
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.signatures import forward_parameters, function_parameters
 from torchglass.capture.sites import Slots, is_direct, operands
+from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
 MODULE = "module"
@@ -37,6 +38,9 @@ class Rows:
         self.places = places
         self.tables = tables
         self.addresses: list[int] = []
+        """Of the storages, by value."""
+        self.before: list[int] = []
+        """The value that the same tensor was before, by value."""
         self._raw_forms: list[Any] = []
         self._fixed: dict[tuple[int, int, int, int], tuple[int, ...]] = {}
         self._shared: dict[tuple[Subject, int, int, type | None], tuple[int, ...]] = {}
@@ -234,7 +238,7 @@ class Rows:
             return
         fresh = rows[self._values_taken : end]
         self._values_taken = end
-        missing = max(fresh[0::4]) + 1 - len(tables.value_meta)
+        missing = max(fresh[0::VALUE]) + 1 - len(tables.value_meta)
         if missing > 0:
             for column in (
                 tables.value_meta,
@@ -244,10 +248,13 @@ class Rows:
             ):
                 column.extend([NONE] * missing)
             self.addresses.extend([0] * missing)
-        for value, meta, version, address in zip(fresh[0::4], fresh[1::4], fresh[2::4], fresh[3::4], strict=True):
+            self.before.extend([NONE] * missing)
+        columns = [fresh[column::VALUE] for column in range(VALUE)]
+        for value, meta, version, address, before in zip(*columns, strict=True):
             tables.value_meta[value] = meta
             tables.value_version[value] = version
             self.addresses[value] = address
+            self.before[value] = before
         self._take_metas()
 
     def _take_metas(self) -> None:

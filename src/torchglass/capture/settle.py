@@ -43,7 +43,7 @@ class Settler:
             self.rows.keep_own_modules()
         self.rows.take_values()
         link_values(self.tables)
-        link_storages(self.tables, self.rows.addresses)
+        link_storages(self.tables, self.rows.addresses, self.rows.before)
         self._finish(over)
         return self.tables
 

@@ -23,6 +23,10 @@ Entries are None where torch would not say."""
 
 
 _storage_address: Callable[[Tensor], int] = torch._C._storage_address  # pyright: ignore[reportAttributeAccessIssue]
+NONE = -1
+WIDTH = 5
+CHANGED = -2
+"""The version of tensors that must be looked at again."""
 UNVERSIONED = -1
 """The version of tensors for which torch keeps none (inference tensors)."""
 
@@ -34,7 +38,7 @@ class ValueTable:
         self.living: dict[int, tuple[Any, ...]] = {}
         self.metas: dict[Meta, int] = {}
         self.rows: list[int] = []
-        """Four entries a value: id, meta, version (-1: none kept), address of the storage (0: none)."""
+        """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before."""
         self.ids = itertools.count()
         self.meta_ids = itertools.count()
         self.value_of: ValueOf = _make_value_of(self)
@@ -45,9 +49,11 @@ class ValueTable:
             self.living.pop(id(tensor), None)
 
     def forget_all(self, found: Any) -> None:
-        """The same for a tensor, or a list of them, as a function that changes its argument got it."""
+        """Look again at a tensor, or at each of a list, that a function may have changed."""
         for tensor in found if isinstance(found, (list, tuple)) else (found,):
-            self.living.pop(id(tensor), None)
+            known = self.living.get(id(tensor))
+            if known is not None:
+                self.living[id(tensor)] = (known[0], known[1], CHANGED)
 
     def clear(self) -> None:
         """Forget all living tensors (their rows stay)."""
@@ -69,12 +75,13 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         cls = type(tensor)
         if cls is not Tensor and cls is not Parameter:
             return reluctant(tensor, cls)
+        before = NONE
         try:
             known = living.get(id(tensor))
             if known is not None and known[0]() is tensor:
-                version = known[2]
-                if version == UNVERSIONED or version == tensor._version:
-                    return known[1]
+                _, before, version = known
+                if version == tensor._version:
+                    return before
             # The stride comes first: tensors without one (sparse) go the careful way, so layout is strided here.
             stride = tensor.stride()
             meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, cls)
@@ -86,7 +93,7 @@ def _make_value_of(table: ValueTable) -> ValueOf:
             meta_id = metas.setdefault(meta, next_meta())
         number = next_id()
         living[id(tensor)] = (ref(tensor), number, version)
-        rows.extend((number, meta_id, version, address))
+        rows.extend((number, meta_id, version, address, before))
         return number
 
     def reluctant(tensor: Tensor, cls: type) -> int:
@@ -94,12 +101,14 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         meta_id = metas.get(meta)
         if meta_id is None:
             meta_id = metas.setdefault(meta, next_meta())
-        known = living.get(id(tensor))
-        if known is not None and known[0]() is tensor and known[2:] == (version, meta_id):
-            return known[1]
+        before, known = NONE, living.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            before = known[1]
+            if known[2] == (version, meta_id):
+                return before
         number = next_id()
-        living[id(tensor)] = (ref(tensor), number, version, meta_id)
-        rows.extend((number, meta_id, version, address))
+        living[id(tensor)] = (ref(tensor), number, (version, meta_id))
+        rows.extend((number, meta_id, version, address, before))
         return number
 
     return value_of

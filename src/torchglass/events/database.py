@@ -56,7 +56,15 @@ def table_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
 
 
 def _trace_row(tables: Tables) -> Row:
-    return FORMAT, tables.name, tables.process, tables.started_at, tables.duration_ns, int(tables.complete)
+    return (
+        FORMAT,
+        tables.name,
+        tables.process,
+        tables.started_at,
+        tables.duration_ns,
+        int(tables.complete),
+        json.dumps(tables.left_by),
+    )
 
 
 def _event_row(tables: Tables, number: int) -> Row:

@@ -9,7 +9,8 @@ CREATE TABLE trace (
     process      INTEGER NOT NULL,  -- process id
     started_at   REAL    NOT NULL,  -- seconds since 1970
     duration_ns  INTEGER NOT NULL,  -- from start to stop, host time
-    complete     INTEGER NOT NULL   -- 0 while the recording is still running
+    complete     INTEGER NOT NULL,  -- 0 while the recording is still running
+    left_by      TEXT    NOT NULL   -- JSON list: the exception that left the block, then what it was raised in answer to
 );
 
 -- What was lost, not seen, or went wrong in the recorder itself.
