@@ -13,7 +13,8 @@ OPENING = """# The tables of a trace
 
 <!-- Written by scripts/format_page.py from src/torchglass/events/schema.sql: change that file instead. -->
 
-`trace.sql("SELECT …")` asks these tables, `trace.columns("events")` gives one of them as lists. A trace holds source code and the text of errors; treat it like the program it came from.
+`trace.sql("SELECT …")` asks these tables, `trace.columns("events")` gives one of them as lists.
+A trace holds source code and the text of errors; treat it like the program it came from.
 """
 TABLE = re.compile(r"((?:^-- [^\n]*\n)+)CREATE TABLE (\w+) \(\n(.*?)^\);", re.MULTILINE | re.DOTALL)
 COLUMN = re.compile(r"^\s+(\w+)\s+([A-Z ]+?),?\s+-- (.*)$", re.MULTILINE)
@@ -25,9 +26,15 @@ def page(schema: str) -> str:
     parts = [OPENING, f"Format {version.group(1) if version else '?'}.\n"]
     for comment, name, body in TABLE.findall(schema):
         parts.append(f"## {name}\n{' '.join(line[3:] for line in comment.splitlines())}\n")
-        rows = [f"| `{column}` | {kind.lower()} | {text} |" for column, kind, text in COLUMN.findall(body)]
+        rows = [
+            f"| `{column}` | {' '.join(kind.lower().split())} | {text} |" for column, kind, text in COLUMN.findall(body)
+        ]
         parts.append("\n".join(["| column | type | meaning |", "|---|---|---|", *rows]) + "\n")
     return "\n".join(parts)
+
+
+def _row(column: str, kind: str, text: str) -> str:
+    return f"| `{column}` | {' '.join(kind.lower().split())} | {text} |"
 
 
 def main() -> int:

@@ -44,11 +44,13 @@ def picture(text: str) -> str:
         f'<text x="{MARGIN}" y="{MARGIN + LEADING * (number + 0.75):.1f}">{spans(line)}</text>'
         for number, line in enumerate(lines)
     ]
-    font = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
+        f'font-family="monospace" font-size="{SIZE}" fill="{INK}" xml:space="preserve">'
+    )
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
-            f'font-family="{font}" font-size="{SIZE}" fill="{INK}" xml:space="preserve">',
+            opening,
             f'<rect width="100%" height="100%" rx="8" fill="{PAPER}"/>',
             *rows,
             "</svg>\n",

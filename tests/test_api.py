@@ -258,7 +258,21 @@ def test_a_list_that_holds_itself() -> None:
     ring.append(ring)
     (event,) = tg.trace(Takes(), ring).events()
     assert event.inputs[0].role == "thing[0]"
-    assert "<list>" in event.args
+    assert "<list of 2>" in event.args
+
+
+def test_lists_that_hold_each_other_many_times_over() -> None:
+    """What is written out has a bound, however often the same list is found again."""
+
+    class Takes(nn.Module):
+        def forward(self, thing: Any) -> None:
+            return None
+
+    thing: list[Any] = [X]
+    for _ in range(12):
+        thing = [thing] * 10
+    (event,) = tg.trace(Takes(), thing).events()
+    assert len(event.args) < 20_000
 
 
 def test_an_exception_whose_text_cannot_be_read() -> None:

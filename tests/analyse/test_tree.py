@@ -133,13 +133,22 @@ def test_notes_of_what_has_no_row_are_not_lost() -> None:
 def test_threads_are_sections() -> None:
     make = Maker()
     root = make.layer("Net", None, "", "net(x)", (3,))
-    make.add("function", "F.relu", root, "F.relu(x)", thread="worker")
+    make.add("function", "F.relu", None, "F.relu(x)", thread="worker")
     make.add("function", "F.silu", root, "F.silu(x)")
     view = tree_view(HandmadeTrace(make.made), TreeOptions())
     assert [row.text if isinstance(row, Heading) else row.event.name for row in view.rows] == [
         "Net", "F.silu", "worker", "F.relu",
     ]  # fmt: skip
     assert counted(view) == 3
+
+
+def test_what_autograd_runs_in_its_own_thread_belongs_to_the_backward_call() -> None:
+    make = Maker()
+    backward = make.add("function", "Tensor.backward", None, "loss.backward()")
+    make.add("function", "Tensor.mul", backward, "2 * grad", thread="autograd")
+    view = tree_view(HandmadeTrace(make.made), TreeOptions())
+    assert [(row.depth, row.event.name) for row in rows_of(view)] == [(0, "Tensor.backward"), (1, "Tensor.mul")]
+    assert not any(isinstance(row, Heading) for row in view.rows)
 
 
 def test_a_thousand_levels() -> None:

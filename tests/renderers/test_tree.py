@@ -37,7 +37,7 @@ out = mha(x)                  MHA     f32[10, 20, 6] → f32[10, 20, 6]  demo.py
 │ scores = q @ k.transpose(2,…   f32[10, 3, 20, 2] @ … → f32[10, 3, 20, 20]  :61
 │ weights = F.softmax(scores, dim…  f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :64
 │ dropout(weights)  Dropout(p=0.1)  f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :65
-11 events in 1.00 ms · 3 inside torch calls (inner=True)"""
+11 events · 3 inside torch calls (inner=True)"""
     )
 
 
@@ -53,7 +53,7 @@ out = mha(x)                  MHA                        f32[10, 20, 6] → f32[
 │ scores = q @ k.transpose(2, 3)  f32[10, 3, 20, 2] @ f32[10, 3, 2, 20] → f32[10, 3, 20, 20]  :61
 │ weights = F.softmax(scores, dim=-1)                f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :64
 │ dropout(weights)            Dropout(p=0.1)         f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :65
-11 events in 1.00 ms · 3 inside torch calls (inner=True)"""
+11 events · 3 inside torch calls (inner=True)"""
     )
 
 
@@ -69,7 +69,7 @@ model(x)                        Net           f32[4, 8] → f32[4, 8]   train.py
 │ │ ≠ blocks.4: output shapes differ
 │ │ fc(x)                       Linear(6, 6)  f32[4, 8] → f32[4, 8]           :5
 │ │ F.relu(x)                                 f32[4, 8] → f32[4, 8]           :6
-19 events in 1.00 ms · 12 folded"""
+19 events · 12 folded"""
     )
 
 
@@ -82,8 +82,8 @@ def test_a_training_loop() -> None:
 │ y.sum()                                f32[4, 8] → f32[]      :2
 │ opt.step()       19 events inside                             :3
 │ opt.zero_grad()  12 torch functions inside                    :4
-49 events in 1.00 ms · 8 folded · 28 inside torch calls (inner=True) · 9 deeper
-  than depth=0"""
+49 events · 8 folded · 28 inside torch calls (inner=True) · 9 deeper than
+  depth=0"""
     )
 
 

@@ -153,10 +153,10 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
     return tuple(cls.__dataclass_fields__) if _is_dataclass(cls) else None  # type: ignore[attr-defined]
 
 
-def _fields(value: Any, cls: type, names: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _fields(value: Any, cls: type, names: tuple[str, ...]) -> Items:
     """Read without running the class's own code: tuple items, the instance's dictionary, or its slots."""
     if issubclass(cls, tuple):
-        return list(zip(names, tuple.__iter__(value), strict=False))
+        return [(name, item) for name, item in zip(names, tuple.__iter__(value), strict=False)]
     try:
         held = dict(object.__getattribute__(value, "__dict__"))
     except AttributeError:

@@ -21,8 +21,8 @@ from torchglass.capture.milestones import RESUMED, remove_milestones
 from torchglass.capture.modes import drop_modes, finish_pops, push
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
-from torchglass.capture.settle import Settler
-from torchglass.capture.shelf import Shelf
+from torchglass.capture.settling.settle import Settler
+from torchglass.capture.settling.shelf import Shelf
 from torchglass.capture.signals import Uninterrupted
 from torchglass.events.tables import Tables
 

@@ -25,7 +25,9 @@ class Uninterrupted:
                 self._handler = handler
                 signal.signal(signal.SIGINT, self._hold)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._handler is None:
             return
         signal.signal(signal.SIGINT, self._handler)

@@ -11,8 +11,8 @@ import os
 import string
 from types import CodeType, FrameType
 
+from torchglass.capture.code.source import find_exec_source
 from torchglass.capture.log import NONE
-from torchglass.capture.source import find_exec_source
 
 FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
 """How the names of files begin; code with another name may have been given to ``exec`` as text."""

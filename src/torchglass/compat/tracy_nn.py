@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from torchglass.capture.live import LiveFeed
 from torchglass.capture.log import NONE, PARENT, WHAT, ThreadLog
 from torchglass.capture.recorder import Options, Recorder
-from torchglass.capture.rows import module_row
 from torchglass.capture.session import FUNCTION
+from torchglass.capture.settling.live import LiveFeed
+from torchglass.capture.settling.rows import module_row
 from torchglass.errors import WrongType
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event

@@ -10,13 +10,13 @@ from array import array
 from typing import Any
 
 from torchglass.capture import fused
-from torchglass.capture.forms import Names, result_form, shown_form, tensor_slots
+from torchglass.capture.code.sites import Slots, is_direct, operands
 from torchglass.capture.log import ARGS, NONE, RESULT, WHAT, WIDTH, ThreadLog
 from torchglass.capture.naming import public_name
-from torchglass.capture.places import Places
 from torchglass.capture.session import FUNCTION, Session
-from torchglass.capture.signatures import forward_parameters, function_parameters
-from torchglass.capture.sites import Slots, is_direct, operands
+from torchglass.capture.settling.forms import Names, result_form, shown_form, tensor_slots
+from torchglass.capture.settling.places import Places
+from torchglass.capture.settling.signatures import forward_parameters, function_parameters
 from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torchglass.capture.links import link_storages, link_values
+from torchglass.capture.code.sites import NO_EXPRESSION
 from torchglass.capture.log import END, ERROR, NONE, OUTPUTS, PARENT, RESULT, START, WHAT, WIDTH, ThreadLog
-from torchglass.capture.places import Places
-from torchglass.capture.rows import MODULE, Rows, module_row
 from torchglass.capture.session import FUNCTION, UNSEEN
-from torchglass.capture.sites import NO_EXPRESSION
+from torchglass.capture.settling.links import link_storages, link_values
+from torchglass.capture.settling.places import Places
+from torchglass.capture.settling.rows import MODULE, Rows, module_row
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event
 

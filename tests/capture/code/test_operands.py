@@ -6,9 +6,9 @@ import dis
 
 import pytest
 
-from tests.capture.spying import NAME, run, slots, written
-from torchglass.capture.sites import Site, Slot, Slots, is_direct, operands, resolve
-from torchglass.capture.source import SourceText
+from tests.capture.code.spying import NAME, run, slots, written
+from torchglass.capture.code.sites import Site, Slot, Slots, is_direct, operands, resolve
+from torchglass.capture.code.source import SourceText
 
 
 class TestOperands:

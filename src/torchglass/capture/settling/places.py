@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from torchglass.capture.instructions import instruction_at
-from torchglass.capture.shelf import Shelf
-from torchglass.capture.sites import Site, resolve
-from torchglass.capture.source import SourceText, text_holding
+from torchglass.capture.code.instructions import instruction_at
+from torchglass.capture.code.sites import Site, resolve
+from torchglass.capture.code.source import SourceText, text_holding
+from torchglass.capture.code.syntax import char_column
+from torchglass.capture.settling.shelf import Shelf
 from torchglass.capture.stack import FOLDERS, StackKey, StackTable
-from torchglass.capture.syntax import char_column
 from torchglass.events.tables import NONE, SiteNames, Tables
 from torchglass.events.types import Location
 

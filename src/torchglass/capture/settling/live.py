@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Recorder
-from torchglass.capture.settle import LiveSettler
+from torchglass.capture.settling.settle import LiveSettler
 from torchglass.events.types import Event
 
 Wants = Callable[[ThreadLog, int, str], bool]

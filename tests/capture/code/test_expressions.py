@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.capture.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
-from torchglass.capture.instructions import BINARY_OPERATORS
-from torchglass.capture.sites import operands, resolve
-from torchglass.capture.source import SourceText
+from tests.capture.code.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
+from torchglass.capture.code.instructions import BINARY_OPERATORS
+from torchglass.capture.code.sites import operands, resolve
+from torchglass.capture.code.source import SourceText
 
 
 class TestExpression:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchglass.capture.arguments import DICT, FIELDS, LIST, SLICE, TUPLE
-from torchglass.capture.operands import Slot
+from torchglass.capture.code.operands import Slot
 from torchglass.events.tables import Form
 
 Names = tuple[tuple[str, ...], str | None]

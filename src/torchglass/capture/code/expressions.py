@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torchglass.capture.instructions import CALLS, COMPARISONS, Instruction
-from torchglass.capture.operands import Argument, CallShape
-from torchglass.capture.syntax import Located, Syntax
-from torchglass.capture.targets import assigned_value, assignment_to, target_names, targets_of
+from torchglass.capture.code.instructions import CALLS, COMPARISONS, Instruction
+from torchglass.capture.code.operands import Argument, CallShape
+from torchglass.capture.code.syntax import Located, Syntax
+from torchglass.capture.code.targets import assigned_value, assignment_to, target_names, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 

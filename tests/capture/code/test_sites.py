@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.capture.spying import NAME, position, run
-from torchglass.capture.compiling import codes_of
-from torchglass.capture.instructions import instruction_at
-from torchglass.capture.sites import Site, origin_of, resolve
-from torchglass.capture.source import SourceText
+from tests.capture.code.spying import NAME, position, run
+from torchglass.capture.code.compiling import codes_of
+from torchglass.capture.code.instructions import instruction_at
+from torchglass.capture.code.sites import Site, origin_of, resolve
+from torchglass.capture.code.source import SourceText
 
 
 class TestNeverWrong:

@@ -1,0 +1,1 @@
+"""From raw records to the tables of a trace, when somebody looks."""
