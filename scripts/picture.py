@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "tree.svg"
 WIDTH = 104
-SIZE, ADVANCE, LEADING, MARGIN = 13, 7.83, 19, 18
+SIZE, ADVANCE, LEADING, MARGIN = 13, 8.2, 19, 18
 COLORS = {"31": "#f47067", "32": "#8ddb8c", "33": "#f0b86e", "35": "#dcbdfb", "36": "#96d0ff"}
 INK, PAPER = "#e6edf3", "#0d1117"
 CODE = re.compile(r"\x1b\[([\d;]*)m")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
@@ -40,7 +41,7 @@ class Forms:
     def __init__(self, value_of: ValueOf) -> None:
         self.ids: dict[Form, int] = {}
         self.counter = itertools.count()
-        self.describe: Describe = _make_describe(value_of)
+        self.describe: Describe = _make_describe(value_of, Readers())
         self.form_of: FormOf = _make_form_of(self, value_of)
 
     def intern(self, form: Form) -> int:
@@ -64,7 +65,7 @@ def _make_form_of(forms: Forms, value_of: ValueOf) -> FormOf:
         if kwargs:
             for name, arg in kwargs.items():
                 form.append(name)
-                form.append(describe(arg, values))
+                form.append("None" if arg is None else describe(arg, values))
         key = tuple(form)
         number = ids.get(key)
         return intern(key) if number is None else number
@@ -72,7 +73,7 @@ def _make_form_of(forms: Forms, value_of: ValueOf) -> FormOf:
     return form_of
 
 
-def _make_describe(value_of: ValueOf) -> Describe:
+def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
     def describe(value: Any, values: list[int], room: list[int] | None = None) -> Any:
         cls = type(value)
         if cls is Tensor or cls is Parameter:
@@ -80,18 +81,15 @@ def _make_describe(value_of: ValueOf) -> Describe:
             return None
         if cls is int:
             return value
-        atom = _ATOMS.get(cls)
-        if atom is not None:
-            return atom(value)
-        if issubclass(cls, Tensor):  # not isinstance: that asks the object for its __class__
+        read = readers[cls]
+        if read is None:
             values.append(value_of(value))
             return None
-        return nested(value, cls, values, [MOST_ITEMS, DEEPEST] if room is None else room)
+        found = read(value)
+        return found if type(found) is not tuple else nested(found, cls, values, room or [MOST_ITEMS, DEEPEST])
 
-    def nested(value: Any, cls: type, values: list[int], room: list[int]) -> Any:
-        tag, items = _items(value, cls)
-        if tag is None:
-            return _foreign(value, cls)
+    def nested(found: tuple[str, Items], cls: type, values: list[int], room: list[int]) -> Any:
+        tag, items = found
         room[0] -= len(items)
         if room[0] < 0 or room[1] == 0:
             return f"<{cls.__name__} of {len(items)}>"
@@ -110,35 +108,60 @@ def _make_describe(value_of: ValueOf) -> Describe:
 
 
 Items = list[tuple[str | None, Any]]
+Reader = Callable[[Any], Any]
+"""Gives the text of a value, or the tag and the items of a container."""
 
 
-def _items(value: Any, cls: type) -> tuple[str | None, Items]:
-    """The tag of a container and what is in it, by name where it has names; no tag for what is none."""
+class Readers(dict[type, Reader | None]):
+    """How values of a class are read, found once for each class; None for tensors."""
+
+    def __missing__(self, cls: type) -> Reader | None:
+        reader = self[cls] = _reader(cls)
+        return reader
+
+
+def _reader(cls: type) -> Reader | None:
+    if issubclass(cls, Tensor):  # never isinstance: that would ask the object for its __class__
+        return None
+    if cls in _ATOMS:
+        return _ATOMS[cls]
     if issubclass(cls, dict):
-        return _dict_items(value, cls)
-    if cls is slice:
-        return SLICE, [(None, value.start), (None, value.stop), (None, value.step)]
+        return _read_fields_of_dict if cls is not dict and _is_dataclass(cls) else _read_dict
     names = _field_names(cls)
     if names is not None:
-        return FIELDS, _fields(value, cls, names)
-    for plain, tag in ((list, LIST), (tuple, TUPLE)):
-        if issubclass(cls, plain):  # the program's own class of one: read as what it is, not as it says
-            length = plain.__len__(value)
-            if length > LONGEST_LIST and not issubclass(type(plain.__getitem__(value, 0)), Tensor):
-                return None, []
-            return tag, [(None, item) for item in plain.__iter__(value)]
-    return None, []
+        return lambda value: (FIELDS, _fields(value, cls, names))
+    if issubclass(cls, list):
+        return partial(_read_list, list, LIST)
+    if issubclass(cls, tuple):
+        return partial(_read_list, tuple, TUPLE)
+    if cls is slice:
+        return lambda value: (SLICE, [(None, value.start), (None, value.stop), (None, value.step)])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and cls is numpy.ndarray:
+        return lambda value: f"<ndarray {list(value.shape)}>"
+    if cls is FunctionType or cls is BuiltinFunctionType:
+        return lambda value: f"<function {value.__name__}>"[:LONGEST_TEXT]
+    name = f"<{cls.__name__}>"[:LONGEST_TEXT]
+    return lambda value: name  # of all else only the type's name: the program's own __repr__ is never called
 
 
-def _dict_items(value: Any, cls: type) -> tuple[str | None, Items]:
-    """Plain dicts as dicts; classes made of one (transformers' ModelOutput) by field."""
+def _read_list(plain: Any, tag: str, value: Any) -> Any:
+    """Lists and tuples, also the program's own classes of them: read as what they are, not as they say."""
+    length = plain.__len__(value)
+    if length > LONGEST_LIST and not issubclass(type(plain.__getitem__(value, 0)), Tensor):
+        return f"<{type(value).__name__} of {length}>"
+    return tag, [(None, item) for item in plain.__iter__(value)]
+
+
+def _read_dict(value: Any) -> Any:
     if dict.__len__(value) > LONGEST_LIST:
-        return None, []
-    if cls is not dict and _is_dataclass(cls):
-        fields: Items = [(key, item) for key, item in list(dict.items(value)) if type(key) is str]
-        return FIELDS, fields
-    items: Items = [(str(_ATOMS.get(type(key), _type_name)(key)), item) for key, item in list(dict.items(value))]
-    return DICT, items
+        return f"<{type(value).__name__} of {dict.__len__(value)}>"
+    return DICT, [(str(_ATOMS.get(type(key), _type_name)(key)), item) for key, item in list(dict.items(value))]
+
+
+def _read_fields_of_dict(value: Any) -> Any:
+    """Classes that are dict and dataclass (transformers' ModelOutput): what is set, by name."""
+    return FIELDS, [(key, item) for key, item in list(dict.items(value)) if type(key) is str]
 
 
 def _is_dataclass(cls: type) -> bool:
@@ -171,18 +194,6 @@ def _fields(value: Any, cls: type, names: tuple[str, ...]) -> Items:
     return [(name, held[name]) for name in names if name in held]
 
 
-def _foreign(value: Any, cls: type) -> str:
-    """Of all else only the type's name: the program's own ``__repr__`` is never called."""
-    if issubclass(cls, (list, tuple, dict)):
-        return f"<{cls.__name__} of {len(value) if cls in (list, tuple, dict) else '?'}>"
-    if cls is FunctionType or cls is BuiltinFunctionType:
-        return f"<function {value.__name__}>"[:LONGEST_TEXT]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and cls is numpy.ndarray:
-        return f"<ndarray {list(value.shape)}>"
-    return f"<{cls.__name__}>"[:LONGEST_TEXT]
-
-
 def _text(value: Any) -> str:
     text = repr(value[:LONGEST_TEXT])
     return text if len(value) <= LONGEST_TEXT else text + "…"
@@ -193,7 +204,7 @@ def _type_name(value: Any) -> str:
 
 
 def _size(value: torch.Size) -> Any:
-    return (LIST, *[size if type(size) is int else "?" for size in value[:LONGEST_LIST]])
+    return LIST, [(None, size if type(size) is int else "?") for size in value[:LONGEST_LIST]]
 
 
 _ATOMS: dict[type, Callable[[Any], Any]] = {
