@@ -315,3 +315,17 @@ def test_transforms_give_the_same(transform: Callable[[Tensor], Any]) -> None:
     last = list(trace.events())[-1]
     assert (last.name, last.parent, last.code) == ("tanh", None, "torch.tanh(X)")
     assert not any("failed to record" in note for note in trace.notes)
+
+
+def test_a_scripted_function_is_one_unseen_event_with_what_it_took_and_gave() -> None:
+    scripted_function = torch.jit.script(function)
+    before = vars(torch.jit.ScriptFunction)["__call__"]
+    x = torch.ones(2, 3)
+    with tg.record() as trace:
+        result = scripted_function(x)
+    assert vars(torch.jit.ScriptFunction)["__call__"] is before
+    (event,) = trace.events(kind="unseen")
+    assert [value.shape for value in event.inputs] == [(2, 3)]
+    assert [value.shape for value in event.outputs] == [tuple(result.shape)]
+    assert "scripted" in (event.note or "")
+    assert event.target == ("result",)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchglass.capture import compiled, fused, guards, modules, optimizers, threads
+from torchglass.capture import compiled, fused, guards, modules, optimizers, scripted, threads
 from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.milestones import RESUMED, remove_milestones
@@ -58,6 +58,7 @@ def _build_patches() -> list[Any]:
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(threading.Thread, "start", threads.make_start),
         Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
+        Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
         optimizers.StepHooks(),

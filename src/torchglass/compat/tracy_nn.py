@@ -37,6 +37,7 @@ class Tracer:
         self._feed: LiveFeed | None = None
         self._lines: TracyLines | None = None
         self._model: Any = None
+        self._error: BaseException | None = None
         self._inside: dict[int, int] = {}
         """The record of the model's own call under way, by thread."""
 
@@ -69,7 +70,7 @@ class Tracer:
             return
         self._recorder = None
         recorder.unlisten(self._feed)
-        recorder.stop()
+        recorder.stop(self._error)
         self._print(lines.finish())
         self._model = self._feed = self._lines = None
 
@@ -105,7 +106,9 @@ class Tracer:
         if edge == "close" and event.kind == "module" and event.parent is None:
             self._inside.clear()
             if event.error is not None:
+                self._error = sys.exc_info()[1]  # on its way out of the model's call
                 self.stop()
+                self._error = None
 
     def _print(self, lines: list[str]) -> None:
         for line in lines:
