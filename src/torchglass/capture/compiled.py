@@ -28,6 +28,10 @@ NOTE = "compiled: its inside is not seen; to look inside, run it with torch.comp
 BLIND = "module calls of other threads were not seen while a thread ran a compiled region"
 
 
+_SKIPPED: list[Any] = []
+"""Code of ours that dynamo has been told not to trace."""
+
+
 class Region:
     """A compiled region under way in one thread: what to put back when it ends."""
 
@@ -80,7 +84,10 @@ class CompileDoor:
         for patch in wanted:
             patch.install()
             self.installed.append(patch)
-            module.skip_code(patch.replacement.__code__)
+            code = patch.replacement.__code__
+            if code not in _SKIPPED:  # asked of dynamo once: the code stays, only its closure is new each time
+                _SKIPPED.append(code)
+                module.skip_code(code)
 
     def _make_set(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_eval_frame(callback: Any) -> Any:

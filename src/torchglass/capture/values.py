@@ -63,9 +63,8 @@ class ValueTable:
 def _make_value_of(table: ValueTable) -> ValueOf:
     """The hot function of the recorder: the value id of a tensor as it is now.
 
-    A closure, because attribute look-ups on ``self`` were a fifth of its time. A known tensor is the same value
-    while its version is: what changes a tensor without counting (``t.data = …``, ``requires_grad_``) is a
-    function that we see, and makes us forget it.
+    A closure: it looks nothing up on ``self``. A known tensor is the same value while its version is: what changes
+    a tensor without counting (``t.data = …``, ``requires_grad_``) is a function that we see, and makes us forget it.
     """
     living, metas, rows = table.living, table.metas, table.rows
     next_id, next_meta = table.ids.__next__, table.meta_ids.__next__
