@@ -245,12 +245,6 @@ class Tables:
         kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
         return kept
 
-    def drop_events(self) -> None:
-        """Forget all rows of events and their values; what they refer to stays (live: one row at a time)."""
-        for name in EVENT_COLUMNS:
-            del getattr(self, name)[:]
-        del self.io[:]
-
     def key(self, number: int, what: What, row: ModuleRow | None, site: SiteNames | None) -> str:
         """The same in two runs of one program: where in the model, where in the code, which time."""
         place = f"{row.root}/{row.path}" if row else ""

@@ -11,7 +11,7 @@ from torchglass.capture.session import FUNCTION, UNSEEN
 from torchglass.capture.settling.links import link_storages, link_values
 from torchglass.capture.settling.places import Places
 from torchglass.capture.settling.rows import MODULE, Rows, module_row
-from torchglass.events.tables import Tables
+from torchglass.events.tables import EVENT_COLUMNS, Tables
 from torchglass.events.types import Event
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ class LiveSettler(Settler):
         self.open: dict[tuple[int, int], tuple[Event, int]] = {}
         """Events that are open and their modules, by log and offset."""
         self.count = 0
+        self.columns = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.io]
+        """One row at a time is made and forgotten; what it refers to stays."""
 
     def event(self, log: ThreadLog, at: int, edge: str) -> Event:
         """The event as it is now; its id is its place in the order of opening."""
@@ -140,7 +142,8 @@ class LiveSettler(Settler):
         parent = above[0].id if above is not None else NONE
         self.rows.append(log, at, parent, module, int(self.session.in_backward is not None))
         event = self.tables.event(0, self.count)
-        self.tables.drop_events()
+        for column in self.columns:
+            del column[:]
         self.count += 1
         self.open[id(log), at] = (event, module)
         return event
@@ -161,7 +164,7 @@ class LiveSettler(Settler):
             outputs=tables.values_of(result, 0),
             error=None if error == NONE else self.session.errors[error],
         )
-        tables.drop_events()
+        del tables.io[:]
         return closed
 
 
