@@ -34,9 +34,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             y = model(x)
         tg.show(trace)
 
-    ``modules`` and ``functions`` choose the probes; ``only`` keeps what a ``select(…)`` chooses;
-    ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False`` keeps source texts
-    out of the trace; ``max_events`` bounds the memory; ``name`` is shown in titles.
+    ``modules`` (and with them optimizer steps) and ``functions`` choose the probes; ``only`` keeps what a
+    ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
+    keeps source texts out of the trace; ``max_events`` bounds the memory; ``name`` is shown in titles.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """One raw record turned into one row of the event columns.
 
 What repeats (names, forms, places, operands) is worked out once for each combination that occurs: a forward of
-GPT-2 has 860 events but some 150 combinations.
+GPT-2 has 732 events, but 83 stacks and 41 forms of arguments.
 """
 
 from __future__ import annotations
