@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import statistics
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -71,6 +72,30 @@ def memory(events: int) -> list[Figure]:
 def flatness_in_events(sizes: list[int]) -> list[Figure]:
     """The cost of an event, with so many of them in one recording."""
     return [(f"recording {size:,} events", _cost(size) * 1e6, "µs an event over the floor") for size in sizes]
+
+
+def cold_caches(megabytes: list[int]) -> list[Figure]:
+    """One small function, with so much memory written between two calls, as a model's own work does."""
+    found: list[Figure] = []
+    for size in megabytes:
+        plain, floor, recorded = (_swept(size, context) for context in (contextlib.nullcontext(), Floor(), tg.record()))
+        found.append((f"{size} MB written between calls: an empty mode", (floor - plain) * 1e6, "µs a call"))
+        found.append((f"{size} MB written between calls: recording", (recorded - floor) * 1e6, "µs over the floor"))
+    return found
+
+
+def _swept(megabytes: int, context: Any) -> float:
+    """The median time of one call."""
+    memory = torch.zeros(megabytes * 2**18 + 1)
+    x, relu, took = torch.ones(4), torch.relu, list[float]()
+    with context:
+        for _ in range(400):
+            with torch._C.DisableTorchFunction():
+                memory.add_(1)
+            start = perf_counter()
+            relu(x)
+            took.append(perf_counter() - start)
+    return statistics.median(took)
 
 
 def _cost(size: int) -> float:

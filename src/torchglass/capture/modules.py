@@ -22,6 +22,8 @@ from torchglass.capture.settings import settings_of
 
 _no_modes = torch._C.DisableTorchFunction
 _frame = sys._getframe
+MOST_PATHS = 8
+"""Of one module in one root."""
 
 
 def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,34 +124,26 @@ def _describe(session: Session, row: int, module: nn.Module) -> None:
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
     """The row of a module called by the module of row ``caller`` (NONE: by no module), made if new.
 
-    Its path is the way through its caller; a module that its callers do not contain is a root of its own.
+    Its path is the way through its caller; a module that its root does not contain is a root of its own.
     """
     root, path = NONE, ""
-    row = caller
-    while row != NONE:
-        above = session.modules[row]
-        owner = above.module()
-        way = _path_below(above, owner, module) if owner is not None else None
-        if owner is module:  # called again from below itself: the same place
-            session.module_ids[caller, id(module)] = (above.module, row)
-            return row
+    if caller != NONE:
+        above = session.modules[caller]
+        if above.module() is module:  # calls itself: the same place
+            session.module_ids[caller, id(module)] = (above.module, caller)
+            return caller
+        top = caller if above.root == NONE else above.root
+        way = _path_below(session.modules[top], above.path, module)
         if way is not None:
-            root = above.root if above.root != NONE else row
-            path = f"{above.path}.{way}" if above.path and way else above.path or way
-            break
-        # Not below this caller: perhaps below the root that the caller belongs to.
-        row = above.root
+            root, path = (top, way) if way else (NONE, "")
     place = (root, path, id(module))
     with session.lock:
         known = session.module_paths.get(place)
-        if known is not None and known[0]() is module:
-            number = known[1]
-        else:
-            number = len(session.modules)
-            session.modules.append(ModuleRow(weakref.ref(module), type(module), root, path))
-            session.module_paths[place] = (weakref.ref(module), number)
-    session.module_ids[caller, id(module)] = session.module_paths[place]
-    return number
+        if known is None or known[0]() is not module:
+            known = session.module_paths[place] = (weakref.ref(module), len(session.modules))
+            session.modules.append(ModuleRow(known[0], type(module), root, path))
+    session.module_ids[caller, id(module)] = known
+    return known[1]
 
 
 def add_uncalled(session: Session) -> None:
@@ -160,40 +154,46 @@ def add_uncalled(session: Session) -> None:
         if owner is None or not owner._modules:
             continue
         called = {row.path for row in session.modules if row.root == number}
-        for path in (root.below or _paths_below(owner)).values():
-            module = _at(owner, path) if path and path not in called else None
+        for paths in (root.below or _paths_below(owner)).values():
+            module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
             if module is not None and module._parameters:
-                session.modules.append(ModuleRow(weakref.ref(module), type(module), number, path))
+                session.modules.append(ModuleRow(weakref.ref(module), type(module), number, paths[0]))
                 _describe(session, len(session.modules) - 1, module)
 
 
-def _path_below(above: ModuleRow, owner: nn.Module, module: nn.Module) -> str | None:
-    """The shortest path from owner to module by registered names; None when it is not below it."""
-    if owner is module:
-        return ""
-    path = above.below.get(id(module)) if above.below is not None else None
-    if path is None or _at(owner, path) is not module:  # not asked yet, or the model has changed since
-        above.below = _paths_below(owner)
-        path = above.below.get(id(module))
-    return path
+def _path_below(root: ModuleRow, caller_path: str, module: nn.Module) -> str | None:
+    """The path of a module in its root, through its caller if it has several; None when it is not below it."""
+    owner = root.module()
+    if owner is None:
+        return None
+    for _ in range(2):
+        paths = (root.below or {}).get(id(module), ())
+        path = next((each for each in paths if each.startswith(f"{caller_path}.")), paths[0] if paths else None)
+        if path is not None and _at(owner, path) is module:
+            return path
+        root.below = _paths_below(owner)  # not asked yet, or the model has changed since
+    return None
 
 
 def _at(owner: nn.Module, path: str) -> nn.Module | None:
     found: nn.Module | None = owner
-    for name in path.split("."):
+    for name in path.split(".") if path else ():
         found = found._modules.get(name) if found is not None else None
     return found
 
 
-def _paths_below(owner: nn.Module) -> dict[int, str]:
-    """The shortest path to every module below, by id."""
-    paths = {id(owner): ""}
+def _paths_below(owner: nn.Module) -> dict[int, list[str]]:
+    """The shortest paths to every module below, by id; modules may be shared, or contain themselves."""
+    paths = {id(owner): [""]}
     level: deque[tuple[str, nn.Module]] = deque([("", owner)])
     while level:
         prefix, each = level.popleft()
         for name, child in each._modules.items():
-            if child is not None and id(child) not in paths:
-                paths[id(child)] = prefix + name
+            if child is None:
+                continue
+            known = paths.setdefault(id(child), [])
+            if len(known) < MOST_PATHS:
+                known.append(prefix + name)
                 if child._modules:
                     level.append((f"{prefix}{name}.", child))
     return paths

@@ -51,8 +51,8 @@ class ModuleRow:
     detail: str = ""
     parameters: tuple[tuple[str, int], ...] = ()
     described: bool = False
-    below: dict[int, str] | None = None
-    """Paths of the modules below this one, by id: checked when used, since models change."""
+    below: dict[int, list[str]] | None = None
+    """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
 
 
 class Session:
