@@ -82,16 +82,14 @@ def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
     session, inner, writers, changed = table.session, table.inner, table.writers, table.changed
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
-    open_unseen, close_unseen = _without_modes(open_event), _without_modes(close_event)
+    open_unseen, close_unseen, adopt = _without_modes(open_event), _without_modes(close_event), session.adopt
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
             what = table[func]
         except TypeError:  # somebody's own callable that cannot be hashed
             what = SKIPPED
-        log = LOGS.get(get_ident())
-        if log is None and session.in_backward is not None:
-            log = session.adopt()
+        log = LOGS.get(get_ident()) or adopt()
         if what < 0 or log is None or not log.on:
             if what == FORGETS:
                 changed(args, None)
