@@ -311,3 +311,14 @@ def test_only_keeps_what_is_chosen_below_its_nearest_kept_ancestor() -> None:
         (2, "F.linear", 0),
     ]
     assert [v.producer for v in trace.event(2).outputs] == [2]
+
+
+def test_what_a_program_says_cannot_steer_the_terminal() -> None:
+    """Names and errors come from the program; printing a trace must not pass on what a terminal obeys."""
+    evil = "\x1b]0;owned\x07\x1b[31m\r\nnote: all is well"
+    recording = tg.record(name=evil)
+    with recording as trace, pytest.raises(RuntimeError):
+        torch.ones(3) @ torch.ones(4)
+    printed = str(trace)
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert not any(line.startswith("note: all is well") for line in printed.split("\n"))

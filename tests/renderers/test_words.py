@@ -53,13 +53,6 @@ def test_durations(nanoseconds: int | None, word: str) -> None:
     assert words.duration(nanoseconds) == word
 
 
-@pytest.mark.parametrize(
-    ("number", "word"), [(0, "0"), (999, "999"), (1_200, "1.2 k"), (1_234_567, "1.2 M"), (999_600_000, "1.0 G")]
-)
-def test_short_counts(number: int, word: str) -> None:
-    assert words.short_count(number) == word
-
-
 def test_counts_and_sizes() -> None:
     assert words.count(124_439_808) == "124,439,808"
     assert [words.size(each) for each in (512, 1_500, 497_759_232)] == ["512 B", "1.5 kB", "497.8 MB"]

@@ -1,4 +1,4 @@
-"""How a tensor is written in text: ``f32[8, 3]``. The one spelling that all texts of a trace share."""
+"""How things are written in all texts of a trace: a tensor as ``f32[8, 3]``, nothing that a terminal obeys."""
 
 from __future__ import annotations
 
@@ -22,3 +22,18 @@ def shape_word(shape: tuple[int, ...] | None) -> str:
     if shape is None:
         return "[?]"
     return "[" + ", ".join(str(size) if size >= 0 else "?" for size in shape) + "]"
+
+
+def clean(text: str) -> str:
+    r"""Text from the program, made safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    named = {9: "\\t", 10: "\\n", 13: "\\r"}.get(code)
+    if named:
+        return named
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torchglass.errors import NotRecorded, UsageError, closest, expect
 from torchglass.events.database import TABLES, fill_database
 from torchglass.events.selection import Selection, select
+from torchglass.events.spelling import clean
 from torchglass.events.tables import NONE, Tables
 from torchglass.events.types import Event, ModuleInfo, Value
 
@@ -196,7 +197,7 @@ def summary(tables: Tables) -> str:
     counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda each: -each[1]))
     roots = list(dict.fromkeys(row.root for row in tables.modules))
     lines = [
-        f"Trace{' of ' + tables.name if tables.name else ''}: {len(tables):,} events in "
+        f"Trace{' of ' + clean(tables.name) if tables.name else ''}: {len(tables):,} events in "
         f"{tables.duration_ns / 1e6:.1f} ms" + ("" if tables.complete else " (still recording)"),
         f"  {counted or 'nothing was recorded: no module or torch function ran in the block'}",
     ]
@@ -211,4 +212,5 @@ def summary(tables: Tables) -> str:
             f"  {len(failed)} event(s) left by an exception, the last by {tables.texts[tables.error[failed[-1]]]}"
         )
     lines += [f"  note: {note}" for note in tables.notes]
-    return "\n".join(lines)
+    # Names, errors and notes come from the program: no line may hold what a terminal obeys.
+    return "\n".join(map(clean, lines))

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
-from torchglass.events.spelling import DTYPES
+from torchglass.events.spelling import DTYPES, clean
 from torchglass.events.types import Value
 
 LONGEST_SHAPE = 16
@@ -74,14 +74,6 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def short_count(number: int) -> str:
-    """A number at a glance: ``1.2 M``."""
-    for unit, size in (("", 1), (" k", 10**3), (" M", 10**6), (" G", 10**9)):
-        if round(number / size) < 1000:
-            return f"{number}" if size == 1 else f"{_two_digits(number / size)}{unit}"
-    return f"{_two_digits(number / 10**12)} T"
-
-
 def size(number: int) -> str:
     """Bytes: ``512 B``, ``1.5 kB``, ``497.8 MB``."""
     for unit, factor in (("B", 1), ("kB", 10**3), ("MB", 10**6), ("GB", 10**9)):
@@ -111,26 +103,7 @@ def _three_digits(number: float, *, exact: bool = False) -> str:
     return f"{number:.0f}" if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
 
 
-def _two_digits(number: float) -> str:
-    return f"{number:.1f}" if number < 9.95 else f"{number:.0f}"
-
-
 # ---------------------------------------------------------------- text
-
-
-def clean(text: str) -> str:
-    r"""Text from the program, made safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(char: str) -> str:
-    if char.isprintable():
-        return char
-    code = ord(char)
-    named = {9: "\\t", 10: "\\n", 13: "\\r"}.get(code)
-    if named:
-        return named
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
 
 @lru_cache(maxsize=8192)
