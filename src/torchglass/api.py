@@ -34,7 +34,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             y = model(x)
         tg.show(trace)
 
-    ``modules`` (and with them optimizer steps) and ``functions`` choose the probes; ``only`` keeps what a
+    ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
+    functions: ``aten::mm``) choose the probes; ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
     keeps source texts out of the trace; ``max_events`` bounds the memory; ``name`` is shown in titles.
     """
@@ -44,6 +45,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         *,
         modules: bool = True,
         functions: bool = True,
+        ops: bool = False,
         only: Selection | None = None,
         fused: str = "keep",
         sources: bool = True,
@@ -59,6 +61,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         self._options: dict[str, Any] = {
             "modules": bool(modules),
             "functions": bool(functions),
+            "ops": bool(ops),
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,

@@ -52,9 +52,12 @@ def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
     """Whether an event is torch's own business: shown only when asked for.
 
     That is what torch functions call in turn, what the leaf modules of ``torch.nn`` do (no ``F.linear`` under
-    every Linear), what an optimizer's step does, and the aten ops below all of these. Code of the program
-    that torch calls back (a checkpointed block, a custom autograd function) is not.
+    every Linear), what an optimizer's step does, and the aten ops below all of these, as well as ops without a
+    tensor (the profiler's marks). Code of the program that torch calls back (a checkpointed block, a custom
+    autograd function) is not.
     """
+    if event.kind == "op" and not event.inputs and not event.outputs:
+        return True
     if parent is None or event.kind not in ("function", "op"):
         return False
     if parent.kind == "step":

@@ -155,11 +155,14 @@ def tree_view(trace: Recorded, options: TreeOptions) -> TreeView:
 def visible_events(events: Sequence[Event]) -> list[Event]:
     """The events that have a row by default."""
     nest = nesting(events, [-1 if event.parent is None else event.parent for event in events])
-    return [
-        event
-        for event in events
-        if event.parent is None or not is_inner(event, events[event.parent], event.parent not in nest.containers)
-    ]
+    return [event for event in events if not is_inner(event, *_around(events, nest, event.parent))]
+
+
+def _around(events: Sequence[Event], nest: Nesting, parent: int | None) -> tuple[Event | None, bool]:
+    """The event around one, and whether it is a module that calls no other."""
+    if parent is None or parent < 0:
+        return None, False
+    return events[parent], parent not in nest.containers
 
 
 # ---------------------------------------------------------------- what is shown
@@ -187,9 +190,7 @@ def _is_hidden(looks: Looks, nest: Nesting, options: TreeOptions, at: int, paren
     event = looks.events[at]
     if not options.functions and event.kind in ("function", "op"):
         return True
-    if options.inner or parent < 0:
-        return False
-    return is_inner(event, looks.events[parent], parent not in nest.containers)
+    return not options.inner and is_inner(event, *_around(looks.events, nest, parent))
 
 
 def _place(forest: _Forest, looks: Looks, at: int, anchor: int, bundle: bool) -> int:

@@ -38,10 +38,13 @@ LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
 class Forms:
     """All forms of one session."""
 
-    def __init__(self, value_of: ValueOf) -> None:
+    def __init__(self, value_of: ValueOf, made: ValueOf) -> None:
         self.ids: dict[Form, int] = {}
         self.counter = itertools.count()
-        self.describe: Describe = _make_describe(value_of, Readers())
+        readers = Readers()
+        self.describe: Describe = _make_describe(value_of, readers)
+        self.describe_made: Describe = _make_describe(made, readers)
+        """For the results of ops, to which autograd has yet to do its part."""
         self.form_of: FormOf = _make_form_of(self, value_of)
 
     def intern(self, form: Form) -> int:

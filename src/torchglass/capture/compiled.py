@@ -2,7 +2,7 @@
 
 Left alone, our mode would be traced into the graph and cause a recompilation on every call. Four names in
 ``torch._dynamo.eval_frame``, all looked up at call time, tell when a region is entered and left; in between our
-mode is off the stack and the patches are back at their originals. The region is one ``unseen`` event.
+modes are off their stacks and the patches are back at their originals. The region is one ``unseen`` event.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from torchglass.capture.log import LOGS, NONE, ThreadLog
-from torchglass.capture.modes import insert_mode, take_mode
+from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import UNSEEN
 
@@ -43,6 +43,8 @@ class Region:
         self.event = NONE
         self.mode: Any = None
         self.modes_above = 0
+        self.op_mode: Any = None
+        self.op_modes_above = 0
         self.error_before = sys.exc_info()[1]
 
 
@@ -152,7 +154,7 @@ class CompileDoor:
             for other in LOGS.values():
                 other.session.notes[BLIND] = None
         log.on = False
-        self._take_mode(region)
+        self._take_modes(region)
         self.patches().suspend()
         self.regions[log.ident] = region
 
@@ -161,7 +163,9 @@ class CompileDoor:
         self.regions.pop(log.ident, None)
         self.patches().resume()
         if region.mode is not None:
-            insert_mode(region.mode, region.modes_above)
+            FUNCTION_MODES.insert(region.mode, region.modes_above)
+        if region.op_mode is not None:
+            OP_MODES.insert(region.op_mode, region.op_modes_above)
         log.on = log.session.running
         log.parent, log.anchor, log.base, log.module = region.state
         if region.event >= 0:
@@ -178,9 +182,12 @@ class CompileDoor:
             else:
                 session.fail_event(region.log, region.event, error)
 
-    def _take_mode(self, region: Region) -> None:
-        """Take only our mode off the stack (a running handler may have done so already)."""
-        region.mode, region.modes_above = take_mode(region.log.session.mode_class)
+    def _take_modes(self, region: Region) -> None:
+        """Take only our modes off the stacks (a running handler may have done so already)."""
+        session = region.log.session
+        region.mode, region.modes_above = FUNCTION_MODES.take(session.mode_class)
+        if session.op_mode_class is not None:
+            region.op_mode, region.op_modes_above = OP_MODES.take(session.op_mode_class)
 
 
 class _DoorFinder:

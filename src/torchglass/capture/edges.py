@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
+from torchglass.capture.arguments import Describe
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
 from torchglass.capture.milestones import NEAR, far_stack
+from torchglass.capture.values import ValueOf
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
@@ -52,6 +54,9 @@ def make_open(session: Session) -> Open:
             if each is None or id(each) == anchor:
                 if each is None:
                     path[0] = NONE  # no anchor above: a whole stack, or a foreign one
+                elif each is frame:
+                    stack = log.base  # an op that a function made: the function's own place
+                    break
                 stack_key = tuple(path)
                 stack = stack_ids.get(stack_key)
                 if stack is None:
@@ -71,10 +76,9 @@ def make_open(session: Session) -> Open:
     return open_event
 
 
-def make_close(session: Session) -> Close:
+def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
     """Fill in the end and the outputs of a record, and tell the listeners."""
-    form_ids, describe, intern_form = session.forms.ids, session.forms.describe, session.forms.intern
-    value_of, clock = session.values.value_of, perf_counter_ns
+    form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
     one_tensor = intern_form((1, None))
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:

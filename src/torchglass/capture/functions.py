@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchglass.capture.cures import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.inner import inner_copy
-from torchglass.capture.log import LOGS, NONE, STACK
+from torchglass.capture.log import LOGS, NONE, STACK, WIDTH
 from torchglass.capture.naming import changes_its_input, is_event
 from torchglass.capture.session import FUNCTION, Session, What, survives
 
@@ -33,8 +34,11 @@ class FunctionTable(dict[Any, int]):
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._sensitive = sensitive_functions()
         self.inner: dict[int, Callable[..., Any]] = {}
         """Copies of functions written in Python, to look inside of them."""
+        self.bare: dict[int, Callable[..., Any]] = {}
+        """Functions that a dispatch mode would change, to be called with ours off (capture/cures.py)."""
         self.writers: set[int] = set()
         """Functions that change an argument: their tensors are looked at again when they return."""
 
@@ -48,7 +52,9 @@ class FunctionTable(dict[Any, int]):
                 number = len(self.session.whats)
                 self.session.whats.append(What(FUNCTION, func))
             copy = inner_copy(func)
-            if copy is not None:
+            if func in self._sensitive:
+                self.bare[number] = without_ops(func)
+            elif copy is not None:
                 self.inner[number] = copy
             if changes_its_input(func):
                 self.writers.add(number)
@@ -58,11 +64,15 @@ class FunctionTable(dict[Any, int]):
             self.session.fault(fault)
             return SKIPPED
 
-    def changed(self, args: tuple[Any, ...], result: Any) -> Any:
-        """What to show of a function that changed its first argument: its result, or the argument if it gives none."""
+    def changed(self, args: tuple[Any, ...], result: Any, seen: bool = False) -> Any:
+        """What to show of a function that changed its first argument: its result, or the argument if it gives none.
+
+        Where the ops that did so were seen, the change is known already.
+        """
         if not args:
             return result
-        self.session.values.forget_all(args[0])
+        if not seen:
+            self.session.values.forget_all(args[0])
         return args[0] if result is None else result
 
 
@@ -80,7 +90,7 @@ def mode_class(table: FunctionTable) -> type[RecordingMode]:
 
 def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
-    session, inner, writers, changed = table.session, table.inner, table.writers, table.changed
+    session, inner, writers, changed, bare = table.session, table.inner, table.writers, table.changed, table.bare
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
     open_unseen, close_unseen, adopt = _without_modes(open_event), _without_modes(close_event), session.adopt
 
@@ -102,7 +112,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
             if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
                 again = None
-            if again is not None and at >= 0:
+            if at >= 0 and (again is not None or session.records_ops):
                 log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
             log.parent, log.anchor, log.base = parent, anchor, base
@@ -114,6 +124,8 @@ def _make_handler(table: FunctionTable) -> Handler:
             return func(*args, **kwargs) if kwargs else func(*args)
         try:
             if again is None:
+                if what in bare and session.records_ops:
+                    func = bare[what]
                 result = func(*args, **kwargs) if kwargs else func(*args)
             else:
                 _push(self)
@@ -128,8 +140,12 @@ def _make_handler(table: FunctionTable) -> Handler:
             raise
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
-            shown = changed(args, result) if what in writers else result
+            seen = session.records_ops and len(log.records) > at + WIDTH
+            shown = changed(args, result, seen) if what in writers else result
             (close_unseen if crowded else close_event)(log, at, shown)
+            if log.branched:
+                log.branched = False
+                guard_backward(result)
         except BaseException as fault:
             if not survives(fault):
                 raise

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from torchglass.capture.cures import away, put_back
 from torchglass.capture.log import LOGS
+from torchglass.capture.modes import OP_MODES, take_op_mode
+
+TRACED = "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
 
 
 def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,13 +31,30 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on:
             return original(*args, **kwargs)
-        begin, outer = len(log.records), log.session.in_backward
+        begin, outer, off = len(log.records), log.session.in_backward, away()
         log.session.in_backward = (log, log.parent)
         try:
             return original(*args, **kwargs)
         finally:
+            put_back(off)
             log.session.in_backward = outer
             log.backward_spans.append((begin, len(log.records)))
             args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
 
     return _engine_run_backward
+
+
+def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.jit.trace`` fails on traced sizes when any dispatch mode is on: ours goes off for the while."""
+
+    def without_op_mode(*args: Any, **kwargs: Any) -> Any:
+        mode, above = take_op_mode() if get_ident() in LOGS else (None, 0)
+        if mode is None:
+            return original(*args, **kwargs)
+        mode.session.notes[TRACED] = None
+        try:
+            return original(*args, **kwargs)
+        finally:
+            OP_MODES.insert(mode, above)
+
+    return without_op_mode

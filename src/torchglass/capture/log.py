@@ -43,7 +43,7 @@ class ThreadLog:
     """One thread's records and the state of its open events; only that thread writes to it."""
 
     __slots__ = (
-        "anchor", "backward_spans", "base", "has_mode", "ident", "limit", "listening", "lost", "module", "name",
+        "anchor", "backward_spans", "base", "branched", "has_mode", "has_op_mode", "ident", "limit", "listening", "lost", "module", "name",
         "on", "parent", "records", "session", "spawned_by", "steps", "values",
     )  # fmt: skip
 
@@ -66,6 +66,9 @@ class ThreadLog:
         """Row of the innermost module under way."""
         self.limit = session.max_records * WIDTH
         self.has_mode = False
+        self.has_op_mode = False
+        self.branched = False
+        """An op ran whose backward formula would see our dispatch mode (capture/cures.py)."""
         self.lost = 0
         """Events not recorded because the limit was reached."""
         self.listening = False

@@ -1,4 +1,4 @@
-"""This thread's stack of function modes: ours goes on and off it without touching the others'."""
+"""This thread's stacks of modes: ours go on and off them without touching the others'."""
 
 from __future__ import annotations
 
@@ -9,26 +9,88 @@ from typing import Any
 
 import torch
 import torch.overrides
+import torch.utils._python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-push = torch._C._push_on_torch_function_stack
-pop = torch._C._pop_torch_function_stack
-count = torch._C._len_torch_function_stack
-_TAKES_OFF = torch.overrides._pop_mode_temporarily.__wrapped__.__code__  # type: ignore[attr-defined]
+_TAKES_OFF = (
+    torch.overrides._pop_mode_temporarily.__wrapped__.__code__,  # type: ignore[attr-defined]
+    torch.utils._python_dispatch._pop_mode_temporarily.__wrapped__.__code__,  # type: ignore[attr-defined]
+)
 
 
-def take_mode(cls: type | None) -> tuple[Any, int]:
-    """Take the mode of this class off, wherever it stands: the mode (or None) and how many stood above it."""
-    above: list[Any] = []
-    found = None
-    while found is None and count():
-        mode = pop()
-        if type(mode) is cls:
-            found = mode
-        else:
-            above.append(mode)
-    for mode in reversed(above):
-        push(mode)
-    return found, len(above)
+class ModeStack:
+    """One of torch's two stacks of modes, by its raw calls.
+
+    Not by ``with mode``: in two threads at once that leaves a process-wide flag of torch's set for good.
+    """
+
+    def __init__(self, push: Callable[[Any], None], pop: Callable[[], Any], count: Callable[[], int]) -> None:
+        self.push = push
+        self.pop = pop
+        self.count = count
+
+    def take(self, cls: type | None) -> tuple[Any, int]:
+        """Take the mode of this class off, wherever it stands: the mode (or None) and how many stood above it."""
+        above: list[Any] = []
+        found = None
+        while found is None and self.count():
+            mode = self.pop()
+            if type(mode) is cls:
+                found = mode
+            else:
+                above.append(mode)
+        for mode in reversed(above):
+            self.push(mode)
+        return found, len(above)
+
+    def insert(self, mode: Any, below: int) -> None:
+        """Put a mode back with ``below`` others above it."""
+        above = [self.pop() for _ in range(min(below, self.count()))]
+        self.push(mode)
+        for each in reversed(above):
+            self.push(each)
+
+    def drop(self, unwanted: Callable[[Any], bool]) -> None:
+        """Take off all modes of which this is true."""
+        kept = [mode for mode in [self.pop() for _ in range(self.count())] if not unwanted(mode)]
+        for mode in reversed(kept):
+            self.push(mode)
+
+
+FUNCTION_MODES = ModeStack(
+    torch._C._push_on_torch_function_stack,
+    torch._C._pop_torch_function_stack,
+    torch._C._len_torch_function_stack,
+)
+OP_MODES = ModeStack(
+    torch._C._push_on_torch_dispatch_stack,
+    lambda: torch._C._pop_torch_dispatch_stack(None),  # type: ignore[call-arg]
+    torch._C._len_torch_dispatch_stack,
+)
+
+
+class OpMode(TorchDispatchMode):
+    """What all our dispatch modes are; each session makes a class of its own, each thread has its own object."""
+
+    session: Any
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise the handler is wrapped so that the first op imports dynamo, for two seconds."""
+        return False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code may run below us: the door of compiled regions takes this mode off anyway."""
+        return True
+
+
+def take_op_mode() -> tuple[Any, int]:
+    """Take our dispatch mode off, whichever session's: the mode (None: there is none) and how many stood above."""
+    stack = [torch._C._get_dispatch_stack_at(index) for index in range(OP_MODES.count())]
+    ours = next((each for each in stack if isinstance(each, OpMode)), None)
+    return (None, 0) if ours is None else OP_MODES.take(type(ours))
 
 
 def finish_pops(error: BaseException) -> None:
@@ -40,21 +102,6 @@ def finish_pops(error: BaseException) -> None:
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == contextlib.__file__:
             generator = getattr(trace.tb_frame.f_locals.get("self"), "gen", None)
-            if isinstance(generator, GeneratorType) and generator.gi_code is _TAKES_OFF:
+            if isinstance(generator, GeneratorType) and generator.gi_code in _TAKES_OFF:
                 generator.close()
         trace = trace.tb_next
-
-
-def drop_modes(unwanted: Callable[[Any], bool]) -> None:
-    """Take off all modes of which this is true."""
-    kept = [mode for mode in [pop() for _ in range(count())] if not unwanted(mode)]
-    for mode in reversed(kept):
-        push(mode)
-
-
-def insert_mode(mode: Any, below: int) -> None:
-    """Put a mode back with ``below`` others above it."""
-    above = [pop() for _ in range(min(below, count()))]
-    push(mode)
-    for each in reversed(above):
-        push(each)

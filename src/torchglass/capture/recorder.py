@@ -18,7 +18,8 @@ from torchglass.capture import compiled, fused, guards, modules, optimizers, scr
 from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.milestones import RESUMED, remove_milestones
-from torchglass.capture.modes import drop_modes, finish_pops, push
+from torchglass.capture.modes import FUNCTION_MODES, OP_MODES, OpMode, finish_pops
+from torchglass.capture.ops import op_mode_class
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
 from torchglass.capture.settling.settle import Settler
@@ -37,6 +38,7 @@ class Options:
 
     modules: bool = True
     functions: bool = True
+    ops: bool = False
     fused: str = "keep"
     sources: bool = True
     max_events: int = 1_000_000
@@ -61,6 +63,8 @@ def _build_patches() -> list[Any]:
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
+        Patch(torch.jit._trace, "_trace_impl", guards.make_jit_trace),
+        Patch(torch.jit._trace, "trace_module", guards.make_jit_trace),
         optimizers.StepHooks(),
     ]
 
@@ -142,12 +146,13 @@ class Recorder:
         log.anchor = id(frame.f_back)
 
     def _listen_here(self, session: Session, log: ThreadLog) -> None:
-        drop_modes(lambda mode: isinstance(mode, RecordingMode) and not mode.session.running)
+        FUNCTION_MODES.drop(lambda mode: isinstance(mode, RecordingMode) and not mode.session.running)
+        OP_MODES.drop(lambda mode: isinstance(mode, OpMode) and not mode.session.running)
         if session.mode_class is None and session.records_functions:
             session.mode_class = mode_class(FunctionTable(session))
-        if session.mode_class is not None and not log.has_mode:
-            push(session.mode_class())
-            log.has_mode = True
+        if session.op_mode_class is None and session.records_ops:
+            session.op_mode_class = op_mode_class(session)
+        threads.listen(log)
 
     def stop(self, error: BaseException | None = None) -> None:
         """End, and put back whatever this was the last to need. Never raises by our doing.
@@ -197,7 +202,10 @@ class Recorder:
                     del LOGS[log.ident]
                 if log.ident == get_ident():
                     remove_milestones(session.stacks)
-                    drop_modes(lambda mode: type(mode) is session.mode_class)
+                    FUNCTION_MODES.drop(lambda mode: type(mode) is session.mode_class)
+            if log.has_op_mode and log.ident == get_ident() and not (log.on and session.records_ops):
+                OP_MODES.drop(lambda mode: type(mode) is session.op_mode_class)
+                log.has_op_mode = False
         if not session.recorders:
             session.running = False
             self._finish_modules(session)

@@ -23,7 +23,7 @@ from torchglass.capture.stack import StackTable
 from torchglass.capture.values import ValueTable
 
 LONGEST_ERROR = 500
-FUNCTION, STEP, UNSEEN = "function", "step", "unseen"
+FUNCTION, OP, STEP, UNSEEN = "function", "op", "step", "unseen"
 
 KnownModule = tuple[weakref.ref[Any], int]
 """A module, checked with ``is`` because ids are reused, and its row."""
@@ -62,7 +62,7 @@ class Session:
         self.max_records = max_records
         self.fused = fused
         self.values = ValueTable()
-        self.forms = Forms(self.values.value_of)
+        self.forms = Forms(self.values.value_of, self.values.made)
         self.stacks = StackTable()
         self.whats: list[What] = []
         self.named: dict[tuple[str, str], int] = {}
@@ -85,11 +85,14 @@ class Session:
         """Whether more than one recording wrote to it."""
         self.running = True
         self.records_functions = False
+        self.records_ops = False
         self.mode_class: type | None = None
+        self.op_mode_class: type | None = None
         self.in_backward: tuple[ThreadLog, int] | None = None
         """While the autograd engine runs: the log and the record that called it."""
         self.open_event = make_open(self)
-        self.close_event = make_close(self)
+        self.close_event = make_close(self, self.values.value_of, self.forms.describe)
+        self.close_op = make_close(self, self.values.made, self.forms.describe_made)
 
     # Threads
 
@@ -118,7 +121,9 @@ class Session:
     def configure(self) -> None:
         """Probes are on while any recording wants them."""
         self.records_modules = any(each.options.modules for each in self.recorders)
-        self.records_functions = any(each.options.functions for each in self.recorders)
+        self.records_ops = any(each.options.ops for each in self.recorders)
+        # The function mode carries the cures that a dispatch mode needs.
+        self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
 
     def widen(self, max_events: int) -> None:
         """An inner recording may ask for more events than the outer one."""

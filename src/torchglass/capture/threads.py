@@ -12,7 +12,7 @@ from threading import get_ident
 from typing import Any
 
 from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.modes import push, take_mode
+from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 
 _MARK = "_torchglass_starter"
 
@@ -61,15 +61,25 @@ def join(starter: ThreadLog, name: str) -> ThreadLog:
     session.extend_windows(starter, log)
     frame = sys._getframe(1)
     log.base, log.anchor = session.stacks.whole(frame), id(frame)
-    if session.mode_class is not None:
-        push(session.mode_class())
-        log.has_mode = True
+    listen(log)
     return log
 
 
+def listen(log: ThreadLog) -> None:
+    """Put the modes that the session needs on the calling thread's stacks, unless they are there."""
+    session = log.session
+    if session.mode_class is not None and not log.has_mode:
+        FUNCTION_MODES.push(session.mode_class())
+        log.has_mode = True
+    if session.op_mode_class is not None and session.records_ops and not log.has_op_mode:
+        OP_MODES.push(session.op_mode_class())
+        log.has_op_mode = True
+
+
 def leave(log: ThreadLog) -> None:
-    """Stop recording the calling thread, which ends: its mode dies with it, as the stack is the thread's own."""
+    """Stop recording the calling thread, which ends: its modes die with it, as the stacks are the thread's own."""
     log.on = False
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
-    take_mode(log.session.mode_class)
+    FUNCTION_MODES.take(log.session.mode_class)
+    OP_MODES.take(log.session.op_mode_class)

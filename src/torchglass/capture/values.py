@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from torchglass.capture.log import LOGS
 
 ValueOf = Callable[[Tensor], int]
 Meta = tuple[Any, ...]
@@ -27,6 +30,8 @@ NONE = -1
 WIDTH = 5
 CHANGED = -2
 """The version of tensors that must be looked at again."""
+PENDING = -3
+"""The version of tensors that an op made or changed: autograd has yet to count the change and to mark the gradient."""
 UNVERSIONED = -1
 """The version of tensors for which torch keeps none (inference tensors)."""
 
@@ -41,7 +46,10 @@ class ValueTable:
         """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before."""
         self.ids = itertools.count()
         self.meta_ids = itertools.count()
+        self.reluctant: Callable[[Tensor, type], int]
+        """Gives the value id of tensors that may refuse to be read."""
         self.value_of: ValueOf = _make_value_of(self)
+        self.made, self.renew = _make_for_ops(self)
 
     def forget(self, *tensors: Tensor) -> None:
         """Drop what is known of these tensors, weak references included."""
@@ -78,9 +86,11 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         try:
             known = living.get(id(tensor))
             if known is not None and known[0]() is tensor:
-                _, before, version = known
+                before, version = known[1], known[2]
                 if version == tensor._version:
                     return before
+                if version == PENDING:
+                    return _settle_op(table, tensor, known)
             # The stride comes first: tensors without one (sparse) go the careful way, so layout is strided here.
             stride = tensor.stride()
             meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, cls)
@@ -96,7 +106,7 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         return number
 
     def reluctant(tensor: Tensor, cls: type) -> int:
-        meta, version, address = _read_carefully(tensor, cls)
+        meta, version, address = _read_unseen(tensor, cls)
         meta_id = metas.get(meta)
         if meta_id is None:
             meta_id = metas.setdefault(meta, next_meta())
@@ -110,7 +120,91 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         rows.extend((number, meta_id, version, address, before))
         return number
 
+    table.reluctant = reluctant
     return value_of
+
+
+Renew = Callable[[tuple[Any, ...], dict[str, Any] | None, tuple[int, ...], tuple[str, ...]], Any]
+"""(args, kwargs, positions, names) → the first argument that an op wrote into; each of them is a new value."""
+
+
+def _make_for_ops(table: ValueTable) -> tuple[ValueOf, Renew]:
+    """Values as an op leaves them, before autograd has done its part; whoever looks next completes them."""
+    living, metas, rows = table.living, table.metas, table.rows
+    next_id, next_meta = table.ids.__next__, table.meta_ids.__next__
+
+    def begin(tensor: Tensor, cls: type, before: int) -> int:
+        meta = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, cls)
+        version, address = tensor._version, _storage_address(tensor)
+        meta_id = metas.get(meta)
+        if meta_id is None:
+            meta_id = metas.setdefault(meta, next_meta())
+        number = next_id()
+        living[id(tensor)] = (weakref.ref(tensor), number, PENDING, meta, before)
+        rows.extend((number, meta_id, version, address, before))
+        return number
+
+    def made(tensor: Tensor) -> int:
+        """The value of a tensor that an op gave."""
+        cls = type(tensor)
+        known = living.get(id(tensor))
+        if (cls is Tensor or cls is Parameter) and (known is None or known[0]() is not tensor):
+            try:
+                return begin(tensor, cls, NONE)
+            except Exception:
+                return table.reluctant(tensor, cls)
+        if known is not None and known[2] == PENDING and known[0]() is tensor:
+            return known[1]
+        return table.value_of(tensor)
+
+    def renew(args: Any, kwargs: Any, positions: tuple[int, ...], names: tuple[str, ...]) -> Any:
+        """The arguments that an op wrote into are new values."""
+        written = [args[position] for position in positions if position < len(args)]
+        written += [kwargs[name] for name in names if name in kwargs] if kwargs else []
+        for each in written:
+            for tensor in each if isinstance(each, (list, tuple)) else (each,):
+                renew_one(tensor)
+        return written[0] if written else None
+
+    def renew_one(tensor: Any) -> None:
+        cls = type(tensor)
+        known = living.get(id(tensor))
+        before = known[1] if known is not None and known[0]() is tensor else NONE
+        try:
+            if cls is Tensor or cls is Parameter:
+                begin(tensor, cls, before)
+                return
+        except Exception:  # no version, no strides: looked at again with care
+            pass
+        table.forget_all(tensor)
+
+    return made, renew
+
+
+def _settle_op(table: ValueTable, tensor: Tensor, known: tuple[Any, ...]) -> int:
+    """Complete the value of a tensor that an op made: its version and gradient are what they will be."""
+    reference, number, _, meta, before = known
+    version, grad = tensor._version, tensor.requires_grad
+    if version or grad != meta[4]:
+        meta = (*meta[:4], grad, meta[5])
+        meta_id = table.metas.get(meta)
+        if meta_id is None:
+            meta_id = table.metas.setdefault(meta, next(table.meta_ids))
+        table.rows.extend((number, meta_id, version, _storage_address(tensor), before))
+    table.living[id(tensor)] = (reference, number, version)
+    return number
+
+
+def _read_unseen(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
+    """Reading a subclass may dispatch ops of its own: these must not be recorded."""
+    log = LOGS.get(get_ident())
+    if log is None:
+        return _read_carefully(tensor, cls)
+    was_on, log.on = log.on, False
+    try:
+        return _read_carefully(tensor, cls)
+    finally:
+        log.on = was_on
 
 
 def _read_carefully(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:

@@ -60,9 +60,9 @@ class Steps:
         around = _nearest(parent, lambda each: each.event.kind == "module")
         if event.kind == "module":
             entry.name = relative_path(event, around.event if around else None)
-        if parent is not None and is_inner(event, parent.event, not parent.container):
+        if is_inner(event, parent and parent.event, parent is not None and not parent.container):
             entry.shown = False
-            if parent.event.kind == "module" and parent.shown and called_by_torch(event):
+            if parent is not None and parent.event.kind == "module" and parent.shown and called_by_torch(event):
                 entry.held = parent
         above = _nearest(parent, lambda each: each.shown or each.held is not None)
         entry.depth = above.depth + 1 if above else 0

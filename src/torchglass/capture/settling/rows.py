@@ -9,14 +9,15 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from torchglass.capture import fused
+from torchglass.capture import cures, fused
 from torchglass.capture.code.sites import Slots, is_direct, operands
 from torchglass.capture.log import ARGS, NONE, RESULT, WHAT, WIDTH, ThreadLog
 from torchglass.capture.naming import public_name
-from torchglass.capture.session import FUNCTION, Session
+from torchglass.capture.ops import op_name
+from torchglass.capture.session import FUNCTION, OP, Session
 from torchglass.capture.settling.forms import Names, result_form, shown_form, tensor_slots
 from torchglass.capture.settling.places import Places
-from torchglass.capture.settling.signatures import forward_parameters, function_parameters
+from torchglass.capture.settling.signatures import forward_parameters, function_parameters, op_parameters
 from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
@@ -115,7 +116,8 @@ class Rows:
         args = self._args(subject, raw_args)
         stack = self.places.stack(raw_stack)
         owner = self.places.owner(raw_stack, cls)
-        site = self.places.direct_site(stack)
+        # An op has the place of the function that made it, and is not what is written there.
+        site = None if self.tables.whats[number].kind == OP else self.places.direct_site(stack)
         named: tuple[str, ...] = ()
         direct = False
         if site is not None:
@@ -153,12 +155,20 @@ class Rows:
 
     def _name_other(self, what: int) -> tuple[int, Names]:
         raw = self.session.whats[what]
+        if raw.kind == OP:
+            self.tables.whats.append(What(OP, op_name(raw.subject)))
+            return len(self.tables.whats) - 1, op_parameters(raw.subject)
         if raw.kind != FUNCTION:
             self.tables.whats.append(What(raw.kind, raw.subject, raw.note))
             return len(self.tables.whats) - 1, ((), None)
         name = public_name(raw.subject)
-        self.tables.whats.append(What(FUNCTION, name, fused.NOTE if name in fused.FUSED else None))
+        self.tables.whats.append(What(FUNCTION, name, self._note(name, raw.subject)))
         return len(self.tables.whats) - 1, function_parameters(raw.subject)
+
+    def _note(self, name: str, func: Any) -> str | None:
+        if self.session.op_mode_class is not None and func in cures.sensitive_functions():
+            return cures.NOTE
+        return fused.NOTE if name in fused.FUSED else None
 
     def _args(self, subject: Subject, raw_args: int) -> int:
         number = self._forms.get((subject, raw_args))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torchglass.capture.code.sites import NO_EXPRESSION
 from torchglass.capture.log import END, ERROR, NONE, OUTPUTS, PARENT, RESULT, START, WHAT, WIDTH, ThreadLog
-from torchglass.capture.session import FUNCTION, UNSEEN
+from torchglass.capture.session import FUNCTION, OP, UNSEEN
 from torchglass.capture.settling.links import link_storages, link_values
 from torchglass.capture.settling.places import Places
 from torchglass.capture.settling.rows import MODULE, Rows, module_row
@@ -79,9 +79,10 @@ class Settler:
     def _asked_for(self, what: int) -> bool:
         """Recordings that share a session may have asked for different probes."""
         options = self.recorder.options
-        if what >= 0 and self.session.whats[what].kind == FUNCTION:
+        kind = MODULE if what < 0 else self.session.whats[what].kind
+        if kind == FUNCTION:
             return options.functions
-        return options.modules or (what >= 0 and self.session.whats[what].kind == UNSEEN)
+        return options.ops if kind == OP else options.modules or kind == UNSEEN
 
     def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
         """For what the autograd engine runs in a thread of its own: the event that called backward."""

@@ -38,6 +38,12 @@ def forward_parameters(cls: type) -> tuple[tuple[str, ...], str | None]:
     return names[1:], rest
 
 
+def op_parameters(op: Any) -> tuple[tuple[str, ...], str | None]:
+    """The same for an op, whose schema says it; higher-order operators have none."""
+    schema = getattr(op, "_schema", None)
+    return ((), None) if schema is None else (tuple([each.name for each in schema.arguments]), None)
+
+
 def _code_parameters(func: FunctionType) -> tuple[tuple[str, ...], str | None]:
     code = func.__code__
     names = code.co_varnames[: code.co_argcount]
