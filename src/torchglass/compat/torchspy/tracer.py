@@ -1,0 +1,97 @@
+"""Notes in which order the modules of a model are called, with plain forward hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, allowed
+from torchglass.compat.torchspy._files import file_name, write_whole
+from torchglass.events.spelling import clean
+
+
+class CallTracer(BaseDebugger):
+    """``call_trace`` is the path of each hooked module, noted when its forward returns.
+
+    So a module comes after those it called, and one whose forward raised is not there. ``with tracer:``
+    begins a new trace and enables it for the block. A module with two paths is noted under the first.
+    As any forward hook does, ours make torch's TransformerEncoderLayer leave its fused path.
+    """
+
+    def __init__(self, output_dir: str | Path, enabled: bool = True) -> None:
+        super().__init__(output_dir, enabled)
+        self.call_trace: list[str] = []
+        self.hooks: list[RemovableHandle] = []
+        self._hook_of: dict[int, RemovableHandle] = {}
+        self._enabled_before: list[bool] = []
+
+    def register_hooks(
+        self,
+        model: nn.Module,
+        target_classes: Classes = (nn.Module,),
+        target_names: Names = None,
+        exclude_names: Names = None,
+    ) -> None:
+        """Hook the modules of a model that the filters mean (see ``TensorSaver.register_modules``).
+
+        Call it again after modules were added: one that has a hook gets no second one.
+        """
+        for path, module in Filter.of(target_classes, target_names, exclude_names).of_model(model):
+            if self.get_module_path(module) != "unknown":
+                self._unhook(module)
+            self._register(module, path)
+            handle = module.register_forward_hook(self._hook(path))
+            self.hooks.append(handle)
+            self._hook_of[id(module)] = handle
+
+    def get_trace(self) -> list[str]:
+        """A copy of ``call_trace``."""
+        return self.call_trace.copy()
+
+    def reset_trace(self) -> None:
+        """Forget the calls so far."""
+        self.call_trace.clear()
+
+    def save_trace(self, filename: str = "call_trace.txt") -> Path:
+        """Write the calls into the output folder, one path a line; returns the file.
+
+        Characters that cannot be printed, as a newline in a name, are spelt out (``\\n``).
+        """
+        stem, dot, suffix = filename.rpartition(".")
+        path = self.output_dir / file_name(stem, dot + suffix)
+        text = "".join(f"{clean(call)}\n" for call in self.get_trace())
+        write_whole(path, lambda stream: stream.write(text.encode()))
+        return path
+
+    def remove_hooks(self) -> None:
+        """Take every hook off again; what was recorded stays."""
+        for handle in self.hooks:
+            handle.remove()
+        self.hooks.clear()
+        self._hook_of.clear()
+
+    def __enter__(self) -> CallTracer:
+        self._enabled_before.append(self.enabled)
+        self.enabled = allowed()
+        self.reset_trace()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.enabled = self._enabled_before.pop()
+
+    def _hook(self, path: str) -> Callable[..., None]:
+        def note(module: nn.Module, args: Any, output: Any) -> None:
+            if self.enabled:
+                self.call_trace.append(path)
+
+        return note
+
+    def _unhook(self, module: nn.Module) -> None:
+        handle = self._hook_of.pop(id(module), None)
+        if handle is not None:
+            handle.remove()
+            self.hooks.remove(handle)
