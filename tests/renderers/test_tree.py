@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from contextlib import suppress
 
 import pytest
@@ -11,6 +10,8 @@ import pytest
 from tests import programs
 from tests.analyse.test_tree import training
 from tests.handmade import HandmadeTrace, Maker, attention, blocks, tensor
+from tests.work import work_of
+from torchglass.analyse.source import Recorded
 from torchglass.events.selection import select
 from torchglass.renderers import tree
 from torchglass.renderers.live import LiveTree
@@ -214,9 +215,9 @@ def test_live_lines_are_those_of_the_stored_tree() -> None:
 
 
 def test_time_grows_with_the_lines_and_no_faster() -> None:
-    trace = blocks(10_000)
-    start = time.process_time()
-    number = sum(1 for _ in tree.render(trace, tree.Options(fold=False), Page(100)))
-    assert number == len(trace) + 1
-    # The aim is 20 µs a line on a machine with nothing else to do; this only keeps out what is not linear.
-    assert (time.process_time() - start) / number < 200e-6
+    def lines(trace: Recorded) -> int:
+        return sum(1 for _ in tree.render(trace, tree.Options(fold=False), Page(100)))
+
+    small, large = blocks(1_000), blocks(4_000)
+    assert lines(large) == len(large) + 1
+    assert work_of(lambda: lines(large)) < 6 * work_of(lambda: lines(small))
