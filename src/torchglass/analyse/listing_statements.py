@@ -1,0 +1,361 @@
+"""The statements of one file: found by position, with what each assigns or returns, and what may run after it."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Point = tuple[int, int]
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_LEAVES = (ast.Return, ast.Yield, ast.YieldFrom)
+_REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+class Range(NamedTuple):
+    """Lines from 1, columns in characters from 0."""
+
+    line: int
+    end_line: int
+    col: int
+    end_col: int
+
+
+@dataclass(slots=True)
+class Statement:
+    """One statement; of a compound one only its head is meant where lines are concerned."""
+
+    number: int
+    node: ast.stmt
+    start: Point
+    end: Point
+    first_line: int
+    last_line: int
+    """Of the head."""
+    parent: int
+    """-1: a statement of the module."""
+    suite: tuple[int, str, int]
+    """Equal for statements that run one after the other; the last part tells the cases of a match apart."""
+    function: int
+    """The innermost ``def`` around it; -1: none."""
+
+
+class Slot(NamedTuple):
+    """Something that a statement gives a value to."""
+
+    label: str
+    """As written; ``""`` for what is returned."""
+    kind: str
+    """``assigned``, ``changed``, ``returned``, or ``computed`` and not kept."""
+    nodes: tuple[ast.expr | ast.stmt, ...]
+    """The expressions that the value comes from: more than one for ``a if c else b``."""
+    part: int | None = None
+    """Which part of that value it is; None: all of it."""
+    length: int = 0
+    starred: bool = False
+
+
+class Statements:
+    """All statements of a text that is Python."""
+
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self.lines = text.split("\n")
+        self.tree = tree
+        self.all: list[Statement] = []
+        self.suites: dict[tuple[int, str, int], list[int]] = {}
+        self._slots: dict[int, list[Slot]] = {}
+        self._repeated: dict[tuple[int, Range], bool] = {}
+        self._conditional: dict[tuple[int, Range], bool] = {}
+        self._fill()
+        self._starts = [each.start for each in self.all]
+
+    @classmethod
+    def of(cls, text: str) -> Statements | None:
+        """None for what is no Python."""
+        try:
+            return cls(text, ast.parse(text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def at(self, line: int, col: int) -> Statement | None:
+        """The innermost statement at a position."""
+        number = bisect_right(self._starts, (line, col)) - 1
+        while number >= 0:
+            statement = self.all[number]
+            if statement.end >= (line, col):
+                return statement
+            number = statement.parent
+        return None
+
+    def functions(self) -> Iterator[Statement]:
+        return (each for each in self.all if isinstance(each.node, Function))
+
+    def text(self, node: ast.expr | ast.stmt) -> str:
+        """A node as written."""
+        where = self.range(node)
+        if where.line == where.end_line:
+            return self.lines[where.line - 1][where.col : where.end_col]
+        inner = self.lines[where.line : where.end_line - 1]
+        return "\n".join(
+            (self.lines[where.line - 1][where.col :], *inner, self.lines[where.end_line - 1][: where.end_col])
+        )
+
+    def range(self, node: ast.expr | ast.stmt) -> Range:
+        end_line = node.end_lineno or node.lineno
+        return Range(
+            node.lineno, end_line, self._column(node.lineno, node.col_offset),
+            self._column(end_line, node.end_col_offset or 0),
+        )  # fmt: skip
+
+    def ranges(self, node: ast.expr | ast.stmt) -> tuple[Range, ...]:
+        """The ranges that steps of this node may have: of a chain over several lines that of its last call too.
+
+        Columns of frames whose text was not yet proven when they were read are counted in bytes.
+        """
+        own = self.range(node)
+        found = [own, own._replace(col=node.col_offset, end_col=node.end_col_offset or 0)]
+        method = node.func if isinstance(node, ast.Call) else node
+        if isinstance(method, ast.Attribute) and own.line != own.end_line and method.end_lineno != own.line:
+            line = method.end_lineno or own.line
+            moved = self._column(line, method.end_col_offset or 0) - len(method.attr)
+            found.append(own._replace(line=line, col=moved))
+        return tuple(found)
+
+    def node_at(self, statement: Statement, where: Range) -> ast.expr | None:
+        """The outermost expression of a statement's head that has this range."""
+        for node in walk_head(statement.node):
+            if isinstance(node, ast.expr) and where in self.ranges(node):
+                return node
+        return None
+
+    def slots(self, statement: Statement) -> list[Slot]:
+        """What it assigns, changes or returns; ``[]`` when nothing."""
+        if statement.number not in self._slots:
+            self._slots[statement.number] = _slots_of(self, statement)
+        return self._slots[statement.number]
+
+    def is_repeated(self, statement: Statement, where: Range) -> bool:
+        """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
+        key = (statement.number, where)
+        if key not in self._repeated:
+            held = (node for node in walk_head(statement.node) if isinstance(node, _REPEATED))
+            self._repeated[key] = any(self._holds(node, where) for node in held)
+        return self._repeated[key]
+
+    def is_conditional(self, statement: Statement, where: Range) -> bool:
+        """Whether a range lies in a part of an expression that is not always run."""
+        key = (statement.number, where)
+        if key not in self._conditional:
+            parts = (part for node in walk_head(statement.node) for part in _sometimes(node))
+            self._conditional[key] = any(self._holds(part, where) for part in parts)
+        return self._conditional[key]
+
+    def _holds(self, node: ast.expr, where: Range) -> bool:
+        own = self.range(node)
+        return (own.line, own.col) <= (where.line, where.col) and (where.end_line, where.end_col) <= (
+            own.end_line,
+            own.end_col,
+        )
+
+    def _column(self, line: int, byte: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return byte if text.isascii() else len(text.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore"))
+
+    def _fill(self) -> None:
+        """Depth first, with a stack of our own: programs may be nested deeply."""
+        waiting = [(node, -1, (-1, "body", 0), -1) for node in reversed(self.tree.body)]
+        while waiting:
+            node, parent, suite, function = waiting.pop()
+            number = len(self.all)
+            self.all.append(self._statement(number, node, parent, suite, function))
+            self.suites.setdefault(suite, []).append(number)
+            inner = number if isinstance(node, Function) else function
+            for name, place, body in reversed(list(_suites(node))):
+                waiting += [(each, number, (number, name, place), inner) for each in reversed(body)]
+
+    def _statement(
+        self, number: int, node: ast.stmt, parent: int, suite: tuple[int, str, int], function: int
+    ) -> Statement:
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        line = min([node.lineno, *(each.lineno for each in decorators)])
+        own = self.range(node)
+        inside = [body[0] for _, _, body in _suites(node)]
+        last = own.end_line
+        if inside:
+            last = max(node.lineno, min(_first_line(each) for each in inside) - 1)
+        start = (line, own.col) if line == node.lineno else (line, 0)
+        return Statement(number, node, start, (own.end_line, own.end_col), node.lineno, last, parent, suite, function)
+
+    # ------------------------------------------------------------ what may follow
+
+    @cached_property
+    def jumping(self) -> set[int]:
+        """Statements after which the next one in their suite need not run, though no error occurs."""
+        found: set[int] = set()
+        for statement in self.all:
+            in_loop = isinstance(statement.node, ast.Break | ast.Continue)
+            if not in_loop and not any(isinstance(node, _LEAVES) for node in walk_head(statement.node)):
+                continue
+            number = statement.number
+            while number >= 0 and number != statement.function:
+                if in_loop and isinstance(self.all[number].node, _LOOPS):
+                    break
+                found.add(number)
+                number = self.all[number].parent
+        return found
+
+    def is_plain_function(self, number: int) -> bool:
+        """Whether a call of this ``def`` runs it at once and gives what it returns."""
+        node = self.all[number].node
+        return isinstance(node, ast.FunctionDef) and number not in self._generators
+
+    @cached_property
+    def by_function(self) -> dict[int, list[Statement]]:
+        """The statements of each function without those of functions inside."""
+        found: dict[int, list[Statement]] = {}
+        for each in self.all:
+            found.setdefault(each.function, []).append(each)
+        return found
+
+    @cached_property
+    def _generators(self) -> set[int]:
+        yields = (ast.Yield, ast.YieldFrom)
+        return {
+            each.function
+            for each in self.all
+            if each.function >= 0 and any(isinstance(node, yields) for node in walk_head(each.node))
+        }
+
+    def runs_once(self, statement: Statement) -> bool:
+        """Whether every call of its function that no error leaves comes to it, once."""
+        function = statement.function
+        if function < 0 or not self.is_plain_function(function) or not self._in_own_suite(statement):
+            return False
+        return statement.number <= self._first_leave.get(function, statement.number)
+
+    def _in_own_suite(self, statement: Statement) -> bool:
+        while statement.parent != statement.function:
+            statement = self.all[statement.parent]
+            if not isinstance(statement.node, ast.With):
+                return False
+        return statement.suite[1] == "body"
+
+    @cached_property
+    def _first_leave(self) -> dict[int, int]:
+        """For each function the first statement of its own suite in which it may be left."""
+        found: dict[int, int] = {}
+        for number in sorted(self.jumping):
+            if self._in_own_suite(self.all[number]):
+                found.setdefault(self.all[number].function, number)
+        return found
+
+
+def _suites(node: ast.stmt) -> Iterator[tuple[str, int, list[ast.stmt]]]:
+    """The blocks of a compound statement; each handler and each case is one."""
+    for name in _BLOCKS:
+        block = getattr(node, name, None)
+        if not block or not isinstance(block, list):
+            continue
+        if name in ("handlers", "cases"):
+            for place, each in enumerate(block):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                yield name, place, each.body  # pyright: ignore[reportUnknownMemberType]
+        else:
+            yield name, 0, block
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without those of statements inside; the outermost first."""
+    waiting: list[ast.AST] = [statement]
+    for node in waiting:
+        yield node
+        waiting.extend(each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt))
+
+
+def _sometimes(node: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that may be left out."""
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BoolOp):
+        return node.values[1:]
+    return node.comparators[1:] if isinstance(node, ast.Compare) else []
+
+
+# ---------------------------------------------------------------- what a statement gives
+
+
+def _slots_of(source: Statements, statement: Statement) -> list[Slot]:
+    node = statement.node
+    if isinstance(node, ast.Assign):
+        return [slot for target in node.targets for slot in _targets(source, target, node.value)]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return _targets(source, node.target, node.value)
+    if isinstance(node, ast.AugAssign):
+        return [Slot(source.text(_base(node.target)), "changed", (node,))]
+    if isinstance(node, ast.Return) and node.value is not None:
+        return _returned(node.value)
+    if isinstance(node, ast.Expr):
+        return _changed(source, node.value)
+    return []
+
+
+def _targets(source: Statements, target: ast.expr, value: ast.expr) -> list[Slot]:
+    if not isinstance(target, ast.Tuple | ast.List):
+        kind = "changed" if isinstance(target, ast.Subscript) else "assigned"
+        return [Slot(source.text(_base(target)), kind, (*passing(value), *(() if kind == "assigned" else (target,))))]
+    names = target.elts
+    stars = [at for at, each in enumerate(names) if isinstance(each, ast.Starred)]
+    values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    if len(values) == len(names) and not stars and not any(isinstance(each, ast.Starred) for each in values):
+        pairs = zip(names, values, strict=True)
+        return [slot for name, each in pairs for slot in _targets(source, name, each)]
+    slots: list[Slot] = []
+    for at, name in enumerate(names):
+        starred = isinstance(name, ast.Starred)
+        index = at - len(names) if stars and at > stars[0] else at
+        # The unpacking of a tensor itself is a step at the targets.
+        slots.append(Slot(source.text(name), "assigned", (*passing(value), target), index, len(names), starred))
+    return slots
+
+
+def _returned(value: ast.expr) -> list[Slot]:
+    if isinstance(value, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in value.elts):
+        return [Slot("", "returned", passing(each), at, -1) for at, each in enumerate(value.elts)]
+    return [Slot("", "returned", passing(value))]
+
+
+def _changed(source: Statements, value: ast.expr) -> list[Slot]:
+    """``x.add_(1)`` changes ``x``; another expression by itself gives its value to nobody."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        name = value.func.attr
+        if name.endswith("_") and not name.endswith("__"):
+            return [Slot(source.text(value.func.value), "changed", (value,))]
+    return [Slot("", "computed", passing(value))]
+
+
+def _base(target: ast.expr) -> ast.expr:
+    """``x`` of ``x[0]``: what an assignment to a part changes."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return target
+
+
+def passing(value: ast.expr) -> tuple[ast.expr, ...]:
+    """The expressions whose value is this one's: both branches of ``a if c else b``."""
+    if isinstance(value, ast.IfExp):
+        return (value, *passing(value.body), *passing(value.orelse))
+    if isinstance(value, ast.NamedExpr | ast.Await):
+        return (value, *passing(value.value))
+    if isinstance(value, ast.BoolOp):
+        return (value, *passing(value.values[-1]))
+    # What is formatted in a string is not the string.
+    return () if isinstance(value, ast.JoinedStr) else (value,)

@@ -1,0 +1,196 @@
+"""What is known of each frame: its statement, how often it ran, and what its expression gave."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator, Mapping
+
+from torchglass.analyse.listing_flow import definition
+from torchglass.analyse.listing_frames import Frame, Look, is_nested, last_made
+from torchglass.analyse.listing_results import Outcome, changed_by, merged, part, result_of
+from torchglass.analyse.listing_statements import Slot, Statement, Statements
+
+_BUILTINS = frozenset(dir(builtins))
+_WITH_CALLBACK = frozenset("sort reduce accumulate starmap sub subn apply_ map_".split())
+"""Functions in C that call one they are given: what they give is not what that one returns."""
+
+
+class Steps:
+    """What is known of every frame: its statement, how often it ran, what its expression gave."""
+
+    def __init__(self, frames: list[Frame], sources: Mapping[str, Statements]) -> None:
+        self.frames = frames
+        self.sources = sources
+        self.statement: list[Statement | None] = [self._statement(frame) for frame in frames]
+        self.outcome: list[Outcome] = [Outcome()] * len(frames)
+        self.runs: list[int | None] = [None] * len(frames)
+        self.below: dict[tuple[int, str, int], list[int]] = {}
+        """The frames of a statement under one caller: by caller, file and number of the statement."""
+        self.callers: dict[tuple[str, int], dict[int, None]] = {}
+        """The frames that a function (-1: the module's own code) was called from."""
+        for frame, statement in zip(frames, self.statement, strict=True):
+            if statement is not None and frame.live:
+                file = frame.place.file
+                self.below.setdefault((frame.parent, file, statement.number), []).append(frame.number)
+                callers = self.callers.setdefault((file, statement.function), {})
+                if not is_nested(frame):
+                    callers[frame.parent] = None
+        for frame in reversed(frames):  # what is called is known before its caller
+            self._settle(frame)
+
+    def slots(self, caller: int, file: str, statement: Statement) -> list[tuple[Slot, Outcome]]:
+        """What a statement gave to each of its targets, or returned, under one caller."""
+        source = self.sources[file]
+        found: list[tuple[Slot, Outcome]] = []
+        for slot in source.slots(statement):
+            outcome = self._from_nodes(caller, file, statement, slot)
+            if not outcome and slot.kind == "returned":
+                outcome = self._from_name(caller, file, statement, slot)
+            if slot.part is not None and slot.length >= 0:
+                outcome = part(outcome, slot.part, slot.length, slot.starred)
+            found.append((slot, outcome))
+        return found
+
+    def times(self, caller: int, file: str, statement: Statement) -> int | None:
+        """How often a statement ran under one caller; None when its steps do not tell."""
+        known = 0
+        for number in self.below.get((caller, file, statement.number), ()):
+            runs = self.runs[number]
+            if runs is not None and not self._is_irregular(self.frames[number], statement):
+                known = max(known, runs)
+        return known or None
+
+    def completed(self, number: int) -> bool:
+        """Whether every run of a frame's statement is known to have come to its end: a later one ran as often."""
+        frame, statement = self.frames[number], self.statement[number]
+        if statement is None or hasattr(statement.node, "body"):
+            return False
+        file = frame.place.file
+        source, times = self.sources[file], self.times(frame.parent, file, statement)
+        suite = source.suites[statement.suite]
+        later = suite[suite.index(statement.number) + 1 :]
+        return times is not None and any(self.times(frame.parent, file, source.all[each]) == times for each in later)
+
+    def _statement(self, frame: Frame) -> Statement | None:
+        source = None if frame.unproven else self.sources.get(frame.place.file)
+        return None if source is None else source.at(frame.place.where.line, frame.place.where.col)
+
+    def _from_nodes(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+        source = self.sources[file]
+        ranges = {where for node in slot.nodes for where in source.ranges(node)}
+        numbers = self.below.get((caller, file, statement.number), ())
+        return merged(self.outcome[number] for number in numbers if self.frames[number].place.where in ranges)
+
+    def _from_name(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+        node = slot.nodes[0] if slot.nodes else None
+        if not isinstance(node, ast.Name):
+            return Outcome()
+        given = definition(self.sources[file], statement, node.id)
+        if given is None:
+            return Outcome()
+        return merged(
+            outcome
+            for each, outcome in self.slots(caller, file, given)
+            if each.label == node.id and each.kind != "returned"
+        )
+
+    def _settle(self, frame: Frame) -> None:
+        direct = last_made(frame)
+        if direct:
+            self.runs[frame.number] = sum(look.count for look in direct)
+            self.outcome[frame.number] = _outcome(direct)
+        elif not frame.looks and not is_nested(frame):
+            self._settle_call(frame)
+
+    def _settle_call(self, frame: Frame) -> None:
+        """A call of a function of the program's own: known by what it returns."""
+        called = {
+            (each.place.file, statement.function)
+            for each, statement in ((self.frames[child], self.statement[child]) for child in frame.children)
+            if statement is not None and self._calls(frame, each, statement)
+        }
+        if len(called) != 1:
+            return
+        ((file, function),) = called
+        source = self.sources[file]
+        inside = source.by_function[function]
+        runs = [self.times(frame.number, file, each) for each in inside if source.runs_once(each)]
+        self.runs[frame.number] = max((each for each in runs if each is not None), default=self._beside(frame))
+        self.outcome[frame.number] = self._returned(frame.number, file, inside)
+
+    def _beside(self, frame: Frame) -> int | None:
+        """How often a call ran by the steps in its arguments, or elsewhere in its statement; None when unknown."""
+        file, statement = frame.place.file, self.statement[frame.number]
+        if statement is None or self._is_irregular(frame, statement):
+            return None
+        others = [self.frames[at] for at in self.below.get((frame.parent, file, statement.number), ())]
+        counts = [
+            sum(look.count for look in last_made(each)) for each in others if not self._is_irregular(each, statement)
+        ]
+        return max(counts, default=0) or None
+
+    def _is_irregular(self, frame: Frame, statement: Statement) -> bool:
+        """Whether a frame may run more or less often than its statement."""
+        source, where = self.sources[frame.place.file], frame.place.where
+        return is_nested(frame) or source.is_repeated(statement, where) or source.is_conditional(statement, where)
+
+    def _returned(self, caller: int, file: str, inside: list[Statement]) -> Outcome:
+        """What a function returned; nothing when one of its returns may have given something unknown."""
+        found: list[Outcome] = []
+        unknown = False
+        returns = [each for each in inside if isinstance(each.node, ast.Return)]
+        for statement in returns:
+            slots = self.slots(caller, file, statement)
+            outcomes = [outcome for _, outcome in slots]
+            if not any(outcomes):
+                unknown = True
+            elif slots[0][0].part is not None:
+                found.append(Outcome(parts=tuple(outcome or None for outcome in outcomes)))
+            else:
+                found.append(outcomes[0])
+        outcome = merged(found)
+        runs = self.runs[caller]
+        return Outcome() if unknown and (runs is None or outcome.times < runs) else outcome
+
+    def _calls(self, caller: Frame, callee: Frame, inside: Statement) -> bool:
+        """Whether the caller's expression is a call of the callee's function, so that it gives what that returns."""
+        if not callee.called or is_nested(callee) or inside.function < 0:
+            return False
+        statement = self.statement[caller.number]
+        if statement is None or not self.sources[callee.place.file].is_plain_function(inside.function):
+            return False
+        node = self.sources[caller.place.file].node_at(statement, caller.place.where)
+        name = callee.place.function.rpartition(".")[2]
+        if isinstance(node, ast.Attribute):
+            return node.attr == name
+        if not isinstance(node, ast.Call):
+            return False
+        called = _last_name(node.func)
+        if called == name:
+            return True
+        given = {_last_name(each) for argument in _arguments(node) for each in ast.walk(argument)}
+        special = name.startswith("__") and name != "__call__"
+        return called not in _BUILTINS | _WITH_CALLBACK and name not in given and not special
+
+
+def _outcome(looks: Iterable[Look]) -> Outcome:
+    outcome = Outcome()
+    for look in looks:
+        event = look.event
+        if event.error is None and event.end_ns is not None:
+            result = changed_by(event) if event.operator == "[]=" else result_of(event)
+            key = (result, event.module or (event.root if event.module == "" else None))
+            outcome.counted[key] = outcome.counted.get(key, 0) + look.count
+    return outcome
+
+
+def _last_name(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _arguments(node: ast.Call) -> Iterator[ast.expr]:
+    yield from node.args
+    yield from (each.value for each in node.keywords)

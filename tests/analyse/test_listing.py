@@ -1,0 +1,508 @@
+"""The listing's view: what it says of a line is what a line tracer saw there, and no more."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+import torchglass as tg
+from tests import programs
+from tests.handmade import HandmadeTrace, attention
+from tests.zoo import FAMILIES
+from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, listing_view
+from torchglass.analyse.listing_lines import NEVER, RAN, UNSEEN, Gap, LineNote
+from torchglass.errors import UsageError, WrongType
+from torchglass.events.selection import select
+from torchglass.renderers.listing_words import pieces_of
+
+TRANSFORMERS = str(Path(torch.__file__).parents[1] / "transformers")
+PROGRAMS = str(Path(programs.__file__).parent)
+
+
+# ---------------------------------------------------------------- held against a line tracer
+
+
+@dataclass
+class LineTracer:
+    """Sees every line of a folder's functions and, after it, the tensors in the names that it assigned."""
+
+    folder: str
+    lines: Counter[tuple[str, int]] = field(default_factory=Counter)
+    values: dict[tuple[str, int, str], set[Any]] = field(default_factory=lambda: defaultdict(set))
+    lambdas: set[tuple[str, int]] = field(default_factory=set)
+    _names: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        file = frame.f_code.co_filename
+        if frame.f_code.co_name == "<lambda>":
+            self.lambdas.add((file, frame.f_lineno))
+        if not file.startswith(self.folder) or frame.f_code.co_name.startswith("<"):
+            return None
+        last = 0
+
+        def local(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal last
+            if last and event in ("line", "return"):
+                for name in self.names(file, last):
+                    self.values[file, last, name].add(described(frame.f_locals.get(name)))
+            if event == "line":
+                last = frame.f_lineno
+                self.lines[file, last] += 1
+            return local
+
+        return local
+
+    def names(self, file: str, line: int) -> list[str]:
+        """The plain names that a statement on one line assigns."""
+        if file not in self._names:
+            found = self._names[file] = defaultdict(list)
+            for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))):
+                if not isinstance(node, ast.Assign | ast.AugAssign) or node.lineno != node.end_lineno:
+                    continue
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    each = target.elts if isinstance(target, ast.Tuple) else [target]
+                    found[node.lineno] += [one.id for one in each if isinstance(one, ast.Name)]
+        return self._names[file].get(line, [])
+
+    def run(self, function: Any) -> tg.Trace:
+        """Record a call while every line is traced, in threads too."""
+        import threading
+
+        with suppress(Exception), tg.record() as trace:
+            threading.settrace(self)
+            sys.settrace(self)
+            try:
+                function()
+            finally:
+                sys.settrace(None)
+                threading.settrace(None)  # type: ignore[arg-type]
+        return trace
+
+
+def described(value: object) -> object:
+    if isinstance(value, numpy.ndarray):
+        return (str(value.dtype), value.shape)
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    sizes = tuple(size if type(size) is int else -1 for size in value.shape) if not odd(value) else None
+    return (str(value.dtype).removeprefix("torch."), sizes)
+
+
+def odd(value: torch.Tensor) -> bool:
+    return value.is_nested and value.layout == torch.strided
+
+
+def compared(traced: LineTracer, view: ListingView) -> Counter[str]:
+    """Every claim of a view, checked; how many there were of each kind."""
+    checked: Counter[str] = Counter()
+    for listing in view.shown:
+        if not listing.file.startswith(traced.folder):
+            continue
+        nodes = {
+            node.lineno: node for node in ast.walk(ast.parse("\n".join(listing.text))) if isinstance(node, ast.stmt)
+        }
+        shared = Counter(
+            node.lineno for node in ast.walk(ast.parse("\n".join(listing.text))) if isinstance(node, ast.stmt)
+        )
+        for line, note in listing.lines.notes.items():
+            where, seen = f"{listing.file}:{line}", traced.lines[listing.file, line]
+            one_line = nodes[line].lineno == nodes[line].end_lineno and shared[line] == 1
+            if note.state == RAN:
+                checked["ran"] += 1
+                assert seen or (listing.file, line) in traced.lambdas, f"{where} did not run"
+            if note.runs is not None and one_line and not isinstance(nodes[line], ast.For | ast.While | ast.With):
+                checked["runs"] += 1
+                assert note.runs == seen, where
+            for each in note.notes:
+                told = {
+                    (result.items[0].dtype, result.items[0].shape)
+                    for result, _ in each.outcome.counted
+                    if len(result.items) == 1 and result.items[0].role == ""
+                }
+                truth = traced.values.get((listing.file, line, each.label))
+                if told and truth is not None and shared[line] == 1 and each.kind in ("assigned", "changed"):
+                    checked["values"] += 1
+                    assert told == truth, f"{where}: {each.label}"
+    return checked
+
+
+@pytest.mark.parametrize("name", [name for name in programs.names() if name not in (*programs.SLOW, "ctrl_c")])
+def test_what_is_said_of_a_program_is_what_a_line_tracer_saw(name: str) -> None:
+    traced = LineTracer(PROGRAMS)
+    trace = traced.run(programs.load(name).main)
+    checked = compared(traced, listing_view(trace, ListingOptions(functions="all")))
+    assert checked["ran"] > 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "whisper"])
+def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> None:
+    model, inputs = FAMILIES[name]()
+    traced = LineTracer(TRANSFORMERS)
+    trace = traced.run(lambda: model(**inputs))
+    checked = compared(traced, listing_view(trace, ListingOptions(functions="all", file="transformers")))
+    assert checked["ran"] > 80
+    assert checked["runs"] > 40
+    assert checked["values"] > 20
+
+
+# ---------------------------------------------------------------- single lines
+
+
+def loaded(folder: Path, text: str, name: str = "sample") -> ModuleType:
+    """A module of that text, imported from a file."""
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def listing_of(folder: Path, text: str, **options: Any) -> FileListing:
+    """The listing of a module whose ``main`` was recorded."""
+    module = loaded(folder, text)
+    with suppress(RuntimeError), tg.record() as trace:
+        module.main()
+    view = listing_view(trace, ListingOptions(file="sample.py", **options))
+    return view.shown[0]
+
+
+def words(listing: FileListing, text: str, **options: Any) -> list[str]:
+    """What is said of the line that holds this text."""
+    return pieces_of(note(listing, text), **{"by_module": False, "names": False, **options})
+
+
+def note(listing: FileListing, text: str) -> LineNote:
+    (line,) = [at for at, each in enumerate(listing.text, 1) if text in each]
+    return listing.lines.notes[line]
+
+
+LINES = """\
+import torch
+
+def twice(x):
+    return x * 2
+
+def pair(x):
+    a = x.view(-1)
+    b = x.sum()
+    return a, b
+
+def early(x):
+    if x.dim() == 1:
+        return None
+    return x + 1
+
+def grown(x):
+    out = x + 1
+    out.unsqueeze_(0)
+    return out
+
+def main():
+    x = torch.ones(2, 6)
+    a, *rest = x.split(2, dim=1)
+    q, k = x.relu(), x.sum(0)
+    big, where = x.max(dim=1)
+    row, other = x
+    u = v = x @ x.T
+    x += 1
+    x[0] = 3
+    x.mul_(2)
+    n = x.sum().item()
+    called = twice(x)
+    first, second = pair(x)
+    for each in (x, x[0]):
+        maybe = early(each)
+    mapped = list(map(twice, [x]))
+    several = [twice(each) for each in (x, x)]
+    unsure = grown(x)
+    chosen = x.exp() if n else x
+    shape = x.shape
+    print(end="") if x.any() else None
+    x.tanh()
+    for size in (1, 2, 3, 7):
+        part = x[:, :size]
+    for kind in (torch.float32, torch.float64):
+        other = x.to(kind)
+    for each in (x, x[0]):
+        ranks = each * 1
+    return x.relu(), shape
+"""
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> FileListing:
+    return listing_of(tmp_path_factory.mktemp("lines"), LINES)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a, *rest =", ["a: f32[2, 2]", "*rest: f32[2, 2] ×2"]),
+        ("q, k =", ["q: f32[2, 6]", "k: f32[6]"]),
+        ("big, where =", ["big: f32[2]", "where: i64[2]"]),
+        ("row, other =", ["row, other: f32[6]"]),
+        ("u = v =", ["u, v: f32[2, 2]"]),
+        ("x += 1", ["x: f32[2, 6]"]),
+        ("x[0] = 3", ["x: f32[2, 6]"]),
+        ("x.mul_(2)", ["x: f32[2, 6]"]),
+        ("n = x.sum", ["60.0"]),
+        ("called =", ["f32[2, 6]"]),
+        ("first, second =", ["first: f32[12]", "second: f32[]"]),
+        ("mapped =", []),
+        ("unsure =", []),
+        ("maybe =", []),
+        ("chosen =", ["f32[2, 6]"]),
+        ("shape = x.shape", []),
+        ("x.tanh()", ["(f32[2, 6])"]),
+        ("part =", ["f32[2, {1–3, 6}]"]),
+        ("other = x.to", ["f32|f64[2, 6]"]),
+        ("ranks =", ["f32[2, 6] | f32[6]"]),
+        ("return x.relu()", ["→ (f32[2, 6], …)"]),
+        ("return a, b", ["→ (f32[12], f32[])"]),
+        ("return x * 2", ["→ f32[2, 6]"]),
+    ],
+)
+def test_what_is_said_of_a_line(lines: FileListing, text: str, said: list[str]) -> None:
+    assert words(lines, text) == said
+
+
+def test_how_often(lines: FileListing) -> None:
+    assert note(lines, "part =").runs == 4
+    assert note(lines, "return x * 2").runs == 4
+    assert note(lines, "called =").runs == 1
+    assert note(lines, "maybe =").runs is None
+    assert note(lines, "several =").runs == 1  # as its neighbours, not as the calls in it
+
+
+def test_a_line_without_a_step_is_not_said_to_have_run_or_not(tmp_path: Path) -> None:
+    text = "    x = torch.ones(2)\n    if len(x) > 5:\n        y = 1\n    z = 2\n    return z\n"
+    listing = listing_of(tmp_path, f"import torch\n\ndef main():\n{text}")
+    states = {listing.text[line - 1].strip(): each.state for line, each in listing.lines.notes.items()}
+    assert states["x = torch.ones(2)"] == RAN
+    assert {states["if len(x) > 5:"], states["y = 1"], states["z = 2"], states["return z"]} == {UNSEEN}
+
+
+def test_with_the_exact_lines_never_is_said(tmp_path: Path) -> None:
+    module = loaded(
+        tmp_path,
+        "import torch\n\ndef main():\n    x = torch.ones(2)\n    if len(x) > 5:\n        y = 1\n    return x\n",
+    )
+    with tg.record() as trace:
+        module.main()
+    file = str(tmp_path / "sample.py")
+    trace.lines_run = lambda: {file: frozenset({4, 5, 7})}  # type: ignore[attr-defined]
+    view = listing_view(trace, ListingOptions(file="sample.py"))
+    assert view.exact
+    assert {line: each.state for line, each in view.shown[0].lines.notes.items()} == {4: RAN, 5: RAN, 6: NEVER, 7: RAN}
+
+
+def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
+    with tg.record() as trace:
+        programs.load("generation").main()
+    view = listing_view(trace, ListingOptions(file="generation.py", only=select(function="cat")))
+    (listing,) = view.shown
+    assert note(listing, "torch.cat").runs == 12
+    assert note(listing, "best =").state == RAN
+    assert not note(listing, "best =").notes
+
+
+def test_modules_are_told_apart(tmp_path: Path) -> None:
+    text = """\
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.fc = nn.Linear(4, size)
+
+    def forward(self, x):
+        return self.fc(x).relu()
+
+def main():
+    blocks = nn.Sequential(Block(4), Block(4), Block(5))
+    return blocks(torch.ones(2, 4))
+"""
+    said = words(listing_of(tmp_path, text, by="module"), "relu()", by_module=True)
+    assert said == ["→ f32[2, 4] ×2 in 0–1", "→ f32[2, 5] ×1 in 2"]
+
+
+# ---------------------------------------------------------------- which lines and files
+
+
+def test_functions_that_did_not_run_are_counted_and_named() -> None:
+    with tg.record() as trace:
+        programs.load("generation").main()
+    (listing,) = listing_view(trace, ListingOptions(file="generation.py")).shown
+    gaps = [each for each in listing.lines.shown if isinstance(each, Gap)]
+    assert [name for gap in gaps for name in gap.functions if "__init__" not in name] == ["Decoder.unused"]
+    shown = [each for each in listing.lines.shown if isinstance(each, int)]
+    hidden = sum(gap.lines for gap in gaps)
+    blank = [line for line, text in enumerate(listing.text, 1) if not text and line not in shown]
+    assert len(shown) + hidden <= len(listing.text) <= len(shown) + hidden + len(blank)
+    (whole,) = listing_view(trace, ListingOptions(file="generation.py", functions="all")).shown
+    assert whole.lines.shown == list(range(1, len(whole.text) + 1))
+
+
+def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
+    model, inputs = FAMILIES["gpt2"]()
+    with tg.record() as trace:
+        model(**inputs)
+    view = listing_view(trace, ListingOptions())
+    assert [Path(each.file).name for each in view.shown] == ["test_listing.py", "modeling_gpt2.py"]
+    assert "pytorch_utils.py" in {Path(each.file).name for each in view.named}
+    (only,) = listing_view(trace, ListingOptions(file="pytorch_utils.py")).shown
+    assert note(only, "x = torch.addmm").runs == 8
+
+
+def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
+    with tg.record() as trace:
+        programs.load("mlp").main()
+    with pytest.raises(UsageError, match=r"mlp\.py"):
+        listing_view(trace, ListingOptions(file="nowhere.py"))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"file": 3}, WrongType),
+        ({"file": ()}, WrongType),
+        ({"file": ("a", 2)}, WrongType),
+        ({"functions": "some"}, UsageError),
+        ({"functions": None}, WrongType),
+        ({"by": "line"}, UsageError),
+        ({"style": "html"}, UsageError),
+        ({"times": 1}, WrongType),
+        ({"only": "softmax"}, WrongType),
+    ],
+    ids=str,
+)
+def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        ListingOptions(**options)
+
+
+# ---------------------------------------------------------------- texts that are not known
+
+
+def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> None:
+    module = loaded(tmp_path, "import torch\n\ndef main():\n    y = torch.ones(2)\n    return y + 1\n")
+    with tg.record() as trace:
+        module.main()
+        (tmp_path / "sample.py").write_text("import torch\n\n\n\ndef other():\n    y = torch.ones(3)\n    return y\n")
+    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    assert "changed" in listing.problem
+    assert not listing.text
+    assert [(each.line, each.function) for each in listing.lines.loose] == [(4, "main"), (5, "main")]
+
+
+def test_code_without_a_file_is_listed_by_line(tmp_path: Path) -> None:
+    with tg.record(sources=False) as trace:
+        programs.load("executed_source").main()
+    view = listing_view(trace, ListingOptions())
+    assert all(each.problem for each in view.shown)
+    assert any(each.lines.loose for each in view.shown)
+
+
+def test_a_trace_written_by_hand_needs_no_sources() -> None:
+    view = listing_view(attention(), ListingOptions())
+    assert {Path(each.file).name for each in view.shown} == {"demo.py", "attention.py"}
+    assert all(each.lines.loose and each.problem for each in view.shown)
+
+
+def test_a_source_that_is_not_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "sample.py"
+    path.write_bytes(
+        "# -*- coding: latin-1 -*-\nimport torch\n\ndef main():\n    é = torch.ones(2)\n    return é + 1\n".encode(
+            "latin-1"
+        )
+    )
+    spec = importlib.util.spec_from_file_location("sample", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with tg.record() as trace:
+        module.main()
+    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    assert words(listing, "é = torch") == ["f32[2]"]
+
+
+# ---------------------------------------------------------------- op events, size, depth
+
+
+def test_op_events_change_nothing() -> None:
+    with tg.record() as trace:
+        programs.load("generation").main()
+    made = list(trace.events())
+    ops = [
+        each._replace(id=len(made) + at, kind="op", name="aten::mm", parent=each.id, outputs=each.inputs, result="")
+        for at, each in enumerate(event for event in made if event.kind == "function")
+    ]
+    plain = HandmadeTrace(made)
+    plain.sources = trace.sources  # type: ignore[attr-defined]
+    with_ops = HandmadeTrace([*made, *ops])
+    with_ops.sources = trace.sources  # type: ignore[attr-defined]
+    assert listing_view(with_ops, ListingOptions()) == listing_view(plain, ListingOptions())
+
+
+def test_the_same_with_and_without_the_short_way() -> None:
+    """A trace that tells alike events apart without making them gives what single events give."""
+    with tg.record() as trace:
+        programs.load("generation").main()
+    plain = HandmadeTrace(list(trace.events()))
+    plain.sources = trace.sources  # type: ignore[attr-defined]
+    one, other = listing_view(trace, ListingOptions()), listing_view(plain, ListingOptions())
+    for left, right in zip(one.shown, other.shown, strict=True):
+        assert {line: pieces_of(each, True, True) for line, each in left.lines.notes.items()} == {
+            line: pieces_of(each, True, True) for line, each in right.lines.notes.items()
+        }
+
+
+def test_a_hundred_thousand_events_and_a_thousand_frames_are_quick(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+def down(x, n):
+    if n == 0:
+        return x * 2
+    y = down(x + 1, n - 1)
+    return y + 1
+
+def main():
+    x = torch.ones(2)
+    for _ in range(50_000):
+        x = x * 1
+        y = x.view(-1)
+    return down(x, 800)
+"""
+    module = loaded(tmp_path, text)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        with tg.record() as trace:
+            module.main()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(trace) > 100_000
+    started = time.process_time()
+    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    assert time.process_time() - started < 5
+    assert note(listing, "y = x.view").runs == 50_000
+    assert note(listing, "y = down").runs == 800
+    assert words(listing, "y = down") == ["f32[2]"]
