@@ -1,0 +1,18 @@
+"""Tensor Tracker's front door: what goes in and out of decorated functions, and how named variables change.
+
+    from torchglass.compat.ttracker import auto_diff, var_tracker, log2file, h4logger, logger
+
+    logger.addHandler(h4logger())     # also into logs/<LTAG>/process_<pid>_thread_<tid>.log
+
+    @auto_diff
+    def process_data(inputs): ...
+
+Works without torch, for numpy programs. ``TORCHGLASS_LANG=zh`` gives the words of Tensor Tracker's own document,
+``TORCHGLASS_CONSOLE=0`` keeps the console free, ``TORCHGLASS=0`` turns everything off.
+"""
+
+from torchglass.compat.ttracker.decorators import auto_diff, var_tracker
+from torchglass.compat.ttracker.output import h4logger, log2file, logger
+from torchglass.compat.ttracker.statistics import _log_change
+
+__all__ = ["_log_change", "auto_diff", "h4logger", "log2file", "logger", "var_tracker"]

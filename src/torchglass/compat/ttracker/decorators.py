@@ -1,0 +1,227 @@
+"""``auto_diff`` and ``var_tracker``: decorators that log every call of a function, and how its variables change.
+
+A decorated function keeps its kind (a coroutine function stays one), its signature, its name and its place in its
+module, so that instances and functions can be pickled. With ``TORCHGLASS=0`` in the environment when the decorator is
+applied, the function is given back as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar, overload
+
+from torchglass.compat.ttracker.calls import Call, Tracked, Watcher
+from torchglass.compat.ttracker.settings import is_off
+from torchglass.compat.ttracker.variables import VariableWatcher
+from torchglass.errors import WrongType
+
+F = TypeVar("F")
+Wrap = Callable[[types.FunctionType], Callable[..., Any]]
+
+_WRAPPERS: weakref.WeakKeyDictionary[Callable[..., Any], VariableWatcher | None] = weakref.WeakKeyDictionary()
+"""Decorated functions. No mark on the function itself: other decorators would copy it to their own."""
+
+
+@overload
+def auto_diff(function: F, /) -> F: ...
+@overload
+def auto_diff() -> Callable[[F], F]: ...
+def auto_diff(function: Any = None, /) -> Any:
+    """Log each call: where it was made, its inputs, its outputs, its time, or the error that left it.
+
+    ``@auto_diff`` or ``@auto_diff()``, on functions, methods, static and class methods (above or below
+    ``@staticmethod``), coroutine functions, generators and async generators. The arguments that were passed are told.
+    """
+    if function is None:
+        return auto_diff
+    return decorated(function, tracked, "auto_diff")
+
+
+def var_tracker(*names: str) -> Callable[[F], F]:
+    """Log each call as ``auto_diff`` does, and each change of the named variables, at the line where it happens.
+
+    ``@var_tracker("video", "self.cache", "hidden_*")``: variables of the function and of the functions that it calls,
+    torch's, numpy's and the standard library's own excepted. What counts as a change is written in
+    ``torchglass.capture.variables``.
+    """
+    if not names or not all(isinstance(name, str) for name in names):
+        given = ", ".join(type(name).__name__ for name in names) or "nothing"
+        raise WrongType(
+            f'@var_tracker takes the names of variables, not {given}: write @var_tracker("video") above a def'
+        )
+    watcher = VariableWatcher(names)
+    return lambda function: decorated(function, lambda plain: tracked(plain, watcher.for_another()), "var_tracker")
+
+
+def decorated(function: Any, wrap: Wrap, name: str) -> Any:
+    """The function wrapped, wherever it is hidden: in a static or class method, or bound to its object."""
+    if type(function) in (staticmethod, classmethod):
+        return type(function)(decorated(function.__func__, wrap, name))
+    if type(function) is types.MethodType:
+        return types.MethodType(decorated(function.__func__, wrap, name), function.__self__)
+    if type(function) is not types.FunctionType:
+        raise WrongType(_refusal(function, name))
+    return function if is_off() else wrap(function)
+
+
+def _refusal(given: Any, name: str) -> str:
+    if isinstance(given, type):
+        return f"@{name} takes a function, not the class {given.__name__}: decorate its methods, as __call__ or forward"
+    called = getattr(given, "__name__", None)
+    if type(given) in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
+        return (
+            f"@{name} takes a Python function, and {called} is written in C: put it in a function of your own (def …)"
+        )
+    if isinstance(given, (property, functools.cached_property)) or callable(given):
+        return f"@{name} takes a function, not {type(given).__name__}: put @{name} directly above the def"
+    return f"@{name} takes a function, not {type(given).__name__}: write @{name} above a def"
+
+
+def tracked(function: types.FunctionType, watcher: VariableWatcher | None = None) -> Callable[..., Any]:
+    """The function with its calls logged, once however often it is decorated; with a watcher, its variables too."""
+    if function in _WRAPPERS:
+        if watcher is None:
+            return function
+        before = _WRAPPERS[function]
+        if before is not None:
+            watcher = VariableWatcher((*before.names, *watcher.names))
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    about = Tracked(function)
+    if inspect.iscoroutinefunction(function):
+        wrapper = _of_coroutine(function, about, watcher)
+    elif inspect.isasyncgenfunction(function):
+        wrapper = _of_async_generator(function, about, watcher)
+    elif inspect.isgeneratorfunction(function):
+        wrapper = _of_generator(function, about, watcher)
+        if function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE:
+            wrapper = types.coroutine(wrapper)
+    else:
+        wrapper = _of_function(function, about, watcher)
+    if watcher is not None:
+        watcher.about = about
+    _WRAPPERS[wrapper] = watcher
+    return wrapper
+
+
+# ---------------------------------------------------------------- one wrapper a kind of function
+# The body of a generator or coroutine begins when it is first asked for something, and so does its call here.
+# While it waits, a wrapper holds neither arguments nor items: the program may count on their end. (The arguments of
+# a plain function do live as long as its call, as with every decorator.)
+
+
+def _of_function(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def tracked_call(*args: Any, **kwargs: Any) -> Any:
+        call = Call(about, watcher, args, kwargs)
+        call.enter()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            call.raised(error)
+            raise
+        finally:
+            call.leave()
+        call.returned(result)
+        return result
+
+    return tracked_call
+
+
+def _of_coroutine(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def tracked_call(*args: Any, **kwargs: Any) -> Any:
+        call = Call(about, watcher, args, kwargs)
+        coroutine = function(*args, **kwargs)
+        del args, kwargs
+        try:
+            result = await _waiting(call, coroutine)
+        except BaseException as error:
+            call.raised(error)
+            raise
+        call.returned(result)
+        return result
+
+    return tracked_call
+
+
+def _of_generator(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def tracked_call(*args: Any, **kwargs: Any) -> Any:
+        call = Call(about, watcher, args, kwargs)
+        generator = function(*args, **kwargs)
+        del args, kwargs
+        try:
+            result = yield from _steps(call, generator, call.gave)
+        except BaseException as error:
+            call.raised(error)
+            raise
+        call.exhausted(result)
+        return result
+
+    return tracked_call
+
+
+def _of_async_generator(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def tracked_call(*args: Any, **kwargs: Any) -> Any:
+        call = Call(about, watcher, args, kwargs)
+        generator = function(*args, **kwargs)
+        del args, kwargs
+        step = generator.asend(None)
+        try:
+            while True:
+                item = [await _waiting(call, step)]
+                call.gave(item[0])
+                try:
+                    step = generator.asend((yield item.pop()))
+                except GeneratorExit:
+                    await _waiting(call, generator.aclose())
+                    raise
+                except BaseException as error:
+                    step = generator.athrow(error)
+        except StopAsyncIteration:
+            call.exhausted(None)
+        except BaseException as error:
+            call.raised(error)
+            raise
+
+    return tracked_call
+
+
+def _steps(call: Call, target: Any, gave: Callable[[Any], None] | None = None) -> Generator[Any, Any, Any]:
+    """Run something that can be suspended step by step: the call is left while it waits, and entered when it goes on.
+
+    What ``yield from`` does with values, exceptions and ``close()`` is done here by hand.
+    """
+    step, given = target.send, None
+    while True:
+        call.enter()
+        try:
+            item = [step(given)]
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            given = None  # while it waits, neither what was sent nor what was yielded is held
+            call.leave()
+        if gave is not None:
+            gave(item[0])
+        try:
+            given = yield item.pop()
+            step = target.send
+        except GeneratorExit:
+            call.enter()
+            try:
+                target.close()
+            finally:
+                call.leave()
+            raise
+        except BaseException as error:
+            step, given = target.throw, error
+
+
+_waiting = types.coroutine(_steps)
+"""The same for what is awaited: what it yields is for the event loop, and not told."""
