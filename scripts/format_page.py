@@ -9,32 +9,165 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SCHEMA = ROOT / "src" / "torchglass" / "events" / "schema.sql"
 PAGE = ROOT / "docs" / "format.md"
-OPENING = """# The tables of a trace
+OPENING = """# The format of a trace
 
-<!-- Written by scripts/format_page.py from src/torchglass/events/schema.sql: change that file instead. -->
+<!-- Written by scripts/format_page.py from src/torchglass/events/schema.sql: change those instead. -->
 
-`trace.sql("SELECT …")` asks these tables, `trace.columns("events")` gives one of them as lists.
-A trace holds source code and the text of errors; treat it like the program it came from.
+A trace that is kept is a **bundle**, a folder:
+
+```
+run.trace/                        for its owner only (0700, files 0600)
+  manifest.json                   which format, which run; made first
+  rank00000-pid1234/              one part for each process that recorded
+    events.sqlite                 the events: the tables below
+    tensors-0000.safetensors      the contents of tensors that were saved, if any
+    done                          made last: the part is finished; SHA-256 of events.sqlite, sizes of the shards
+  sources/<sha256>.py             the user's source files that ran, named by their content
+```
+
+**A bundle holds code and data**: source texts, file names, the texts of errors, and tensors where they were saved.
+Treat it like the program it came from. `record(sources=False)` leaves the source texts out.
+
+`torchglass.load("run.trace")` reads it, also while it is being written and after the program was killed; `torchglass
+repair run.trace` finishes what a kill left. Reading trusts nothing: a bundle that was changed, cut off or made to
+mislead is refused with one `BundleError` that names the file.
+
+## Asking with SQLite alone
+`events.sqlite` is an ordinary database; any SQLite tool from 3.38 on opens it, and neither Python nor torch is needed:
+
+```
+sqlite3 -readonly -box run.trace/rank*/events.sqlite "SELECT name, count(*) FROM events GROUP BY name"
+```
+
+The same tables answer `trace.sql("SELECT …")` and `trace.columns("events")` in Python, for a trace in memory as well.
+A finished file may be opened by anybody at any time. While the program is still running (there is no `done`), open it
+read-only; what has been committed is seen. Do not write to it: `load` notices and refuses, until `torchglass repair`
+has accepted the file as it is now.
+
+### Examples
+
+What took longest, where?
+
+```sql
+-- the ten longest calls of functions
+SELECT name, (end_ns - start_ns) / 1e3 AS microseconds, file, line, code
+FROM events WHERE kind = 'function' ORDER BY microseconds DESC LIMIT 10;
+```
+
+Where does the time of the modules go? Events nest by `parent`; going from an event to its parent is quick, since
+`id` is the key of the table.
+
+```sql
+-- time in modules of each class, without the modules inside
+SELECT name, count(*) - sum(inside) AS calls, sum(ns) / 1e6 AS milliseconds
+FROM (
+    SELECT name, end_ns - start_ns AS ns, 0 AS inside FROM events WHERE kind = 'module'
+    UNION ALL
+    SELECT p.name, c.start_ns - c.end_ns, 1 FROM events AS c JOIN events AS p ON p.id = c.parent
+    WHERE c.kind = 'module' AND p.kind = 'module'
+)
+GROUP BY name ORDER BY milliseconds DESC;
+```
+
+What went into a call and what came out?
+
+```sql
+-- shapes at every softmax
+SELECT e.id, e.code, v.direction, v.role, t.dtype, t.shape
+FROM events AS e JOIN event_values AS v ON v.event = e.id JOIN tensor_values AS t ON t.id = v.value
+WHERE e.name LIKE '%softmax%' OR e.name LIKE '%attention%' ORDER BY e.id, v.direction, v.position;
+```
+
+Who made a tensor, and from what? `producer` leads back.
+
+```sql
+-- the calls that the last event's result came from, up to eight steps back
+WITH RECURSIVE back(event, steps) AS (
+    SELECT max(id), 0 FROM events WHERE kind = 'function'
+    UNION
+    SELECT t.producer, steps + 1 FROM back
+    JOIN event_values AS v ON v.event = back.event AND v.direction = 'in'
+    JOIN tensor_values AS t ON t.id = v.value
+    WHERE t.producer IS NOT NULL AND steps < 8
+)
+SELECT min(steps) AS steps, e.name, e.code, e.result FROM back JOIN events AS e ON e.id = back.event
+GROUP BY e.id ORDER BY steps;
+```
+
+Which parameters has the model, and which are shared?
+
+```sql
+-- parameters by size, shared ones once
+SELECT group_concat(m.path || '.' || p.name, ' = ') AS names, t.dtype, t.shape
+FROM parameters AS p JOIN modules AS m ON m.id = p.module JOIN tensor_values AS t ON t.id = p.value
+GROUP BY p.value ORDER BY length(t.shape) DESC, t.shape DESC;
+```
+
+How did the program get there? A stack is its base and the frames below.
+
+```sql
+-- the whole stack of event 5, outermost first
+WITH RECURSIVE chain(stack, depth) AS (
+    SELECT stack, 0 FROM events WHERE id = 5
+    UNION ALL
+    SELECT s.base, depth + 1 FROM chain JOIN stacks AS s ON s.id = chain.stack WHERE s.base IS NOT NULL
+)
+SELECT f.file, f.line, f.function, f.source FROM chain JOIN frames AS f ON f.stack = chain.stack
+ORDER BY depth DESC, position;
+```
 """
-TABLE = re.compile(r"((?:^-- [^\n]*\n)+)CREATE TABLE (\w+) \(\n(.*?)^\);", re.MULTILINE | re.DOTALL)
-COLUMN = re.compile(r"^\s+(\w+)\s+([A-Z ]+?),?\s+-- (.*)$", re.MULTILINE)
+CLOSING = """## Tensors
+A shard is a [safetensors](https://github.com/huggingface/safetensors) file whose header has a fixed size of 1 MiB,
+filled with spaces. A tensor is found by its row in `saved_tensors`; its bytes are written before its row is
+committed, so every row can be followed, also after a kill. When a shard is finished its header names the tensors
+(`name@id`; `padding@…` are bytes between tensors) and any safetensors reader opens it. A dtype that safetensors has
+no name for is there as `U8`; the row has the true one. Where a row has strides, the entry is the whole storage as one
+row of elements.
+
+## Reading by hand
+The compact tables hold everything that the views show. Numbers are rows of other tables, counted from 0 without a
+gap; a row is never renumbered. An event that was open when it was last written has no `duration_ns`; in a bundle
+without an end (`trace.linked` is 0) `storage` and `producer` are still -1 and are found from `address`, `before` and
+the order of events. Text that is no valid Unicode (odd file names) is kept as a BLOB.
+"""
+PART = re.compile(r"^-- PART (.*)\n-- (.*)\n", re.MULTILINE)
+TABLE = re.compile(
+    r"((?:^-- [^\n]*\n)+)CREATE (?:TABLE (\w+) \(\n(.*?)^\)[^\n]*;|VIEW (\w+) AS SELECT\n(.*?)^FROM)",
+    re.MULTILINE | re.DOTALL,
+)
+COLUMN = re.compile(r"^\s+(\w+)\s+([A-Z][A-Z ]+?),?\s+-- (.*)$", re.MULTILINE)
+VIEW_COLUMN = re.compile(r"^.*\bAS (\w+),?\s+-- (.*)$", re.MULTILINE)
 
 
 def page(schema: str) -> str:
     """The whole page."""
     version = re.search(r"^-- FORMAT (\d+)$", schema, re.MULTILINE)
-    parts = [OPENING, f"Format {version.group(1) if version else '?'}.\n"]
-    for comment, name, body in TABLE.findall(schema):
-        parts.append(f"## {name}\n{' '.join(line[3:] for line in comment.splitlines())}\n")
-        rows = [
-            f"| `{column}` | {' '.join(kind.lower().split())} | {text} |" for column, kind, text in COLUMN.findall(body)
-        ]
-        parts.append("\n".join(["| column | type | meaning |", "|---|---|---|", *rows]) + "\n")
-    return "\n".join(parts)
+    parts = [OPENING]
+    _, *pieces = PART.split(schema)
+    for title, words, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
+        parts.append(f"## {title}\n{words}\n")
+        if len(parts) == 2:
+            parts.append(f"Format {version.group(1) if version else '?'}.\n")
+        parts += [section(*found) for found in TABLE.findall(body)]
+    return "\n".join([*parts, CLOSING])
+
+
+def section(comment: str, table: str, columns: str, view: str, expressions: str) -> str:
+    """One table or view and its columns."""
+    words = " ".join(line[3:] for line in comment.splitlines())
+    lines = [f"### {table or view}", words, ""]
+    if table:
+        lines += ["| column | type | meaning |", "|---|---|---|"]
+        lines += [_row(name, " ".join(kind.lower().split()), text) for name, kind, text in COLUMN.findall(columns)]
+    else:
+        lines += ["| column | meaning |", "|---|---|"]
+        lines += [_row(name, "", text) for name, text in VIEW_COLUMN.findall(expressions)]
+    return "\n".join(lines) + "\n"
 
 
 def _row(column: str, kind: str, text: str) -> str:
-    return f"| `{column}` | {' '.join(kind.lower().split())} | {text} |"
+    shown = text.replace("|", "&#124;")
+    return f"| `{column}` | {kind} | {shown} |" if kind else f"| `{column}` | {shown} |"
 
 
 def main() -> int:

@@ -8,6 +8,7 @@
     │   ├── UnknownOption     a view or function has no such option
     │   └── WrongType         an argument of the wrong type
     ├── NotRecorded       the trace has no such event, module call or value
+    ├── BundleError       a bundle cannot be made, or what is there cannot be read
     └── MissingExtra      an optional library is not installed
 """
 
@@ -39,6 +40,10 @@ class WrongType(UsageError, TypeError):
 
 class NotRecorded(TorchglassError, LookupError):
     """The trace has no such event, module call or value."""
+
+
+class BundleError(TorchglassError, OSError):
+    """A bundle cannot be made, or what is there cannot be read; the message names the file and the cure."""
 
 
 class MissingExtra(TorchglassError, ImportError):

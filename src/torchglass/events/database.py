@@ -1,115 +1,261 @@
-"""The tables of a trace as an SQLite database, after the commented schema in schema.sql."""
+"""The tables of a trace as rows of an SQLite database, after the commented schema in schema.sql.
+
+The same rows go into memory for ``sql()`` and into the file of a bundle, so both can be asked in the same way.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any
 
 from torchglass.events.tables import NONE, Tables
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = files("torchglass.events").joinpath("schema.sql").read_text(encoding="utf-8")
-TABLES = tuple(re.findall(r"CREATE TABLE (\w+)", SCHEMA))
+TABLES, COMPACT = (
+    tuple(re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", part, re.MULTILINE))
+    for part in SCHEMA.split("-- PART Behind the views")
+)
+"""What people ask; and what stands behind the views of it."""
 
 Row = tuple[Any, ...]
+Rows = Callable[[Tables, int], Iterator[Row]]
+"""The rows of a table that were added to the tables since there were this many."""
 
 
 def fill_database(tables: Tables) -> sqlite3.Connection:
     """A database in memory with all tables filled, then closed to writing."""
     connection = sqlite3.connect(":memory:", check_same_thread=False)
+    connection.text_factory = decoded
     connection.executescript(SCHEMA)
-    for table, rows in table_rows(tables):
-        first = next(rows, None)
-        if first is None:
-            continue
-        insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(first))})"
-        connection.execute(insert, first)
-        connection.executemany(insert, rows)
+    for table, rows in all_rows(tables):
+        insert(connection, table, rows)
     connection.commit()
     connection.execute("PRAGMA query_only = ON")
     connection.set_authorizer(_reading_only)
     return connection
 
 
-def table_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Every table of the schema with its rows."""
-    yield "trace", iter([_trace_row(tables)])
-    yield "notes", ((number, text) for number, text in enumerate(tables.notes))
-    yield "events", (_event_row(tables, number) for number in range(len(tables)))
-    yield "event_values", _event_values(tables)
-    yield "tensor_values", (_value_row(tables, number) for number in range(len(tables.value_meta)))
-    yield "modules", ((n, row.root, row.path, row.name, row.detail) for n, row in enumerate(tables.modules))
-    yield (
-        "parameters",
-        ((number, name, value) for number, row in enumerate(tables.modules) for name, value in row.parameters),
-    )
-    yield (
-        "stacks",
-        ((number, None if base == NONE else base) for number, base in enumerate(tables.stack_base)),
-    )
-    yield "frames", _frame_rows(tables)
-    yield "sources", iter(tables.sources.items())
+def all_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
+    """Every table of the schema that has rows, with its rows."""
+    yield "trace", iter([trace_row(tables, tables.complete, not tables.value_address)])
+    yield "notes", note_rows(tables)
+    yield "event_rows", event_rows(tables)
+    yield "value_rows", value_rows(tables)
+    yield "modules", (module_row(tables, number) for number in range(len(tables.modules)))
+    yield "parameters", (row for number in range(len(tables.modules)) for row in parameter_rows(tables, number))
+    yield "sources", ((text(file), text(source), digest(source)) for file, source in tables.sources.items())
+    for table, (_, rows) in GROWING.items():
+        yield table, rows(tables, 0)
 
 
-def _trace_row(tables: Tables) -> Row:
+def insert(connection: sqlite3.Connection, table: str, rows: Iterator[Row], how: str = "INSERT") -> None:
+    """Put rows into a table; ``how`` may be ``REPLACE``."""
+    first = next(rows, None)
+    if first is None:
+        return
+    statement = f"{how} INTO {table} VALUES ({', '.join('?' * len(first))})"
+    connection.execute(statement, first)
+    connection.executemany(statement, rows)
+
+
+def text(value: str | None) -> str | bytes | None:
+    """Text as SQLite takes it: names of files may hold lone surrogates, which are no UTF-8, so they go as bytes."""
+    if value is None or value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def decoded(raw: bytes) -> str:
+    """Text as it was before ``text``."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogatepass")
+
+
+def encoded(source: str) -> bytes:
+    """The bytes of a source text."""
+    return source.encode("utf-8", "surrogatepass")
+
+
+def digest(source: str) -> str:
+    """The name under which a bundle keeps a source text."""
+    return hashlib.sha256(encoded(source)).hexdigest()
+
+
+# One row at a time
+
+
+def trace_row(tables: Tables, complete: bool, linked: bool) -> Row:
+    """The row that says what the trace is."""
     return (
         FORMAT,
-        tables.name,
+        text(tables.name),
         tables.process,
         tables.started_at,
         tables.duration_ns,
-        int(tables.complete),
+        int(complete),
         json.dumps(tables.left_by),
+        int(linked),
     )
 
 
-def _event_row(tables: Tables, number: int) -> Row:
-    event = tables.event(number)
-    module, stack = tables.module[number], tables.stack[number]
+def note_rows(tables: Tables) -> Iterator[Row]:
+    """The notes; they may be written anew."""
+    return ((number, text(note)) for number, note in enumerate(tables.notes))
+
+
+def module_row(tables: Tables, number: int) -> Row:
+    """A module; it may be written anew."""
+    row = tables.modules[number]
+    return number, text(row.root), text(row.path), text(row.name), text(row.detail)
+
+
+def parameter_rows(tables: Tables, module: int) -> Iterator[Row]:
+    """The parameters of one module."""
+    return ((module, text(name), value) for name, value in tables.modules[module].parameters)
+
+
+def event_rows(tables: Tables, start: int = 0, offset: int = 0) -> Iterator[Row]:
+    """Events from the ``start``-th in the tables on; ``offset`` is the id of the first one that the tables hold."""
+    counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+    io = tables.io
+    columns = zip(
+        tables.what[start:], tables.parent[start:], tables.thread[start:], tables.backward[start:],
+        tables.start_ns[start:], tables.end_ns[start:], tables.module[start:], tables.call[start:],
+        tables.stack[start:], tables.owner[start:], tables.operands[start:], tables.direct[start:],
+        tables.args[start:], tables.result[start:], tables.occurrence[start:], tables.error[start:],
+        tables.first_io[start:],
+        strict=True,
+    )  # fmt: skip
+    for number, (
+        what, parent, thread, backward, begin, end, module, call, stack, owner, operands, direct, args, result,
+        occurrence, error, first,
+    ) in enumerate(columns, start + offset):  # fmt: skip
+        yield (
+            number, what, parent, thread, backward, begin, None if end == NONE else end - begin, module, call, stack,
+            owner, operands, direct, args, result, occurrence, error,
+            id_list(io[first : first + counts[args] + counts[result]].tolist()),
+        )  # fmt: skip
+
+
+def id_list(ids: list[int]) -> str:
+    """A JSON list; a list of ints is spelt the same in Python, and quicker."""
+    return str(ids).replace(" ", "")
+
+
+def value_row(tables: Tables, number: int) -> Row:
+    """One value; it may be written anew."""
+    raw = (tables.value_address[number], tables.value_before[number]) if tables.value_address else (None, None)
     return (
-        event.id, event.kind, event.name, event.parent, event.thread, event.phase, event.start_ns, event.end_ns,
-        None if module == NONE else module, event.call, event.args, event.result,
-        None if stack == NONE else stack, event.owner, event.operator, event.code, int(event.direct),
-        ", ".join(event.target), " | ".join(event.operands), event.file, event.line, event.key, event.error,
-        event.note,
+        number, tables.value_meta[number], tables.value_version[number], tables.value_storage[number],
+        tables.value_producer[number], *raw,
     )  # fmt: skip
 
 
-def _event_values(tables: Tables) -> Iterator[Row]:
-    for number in range(len(tables)):
-        offset = tables.first_io[number]
-        for direction, form in (("in", tables.args[number]), ("out", tables.result[number])):
-            if form == NONE:
-                continue
-            for position, role in enumerate(tables.forms[form].roles):
-                yield number, direction, position, role, tables.io[offset]
-                offset += 1
+def value_rows(tables: Tables, start: int = 0) -> Iterator[Row]:
+    """Values from the ``start``-th on; address and the value before only where links are not known yet."""
+    raw = tables.value_address
+    columns = zip(
+        tables.value_meta[start:],
+        tables.value_version[start:],
+        tables.value_storage[start:],
+        tables.value_producer[start:],
+        raw[start:] if raw else [None] * (len(tables.value_meta) - start),
+        tables.value_before[start:] if raw else [None] * (len(tables.value_meta) - start),
+        strict=True,
+    )
+    return ((number, *row) for number, row in enumerate(columns, start))
 
 
-def _value_row(tables: Tables, number: int) -> Row:
-    value = tables.value(number, "")
-    return (
-        value.id, value.kind, _json(value.shape), value.dtype, value.device, _json(value.stride), value.layout,
-        int(value.requires_grad), value.type, value.storage, value.version, value.producer,
-    )  # fmt: skip
+# Tables that only grow
 
 
-def _json(sizes: tuple[int, ...] | None) -> str | None:
-    return None if sizes is None else json.dumps(list(sizes))
+def _whats(tables: Tables, start: int) -> Iterator[Row]:
+    for number, what in enumerate(tables.whats[start:], start):
+        yield number, what.kind, text(what.name), text(what.note), text(what.detail)
 
 
-def _frame_rows(tables: Tables) -> Iterator[Row]:
-    for number, sites in enumerate(tables.stack_sites):
+def _forms(tables: Tables, start: int) -> Iterator[Row]:
+    return ((number, len(form.roles)) for number, form in enumerate(tables.forms[start:], start))
+
+
+def _form_parts(tables: Tables, start: int) -> Iterator[Row]:
+    for number, form in enumerate(tables.forms[start:], start):
+        for position, (piece, role) in enumerate(zip(form.pieces, (*form.roles, None), strict=True)):
+            yield number, position, text(piece), text(role)
+
+
+def _metas(tables: Tables, start: int) -> Iterator[Row]:
+    for number, meta in enumerate(tables.metas[start:], start):
+        yield (
+            number, text(meta.kind), _sizes(meta.shape), text(meta.dtype), text(meta.device), _sizes(meta.stride),
+            text(meta.layout), int(meta.requires_grad), text(meta.type), text(meta.word),
+        )  # fmt: skip
+
+
+def _sizes(sizes: tuple[int, ...] | None) -> str | None:
+    return None if sizes is None else json.dumps(sizes)
+
+
+def _threads(tables: Tables, start: int) -> Iterator[Row]:
+    for number, name in enumerate(tables.threads[start:], start):
+        yield number, text(name), tables.process_of(number)
+
+
+def _texts(tables: Tables, start: int) -> Iterator[Row]:
+    return ((number, text(each)) for number, each in enumerate(tables.texts[start:], start))
+
+
+def _operand_lists(tables: Tables, start: int) -> Iterator[Row]:
+    return ((number, json.dumps(each)) for number, each in enumerate(tables.operand_texts[start:], start))
+
+
+def _sites(tables: Tables, start: int) -> Iterator[Row]:
+    for number, site in enumerate(tables.sites[start:], start):
+        at = site.location
+        yield (
+            number, text(at.file), at.line, at.end_line, at.col, at.end_col, text(at.function), text(at.source),
+            at.origin, text(site.code), json.dumps(site.target), text(site.operator), text(site.problem),
+        )  # fmt: skip
+
+
+def _stacks(tables: Tables, start: int) -> Iterator[Row]:
+    for number, (base, user) in enumerate(
+        zip(tables.stack_base[start:], tables.stack_user[start:], strict=True), start
+    ):
+        yield number, None if base == NONE else base, None if user == NONE else user
+
+
+def _stack_sites(tables: Tables, start: int) -> Iterator[Row]:
+    for number, sites in enumerate(tables.stack_sites[start:], start):
         for position, site in enumerate(sites):
-            at = tables.sites[site].location
-            yield (
-                number, position, at.file, at.line, at.end_line, at.col, at.end_col, at.function, at.source, at.origin
-            )  # fmt: skip
+            yield number, position, site
 
+
+GROWING: dict[str, tuple[str, Rows]] = {
+    "whats": ("whats", _whats),
+    "forms": ("forms", _forms),
+    "form_parts": ("forms", _form_parts),
+    "metas": ("metas", _metas),
+    "threads": ("threads", _threads),
+    "texts": ("texts", _texts),
+    "operand_lists": ("operand_texts", _operand_lists),
+    "sites": ("sites", _sites),
+    "stacks": ("stack_sites", _stacks),
+    "stack_sites": ("stack_sites", _stack_sites),
+}
+"""By table: the field of ``Tables`` whose length counts its rows' subjects, and what makes the rows."""
 
 _READING = {
     sqlite3.SQLITE_READ,

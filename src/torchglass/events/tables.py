@@ -25,6 +25,8 @@ class What:
     kind: str
     name: str
     note: str | None = None
+    detail: str = ""
+    """Of a variable: how it got its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,10 @@ class Meta:
     @classmethod
     def of(
         cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
-        requires_grad: bool, python_type: str,
+        requires_grad: bool, python_type: str, kind: str = "tensor",
     ) -> Meta:  # fmt: skip
-        word = dtype_word(dtype) + shape_word(shape)
-        return cls("tensor", shape, dtype, device, stride, layout, requires_grad, python_type, word)
+        word = dtype_word(dtype) + shape_word(shape) + (" numpy" if kind == "array" else "")
+        return cls(kind, shape, dtype, device, stride, layout, requires_grad, python_type, word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,20 @@ class Tables:
     value_version: array[int] = field(default_factory=_ints)
     value_storage: array[int] = field(default_factory=_ints)
     value_producer: array[int] = field(default_factory=_ints)
+    value_address: array[int] = field(default_factory=_ints)
+    """Of the storages (0: not known); only while storages and producers are not linked yet, else empty."""
+    value_before: array[int] = field(default_factory=_ints)
+    """The value that the same tensor was before a change (-2 - n: it lies in the memory of value n).
+
+    Kept as long as the addresses are."""
 
     whats: list[What] = field(default_factory=list[What])
     forms: list[Form] = field(default_factory=list[Form])
     metas: list[Meta] = field(default_factory=list[Meta])
     modules: list[ModuleRow] = field(default_factory=list[ModuleRow])
     threads: list[str] = field(default_factory=list[str])
+    thread_processes: list[int] = field(default_factory=list[int])
+    """The process of each thread; empty when all are of ``process``."""
     texts: list[str] = field(default_factory=list[str])
     """Errors and owners."""
     operand_texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
@@ -145,6 +155,9 @@ class Tables:
 
     def __len__(self) -> int:
         return len(self.what)
+
+    def process_of(self, thread: int) -> int:
+        return self.thread_processes[thread] if self.thread_processes else self.process
 
     def stack_locations(self, number: int) -> tuple[Location, ...]:
         """A whole stack, outermost first; made once."""
@@ -204,7 +217,7 @@ class Tables:
             name=what.name,
             parent=None if parent < 0 else parent,
             thread=self.threads[self.thread[number]],
-            process=self.process,
+            process=self.process_of(self.thread[number]),
             phase="backward" if self.backward[number] else "forward",
             forward_event=None,
             start_ns=self.start_ns[number],
@@ -212,7 +225,7 @@ class Tables:
             module=row.path if row else None,
             root=row.root if row else None,
             call=None if call < 0 else call,
-            detail=row.detail if row and what.kind == "module" else "",
+            detail=row.detail if row and what.kind == "module" else what.detail,
             operator=site.operator if site and direct and what.kind == "function" else None,
             args=self.text_of(args, first),
             result=self.text_of(result, outputs),
@@ -242,8 +255,18 @@ class Tables:
             while parent != NONE and parent not in place:
                 parent = self.parent[parent]
             kept.parent[index] = NONE if parent == NONE else place[parent]
+        kept.pack_values(self.io)
         kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
         return kept
+
+    def pack_values(self, io: array[int]) -> None:
+        """Lay the values of the events one behind the other, in order of the events; ``io`` is where they are now."""
+        counts = [*(len(form.roles) for form in self.forms), 0]  # the last is for NONE, which is -1
+        packed, first_io = array("q"), array("q")
+        for first, args, result in zip(self.first_io, self.args, self.result, strict=True):
+            first_io.append(len(packed))
+            packed += io[first : first + counts[args] + counts[result]]
+        self.io, self.first_io = packed, first_io
 
     def key(self, number: int, what: What, row: ModuleRow | None, site: SiteNames | None) -> str:
         """The same in two runs of one program: where in the model, where in the code, which time."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sqlite3
 from collections.abc import Hashable, Iterator
 from typing import Any, Protocol
 
-from torchglass.errors import NotRecorded, UsageError, closest, expect
-from torchglass.events.database import TABLES, fill_database
+from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
+from torchglass.events.database import COMPACT, TABLES, fill_database
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
 from torchglass.events.tables import NONE, Tables
@@ -27,23 +28,39 @@ class Settles(Protocol):
     def tables(self) -> Tables: ...
 
 
+class OpensTensors(Protocol):
+    """Where the contents of values come from: the recorder's memory, or a bundle."""
+
+    def tensor(self, value: int) -> Any:
+        """The content of a value; None when it was not kept."""
+        ...
+
+    def kept(self) -> dict[int, str]:
+        """The values whose content there is, with the names under which it was kept."""
+        ...
+
+
 class Trace:
     """Everything recorded between start and stop. Looked at inside its block it is a snapshot."""
 
-    def __init__(self, source: Settles) -> None:
+    def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
+        self._contents = contents
         self._tables: Tables | None = None
         self._seen = -1
+        self._while_running = False
         self._database: sqlite3.Connection | None = None
 
     @property
     def tables(self) -> Tables:
         """The tables as columns, settled on the first look."""
         progress = self._source.progress()
-        if self._tables is None or progress != self._seen or not self._tables.complete:
-            self._tables = self._source.tables()
-            self._seen = progress
-            self._database = None
+        if self._tables is None or progress != self._seen or self._while_running:
+            # Asked first: what ends in between is looked at once more.
+            self._while_running = self._source.running
+            tables = self._source.tables()
+            self._database = self._database if tables is self._tables else None
+            self._tables, self._seen = tables, progress
         return self._tables
 
     def __len__(self) -> int:
@@ -125,7 +142,7 @@ class Trace:
         seen: set[int] = set()
         for number in range(len(tables)):
             first = tables.first_io[number]
-            roles = tables.forms[tables.args[number]].roles
+            roles = tables.forms[tables.args[number]].roles if tables.args[number] != NONE else ()
             if tables.result[number] != NONE:
                 roles += tables.forms[tables.result[number]].roles
             for offset, role in enumerate(roles):
@@ -133,6 +150,22 @@ class Trace:
                 if value not in seen:
                     seen.add(value)
                     yield tables.value(value, role)
+
+    def tensor(self, value: Value | int) -> Any:
+        """The content of a value as it was when it was marked: a tensor, or an array."""
+        number = value.id if isinstance(value, Value) else value
+        if type(number) is not int or not 0 <= number < len(self.tables.value_meta):
+            raise NotRecorded(f"no value {number!r}: this trace has {len(self.tables.value_meta):,} values")
+        found = None if self._contents is None else self._contents.tensor(number)
+        if found is None:
+            raise NotRecorded(
+                f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one"
+            )
+        return found
+
+    def kept(self) -> dict[int, str]:
+        """The ids of the values whose content was kept, with the names under which it was."""
+        return {} if self._contents is None else self._contents.kept()
 
     def outputs(self, path: str, call: int = 0) -> tuple[Value, ...]:
         """What the module at this path gave on its n-th call; ``root:path`` where several roots have it."""
@@ -157,12 +190,22 @@ class Trace:
 
     def columns(self, table: str = "events") -> dict[str, list[Any]]:
         """One table as lists by column name, in the form of the file format (see docs/format.md)."""
-        if table not in TABLES:
+        if table not in (*TABLES, *COMPACT):
             raise NotRecorded(f"no table {table!r}; {closest(table, TABLES)}")
         cursor = self._connection().execute(f"SELECT * FROM {table}")
         names = [each[0] for each in cursor.description]
         rows = cursor.fetchall()
         return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+    def to_pandas(self, table: str = "events") -> Any:
+        """One table as a pandas DataFrame; needs the extra ``pandas``."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise MissingExtra(
+                "to_pandas() needs pandas: pip install 'torchglass[pandas]'; columns() gives the same as lists"
+            ) from None
+        return pandas.DataFrame(self.columns(table))
 
     def sql(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Ask in SQL; the tables are those of ``schema.sql``. Reading only."""
@@ -170,7 +213,8 @@ class Trace:
         try:
             return self._connection().execute(query, parameters).fetchall()
         except sqlite3.Error as error:
-            if "authoriz" in str(error):  # "not authorized", "authorization denied"
+            # "not authorized", "authorization denied", "cannot modify events because it is a view"
+            if "authoriz" in str(error) or " view" in str(error):
                 raise UsageError(f"sql() only reads a trace, and {query.split()[0].upper()} is no reading") from None
             raise UsageError(f"{error}; the tables are: {', '.join(TABLES)} (docs/format.md)") from None
 
@@ -181,14 +225,14 @@ class Trace:
         return self._database
 
     def __str__(self) -> str:
-        return summary(self.tables)
+        return summary(self.tables, self.running)
 
     def __repr__(self) -> str:
         tables = self.tables
         return f"<Trace {tables.name!r}: {len(tables)} events>" if tables.name else f"<Trace: {len(tables)} events>"
 
 
-def summary(tables: Tables) -> str:
+def summary(tables: Tables, running: bool = False) -> str:
     """A few lines: what was recorded, how long it took, what was lost or not seen."""
     kinds: dict[str, int] = {}
     for number in tables.what:
@@ -198,7 +242,8 @@ def summary(tables: Tables) -> str:
     roots = list(dict.fromkeys(row.root for row in tables.modules))
     lines = [
         f"Trace{' of ' + clean(tables.name) if tables.name else ''}: {len(tables):,} events in "
-        f"{tables.duration_ns / 1e6:.1f} ms" + ("" if tables.complete else " (still recording)"),
+        f"{tables.duration_ns / 1e6:.1f} ms"
+        + ("" if tables.complete else " (still recording)" if running else " (incomplete)"),
         f"  {counted or 'nothing was recorded: no module or torch function ran in the block'}",
     ]
     if roots:

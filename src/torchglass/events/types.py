@@ -79,7 +79,9 @@ class Event(NamedTuple):
     call: int | None
     """Module events: how often this module had been called before in this trace."""
     detail: str
-    """Module events: what the class shows of its settings (``in_features=6, out_features=6``)."""
+    """Module events: what the class shows of its settings (``in_features=6, out_features=6``).
+
+    Variables: ``argument``, ``assigned``, ``deleted``, or ``changed`` (in place)."""
     operator: str | None
     """``@ + += [] []= -`` … when the step was written so."""
     args: str

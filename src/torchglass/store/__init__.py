@@ -1,0 +1,11 @@
+"""How a trace is kept: a folder with the events as SQLite, tensors as safetensors, and the sources."""
+
+from torchglass.store.loading import Loaded, load
+from torchglass.store.reader import SavedTensor
+from torchglass.store.repairing import repair
+from torchglass.store.saving import save
+from torchglass.store.shards import Belongs
+from torchglass.store.tensors import Content
+from torchglass.store.writer import Closing, Writer, open_writer
+
+__all__ = ["Belongs", "Closing", "Content", "Loaded", "SavedTensor", "Writer", "load", "open_writer", "repair", "save"]

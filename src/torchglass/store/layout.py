@@ -1,0 +1,220 @@
+"""Where everything is in a bundle, and how its small files are written and read: whole or not at all.
+
+::
+
+    run.trace/                      0700
+      manifest.json                 made first; who makes it owns the bundle
+      rank00000-pid1234/            one part a process
+        events.sqlite
+        tensors-0000.safetensors
+        done                        made last: the seal of a finished part
+      sources/<sha256>.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import stat
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, cast
+
+from torchglass.errors import BundleError
+from torchglass.events.spelling import clean
+
+MANIFEST, EVENTS, DONE, SOURCES = "manifest.json", "events.sqlite", "done", "sources"
+PART = re.compile(r"rank(\d{5})-pid(\d{1,10})(?:-(\d{1,4}))?", re.ASCII)
+SHARD = re.compile(r"tensors-(\d{4})\.safetensors", re.ASCII)
+DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+SMALL_FILE = 1 << 20
+"""The most bytes of a manifest, a seal or the header of a shard that are read."""
+SOURCE_FILE = 1 << 26
+EVENTS_FILE = 1 << 36
+PARTS = 4096
+"""The most parts of one bundle."""
+
+
+class Unsound(ValueError):
+    """Something in a bundle is not as it must be; becomes a ``BundleError`` that names the file."""
+
+
+def shard_name(number: int) -> str:
+    """The file of a shard."""
+    return f"tensors-{number:04}.safetensors"
+
+
+def spelt(path: Path | str) -> str:
+    """A path as it may be printed."""
+    return clean(str(path))
+
+
+def damaged(path: Path, bundle: Path, reason: object) -> BundleError:
+    """The one error for whatever is wrong with what is there."""
+    return BundleError(
+        f"{spelt(path)} cannot be read: {clean(str(reason))}; `torchglass repair {spelt(bundle)}` keeps what is sound"
+    )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file under another name first, then give it its own: it is never seen half written."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def write_first(path: Path, content: bytes) -> None:
+    """The same, but ``FileExistsError`` when somebody else was first."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    write_whole(draft, content)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    finally:
+        draft.unlink()
+
+
+def read_small(path: Path, limit: int = SMALL_FILE) -> bytes:
+    """The content of a plain file of bounded size; links, pipes and devices are refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Unsound("it is no plain file")
+        if status.st_size > limit:
+            raise Unsound(f"it has {status.st_size:,} bytes, and at most {limit:,} make sense")
+        content = file.read(limit + 1)
+        if len(content) > limit:
+            raise Unsound("it grows while it is read")
+        return content
+
+
+def plain_size(path: Path) -> int | None:
+    """The bytes of a plain file, None when there is none; anything else of that name is refused.
+
+    Nothing is opened: closing a file would take from this process the locks that SQLite holds on it.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise Unsound("it is no plain file")
+    return status.st_size
+
+
+def read_object(content: bytes) -> dict[str, Any]:
+    """A JSON object in which no key comes twice."""
+    try:
+        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+    except RecursionError:
+        raise Unsound("it is nested too deeply") from None
+    except ValueError as error:
+        raise Unsound(f"it is not what was written: {error}") from None
+    if not isinstance(found, dict):
+        raise Unsound("it is no JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Unsound("a key comes twice")
+    return found
+
+
+def _refuse(word: str) -> Any:
+    raise Unsound(f"{word} is no number")
+
+
+def part_paths(bundle: Path) -> list[Path]:
+    """The parts, in order of rank and process; names that are no part's are not looked at."""
+    found: list[tuple[int, int, int, Path]] = []
+    with os.scandir(bundle) as entries:
+        for entry in entries:
+            name = PART.fullmatch(entry.name)
+            if name is not None and entry.is_dir(follow_symlinks=False):
+                rank, pid, again = (int(each or 0) for each in name.groups())
+                found.append((rank, pid, again, bundle / entry.name))
+                if len(found) > PARTS:
+                    raise Unsound(f"it has more than {PARTS:,} parts")
+    return [path for *_, path in sorted(found)]
+
+
+def shard_paths(part: Path) -> dict[int, Path]:
+    """The shards of a part by number."""
+    found: dict[int, Path] = {}
+    with os.scandir(part) as entries:
+        for entry in entries:
+            name = SHARD.fullmatch(entry.name)
+            if name is not None and entry.is_file(follow_symlinks=False):
+                found[int(name.group(1))] = part / entry.name
+    return dict(sorted(found.items()))
+
+
+def hold(part: Path) -> int | None:
+    """Mark a part as being written for as long as this process lives; None where folders cannot be locked."""
+    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def let_go(descriptor: int | None) -> None:
+    """No longer being written; unlocked and not only closed, since a forked child may have it open too."""
+    if descriptor is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def is_held(part: Path) -> bool:
+    """Whether a living process is writing this part."""
+    if os.path.lexists(part / DONE):
+        return False
+    try:
+        descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextlib.contextmanager
+def reading(path: Path, bundle: Path) -> Generator[None]:
+    """Whatever is wrong with a file becomes the one error that names it."""
+    try:
+        yield
+    except BundleError:
+        raise
+    except FileNotFoundError:
+        raise damaged(path, bundle, "it is missing") from None
+    except OSError as error:
+        raise damaged(path, bundle, error.strerror or error) from None
+    except Unsound as error:
+        raise damaged(path, bundle, error) from None

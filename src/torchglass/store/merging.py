@@ -1,0 +1,73 @@
+"""The parts of a bundle as one trace: the events of one process after those of the other, numbers counted on."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torchglass.events.tables import NONE, Tables
+from torchglass.store.reader import Contents, SavedTensor
+
+LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
+"""Lists that are laid one behind the other."""
+POINTERS = {
+    "what": "whats", "parent": "what", "thread": "threads", "module": "modules", "stack": "stack_sites",
+    "owner": "texts", "operands": "operand_texts", "args": "forms", "result": "forms", "first_io": "io",
+    "error": "texts", "io": "value_meta", "value_meta": "metas", "value_storage": "value_meta",
+    "value_producer": "what", "stack_base": "stack_sites", "stack_user": "sites",
+}  # fmt: skip
+"""By column: the list or column that its numbers count in."""
+PLAIN = ("backward", "start_ns", "end_ns", "call", "direct", "occurrence", "value_version")
+
+
+def merged(parts: Sequence[Contents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:
+    """One trace of all parts, and their saved tensors; a bundle of one part stays as it is."""
+    if len(parts) == 1:
+        return parts[0].tables, tuple(parts[0].tensors)
+    whole = Tables(complete=False, notes=["nothing was written to this bundle"])
+    tensors: list[SavedTensor] = []
+    if parts:
+        first = parts[0].tables
+        whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+    for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
+        values, events = len(whole.value_meta), len(whole)
+        for saved in part.tensors:
+            value = saved.value + values if saved.value != NONE else NONE
+            event = saved.event + events if saved.event != NONE else NONE
+            tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
+        _append(whole, part.tables, path.name)
+    return whole, tuple(tensors)
+
+
+def _append(whole: Tables, part: Tables, name: str) -> None:
+    """Add one part; what its numbers count in has grown by what is there already."""
+    values = len(whole.value_meta)
+    base = {target: len(getattr(whole, target)) for target in POINTERS.values()}
+    for column, target in POINTERS.items():
+        shift = base[target]
+        numbers = getattr(part, column)
+        getattr(whole, column).extend(
+            numbers if not shift else array("q", [each if each == NONE else each + shift for each in numbers])
+        )
+    for column in PLAIN:
+        getattr(whole, column).extend(getattr(part, column))
+    whole.stack_sites += [tuple(site + base["sites"] for site in sites) for sites in part.stack_sites]
+    whole.modules += [
+        replace(row, parameters=tuple((role, value + values) for role, value in row.parameters)) for row in part.modules
+    ]
+    whole.thread_processes += [part.process_of(thread) for thread in range(len(part.threads))]
+    for field in LISTS:
+        getattr(whole, field).extend(getattr(part, field))
+    _append_rest(whole, part, name)
+
+
+def _append_rest(whole: Tables, part: Tables, name: str) -> None:
+    whole.complete &= part.complete
+    whole.duration_ns = max(whole.duration_ns, part.duration_ns)
+    whole.left_by += part.left_by
+    whole.notes += [note if name in note else f"{name}: {note}" for note in part.notes]
+    for file, text in part.sources.items():
+        if whole.sources.setdefault(file, text) != text:
+            whole.notes.append(f"{name}: {file} was another text there than in the processes before")

@@ -1,0 +1,298 @@
+"""The rows of a part as ``Tables``, each number checked before anybody follows it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from operator import add
+from typing import Any, cast
+
+from torchglass.events.database import FORMAT, decoded
+from torchglass.events.links import link_storages, link_values
+from torchglass.events.tables import NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
+from torchglass.events.types import Location
+from torchglass.store.checks import (
+    check_tables,
+    int_of,
+    ints_of,
+    row_ids,
+    sizes_of,
+    text_of,
+    text_or_none,
+    texts_of,
+    within,
+)
+from torchglass.store.layout import Unsound
+
+CHUNK = 500
+"""Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
+EVENT_SELECT = (
+    "id, what, parent, thread, backward, start_ns,"
+    " CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END,"
+    " module, call, stack, owner, operands, direct, args, result, occurrence, error, io"
+)
+EVENT_TARGETS = (
+    "what", "parent", "thread", "backward", "start_ns", "end_ns", "module", "call", "stack", "owner", "operands",
+    "direct", "args", "result", "occurrence", "error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A row of ``saved_tensors``: where the content of a tensor is."""
+
+    id: int
+    name: str
+    value: int
+    event: int
+    shard: int
+    offset: int
+    length: int
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    storage_offset: int
+    part: int = 0
+    """Which part of the bundle it is in."""
+
+
+@dataclass
+class Contents:
+    """All that a part holds; ``digests`` says which source text belongs to which file."""
+
+    tables: Tables
+    digests: dict[str, str] = field(default_factory=dict[str, str])
+    tensors: list[SavedTensor] = field(default_factory=list[SavedTensor])
+    linked: bool = True
+
+
+def read_contents(connection: sqlite3.Connection, link: bool = True) -> Contents:
+    """Everything in one part; links between values are found now where they were not kept."""
+    tables = Tables()
+    contents = Contents(tables)
+    contents.linked = _read_trace(connection, tables)
+    _read_lists(connection, tables)
+    _read_places(connection, tables)
+    _read_events(connection, tables)
+    _read_values(connection, tables, contents.linked)
+    tables.modules = _read_modules(connection)
+    contents.digests = _read_digests(connection)
+    contents.tensors = read_tensors(connection)
+    check_tables(tables)
+    _describe_unknown(tables)
+    for saved in contents.tensors:
+        if not (NONE <= saved.value < len(tables.value_meta) and NONE <= saved.event < len(tables)):
+            raise Unsound(f"the saved tensor {saved.id} belongs to nothing that is there")
+    if link and not contents.linked:
+        link_values(tables)
+        link_storages(tables, tables.value_address, tables.value_before)
+        tables.value_address, tables.value_before = array("q"), array("q")
+    return contents
+
+
+def _read_trace(connection: sqlite3.Connection, tables: Tables) -> bool:
+    rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
+    if len(rows) != 1:
+        raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
+    number, name, process, started_at, duration, complete, left_by, linked = rows[0]
+    if number != FORMAT:
+        raise Unsound(f"its rows have format {number!r}, not {FORMAT}")
+    if type(started_at) not in (int, float):
+        raise Unsound("trace.started_at is no number")
+    tables.name = text_of(name)
+    tables.process, tables.duration_ns = int_of(process), int_of(duration)
+    tables.started_at = float(started_at)
+    tables.complete = bool(int_of(complete))
+    tables.left_by = texts_of(left_by)
+    tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
+    return bool(int_of(linked))
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table numbered from 0 without a gap."""
+    cursor = connection.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY id")
+    for number, row in enumerate(cursor):
+        if row[0] != number:
+            raise Unsound(f"row {number} of {table} is missing")
+        yield row
+
+
+def _read_lists(connection: sqlite3.Connection, tables: Tables) -> None:
+    for _, kind, name, note, detail in _rows(connection, "whats"):
+        tables.whats.append(What(text_of(kind), text_of(name), text_or_none(note), text_of(detail)))
+    tables.forms = _read_forms(connection)
+    for _, kind, shape, dtype, device, stride, layout, grad, python_type, word in _rows(connection, "metas"):
+        tables.metas.append(
+            Meta(
+                text_of(kind), sizes_of(shape), text_of(dtype), text_of(device), sizes_of(stride), text_of(layout),
+                bool(int_of(grad)), text_of(python_type), text_of(word),
+            )
+        )  # fmt: skip
+    processes: list[int] = []
+    for _, name, process in _rows(connection, "threads"):
+        tables.threads.append(text_of(name))
+        processes.append(int_of(process))
+    if any(process != tables.process for process in processes):
+        tables.thread_processes = processes
+    tables.texts = [text_of(text) for _, text in _rows(connection, "texts")]
+    tables.operand_texts = [texts_of(texts) for _, texts in _rows(connection, "operand_lists")]
+
+
+def _read_forms(connection: sqlite3.Connection) -> list[Form]:
+    pieces: list[list[str]] = []
+    roles: list[list[str]] = []
+    counts: list[int] = []
+    for _, tensors in _rows(connection, "forms"):
+        counts.append(int_of(tensors))
+        pieces.append([])
+        roles.append([])
+    query = "SELECT form, position, text, role FROM form_parts ORDER BY form, position"
+    for form, position, text, role in connection.execute(query):
+        if type(form) is not int or not 0 <= form < len(counts) or position != len(pieces[form]):
+            raise Unsound("the pieces of the forms are not in order")
+        pieces[form].append(text_of(text))
+        if position < counts[form]:
+            roles[form].append(text_of(role))
+        elif role is not None:
+            raise Unsound(f"form {form} has another number of tensors than it says")
+    for number, count in enumerate(counts):
+        if len(pieces[number]) != count + 1:
+            raise Unsound(f"form {number} has another number of pieces than it needs")
+    return [Form(tuple(each), tuple(parts)) for each, parts in zip(roles, pieces, strict=True)]
+
+
+def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
+    for _, file, line, end_line, col, end_col, function, source, origin, *names in _rows(connection, "sites"):
+        lines = int_of(line), int_of(end_line), int_of(col), int_of(end_col)
+        location = Location(text_of(file), *lines, text_of(function), text_of(source), text_of(origin))
+        code, target, operator, problem = names
+        names = text_of(code), texts_of(target), text_or_none(operator), text_or_none(problem)
+        tables.sites.append(SiteNames(location, *names))
+    stacks: list[list[int]] = []
+    for _, base, user in _rows(connection, "stacks"):
+        tables.stack_base.append(NONE if base is None else int_of(base))
+        tables.stack_user.append(NONE if user is None else int_of(user))
+        stacks.append([])
+    query = "SELECT stack, position, site FROM stack_sites ORDER BY stack, position"
+    for stack, position, site in connection.execute(query):
+        if type(stack) is not int or not 0 <= stack < len(stacks) or position != len(stacks[stack]):
+            raise Unsound("the frames of the stacks are not in order")
+        stacks[stack].append(int_of(site))
+    tables.stack_sites = [tuple(sites) for sites in stacks]
+
+
+def _chunks(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows of numbers; text is left as bytes."""
+    connection.text_factory = bytes
+    try:
+        cursor = connection.execute(query)
+        while rows := cursor.fetchmany(CHUNK):
+            yield rows
+    finally:
+        connection.text_factory = decoded
+
+
+def _read_events(connection: sqlite3.Connection, tables: Tables) -> None:
+    """Columns at a time: a hundred thousand events are to be there within a second."""
+    columns = [getattr(tables, name) for name in EVENT_TARGETS]
+    lengths: list[int] = []
+    for rows in _chunks(connection, f"SELECT {EVENT_SELECT} FROM event_rows NOT INDEXED ORDER BY id"):
+        ids, *cells, io = zip(*rows, strict=True)
+        row_ids(ids, len(tables), "event_rows")
+        for column, cell in zip(columns, cells, strict=True):
+            ints_of(column, cell)
+        lists = _id_lists(io)
+        lengths += map(len, lists)
+        ints_of(tables.io, chain.from_iterable(lists))
+    within("args", tables.args, NONE, len(tables.forms))
+    within("result", tables.result, NONE, len(tables.forms))
+    counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+    if lengths != list(map(add, map(counts.__getitem__, tables.args), map(counts.__getitem__, tables.result))):
+        raise Unsound("an event has another number of values than its form")
+    tables.first_io = array("q", accumulate(lengths, initial=0))
+    tables.first_io.pop()
+
+
+def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
+    """Many JSON lists at once."""
+    lists: Any = json.loads(b"[%b]" % b",".join(texts))
+    if type(lists) is not list or len(cast("list[Any]", lists)) != len(texts):
+        raise Unsound("the values of an event are no list")
+    if set(map(type, cast("list[Any]", lists))) != {list}:
+        raise Unsound("the values of an event are no list")
+    return cast("list[Any]", lists)
+
+
+def _read_values(connection: sqlite3.Connection, tables: Tables, linked: bool) -> None:
+    names = "id, meta, version, storage, producer" + ("" if linked else ", address, before")
+    columns = [tables.value_meta, tables.value_version, tables.value_storage, tables.value_producer]
+    if not linked:
+        columns += [tables.value_address, tables.value_before]
+    for rows in _chunks(connection, f"SELECT {names} FROM value_rows NOT INDEXED ORDER BY id"):
+        ids, *cells = zip(*rows, strict=True)
+        row_ids(ids, len(tables.value_meta), "value_rows")
+        for column, cell in zip(columns, cells, strict=True):
+            ints_of(column, cell)
+
+
+def _describe_unknown(tables: Tables) -> None:
+    """A value that was met but not yet described when its process died."""
+    if NONE in tables.value_meta:
+        tables.value_meta = array("q", [len(tables.metas) if meta == NONE else meta for meta in tables.value_meta])
+        tables.metas.append(Meta.of(None, "?", "?", None, "?", False, "?"))
+
+
+def _read_modules(connection: sqlite3.Connection) -> list[ModuleRow]:
+    parameters: dict[int, list[tuple[str, int]]] = {}
+    last = None
+    for row, module, name, value in connection.execute(
+        "SELECT rowid, module, name, value FROM parameters NOT INDEXED ORDER BY rowid"
+    ):
+        if last is not None and row <= last:
+            raise Unsound("the rows of parameters are not in order")
+        last = row
+        parameters.setdefault(int_of(module), []).append((text_of(name), int_of(value)))
+    modules = [
+        ModuleRow(text_of(root), text_of(path), text_of(name), text_of(detail), tuple(parameters.pop(number, ())))
+        for number, root, path, name, detail in _rows(connection, "modules")
+    ]
+    if parameters:
+        raise Unsound("a parameter belongs to no module")
+    return modules
+
+
+def _read_digests(connection: sqlite3.Connection) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for file, digest in connection.execute("SELECT file, sha256 FROM sources NOT INDEXED ORDER BY rowid LIMIT 100000"):
+        if text_of(file) in found:
+            raise Unsound("a source file comes twice")
+        found[text_of(file)] = text_of(digest)
+    return found
+
+
+def read_tensors(connection: sqlite3.Connection) -> list[SavedTensor]:
+    """The saved tensors; numbers may be missing where bytes were lost."""
+    found: list[SavedTensor] = []
+    for row in connection.execute("SELECT * FROM saved_tensors NOT INDEXED ORDER BY id"):
+        if found and row[0] <= found[-1].id:
+            raise Unsound("the rows of saved_tensors are not in order")
+        found.append(_saved_tensor(row))
+    return found
+
+
+def _saved_tensor(row: tuple[Any, ...]) -> SavedTensor:
+    number, name, value, event, shard, offset, length, dtype, shape, stride, storage_offset = row
+    sizes, strides = sizes_of(shape), sizes_of(stride)
+    saved = SavedTensor(
+        int_of(number), text_of(name), int_of(value), int_of(event), int_of(shard), int_of(offset), int_of(length),
+        text_of(dtype), sizes or (), strides, int_of(storage_offset),
+    )  # fmt: skip
+    if sizes is None or min((saved.offset, saved.length, saved.storage_offset, *sizes, *(strides or ()))) < 0:
+        raise Unsound(f"the saved tensor {number} has a negative size")
+    if not 0 <= saved.shard <= 9999 or (strides is not None and len(strides) != len(sizes)):
+        raise Unsound(f"the saved tensor {number} is nowhere")
+    return saved

@@ -1,0 +1,266 @@
+"""Who may write to a bundle and where one can be made; what is read when it is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.store.samples import differences, recorded
+from torchglass.errors import BundleError, TorchglassError
+from torchglass.events.tables import Tables
+from torchglass.events.trace import Trace
+from torchglass.store import load, open_writer, save
+from torchglass.store.bundle import RUN
+from torchglass.store.layout import DONE, EVENTS, MANIFEST, part_paths
+
+
+def _inside(folder: Path) -> list[str]:
+    if not os.path.isdir(folder):  # noqa: PTH112 - which says False also where the name is too long
+        return []
+    return sorted(map(str, folder.iterdir())) if folder.parts[:2] != ("/", "proc") else []
+
+
+class TestMaking:
+    def refused(self, path: Path, words: str) -> None:
+        before = _inside(path.parent)
+        for make in (open_writer, lambda path: save(Tables(), path)):
+            with pytest.raises(BundleError, match=words) as caught:
+                make(path)
+            assert "\n" not in str(caught.value)
+            assert "\0" not in str(caught.value)
+        assert _inside(path.parent) == before
+
+    def test_over_something_else(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("mine")
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "link").symlink_to("nowhere")
+        for name in ("file", "folder", "link"):
+            self.refused(tmp_path / name, "exists already: choose another")
+        assert (tmp_path / "file").read_text() == "mine"
+
+    def test_over_a_bundle(self, tmp_path: Path) -> None:
+        save(recorded("mlp"), tmp_path / "x")
+        self.refused(tmp_path / "x", "never written over")
+
+    def test_without_a_parent(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "no" / "x", "parent folder is not there")
+        (tmp_path / "file").write_text("")
+        self.refused(tmp_path / "file" / "x", "parent is no folder")
+
+    def test_with_a_name_too_long(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / ("x" * 300), "File name too long; choose another")
+        self.refused(tmp_path / "/".join(["x" * 100] * 50), "too long a path")
+
+    def test_with_an_odd_name(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "a\0b", "cannot be made")
+        odd = tmp_path / "a\nb \x1b[31m"
+        save(recorded("mlp"), odd)
+        assert len(load(odd).tables()) > 0
+        self.refused(odd, r"a\\nb \\x1b\[31m exists already")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_where_writing_is_forbidden(self, tmp_path: Path) -> None:
+        (tmp_path / "shut").mkdir(mode=0o500)
+        self.refused(tmp_path / "shut" / "x", "may not be written to")
+
+    def test_on_a_file_system_that_is_read_only(self) -> None:
+        if not Path("/proc/self").is_dir():
+            pytest.skip("no such file system here")
+        self.refused(Path("/proc/self/x"), "cannot be made|parent folder is not there")
+
+
+CHILD = """
+import os, sys
+from torchglass.events.tables import Tables
+from torchglass.store import open_writer
+sys.path.insert(0, "benchmarks")
+from kills import add_event, first_tables
+import random
+writer = open_writer(sys.argv[1])
+tables = first_tables()
+for _ in range(int(sys.argv[2])):
+    add_event(tables, random.Random(1))
+writer.shards.submit("of the child", b"1234", "uint8", (4,))
+tables.complete = True
+print(writer.finish(tables))
+"""
+
+
+class TestJoining:
+    def run(self, path: Path, count: int, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", CHILD, str(path), str(count)]
+        root = Path(__file__).parents[2]
+        return subprocess.run(
+            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, cwd=root
+        )
+
+    def test_children_have_parts_of_their_own_and_strangers_none(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = recorded("attention")
+        writer = open_writer(tmp_path / "x")
+        mine = writer.bundle.environment()
+        writer.shards.submit("of the parent", b"12345678", "uint8", (8,))
+        assert self.run(tmp_path / "x", 5, mine).stdout == "True\n"
+        assert self.run(tmp_path / "x", 4, {**mine, "RANK": "3"}).stdout == "True\n"
+        stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
+        assert "BundleError" in stranger.stderr
+        assert "exists already" in stranger.stderr
+        assert "exists already" in self.run(tmp_path / "x", 5, {}).stderr
+        monkeypatch.setenv(RUN, mine[RUN])
+        with pytest.raises(BundleError, match="exists already"):
+            open_writer(tmp_path / "x")
+        assert writer.finish(own)
+        assert len(part_paths(tmp_path / "x")) == 3
+        self.look(tmp_path / "x", own)
+
+    def look(self, path: Path, own: Tables) -> None:
+        """Events of all processes, each with its own; ids counted on."""
+        bundle = load(path)
+        trace = Trace(bundle)
+        events = list(trace.events())
+        assert [event.id for event in events] == list(range(len(own) + 9))
+        assert trace.tables.complete
+        by_process: dict[int, list[str]] = {}
+        for event in events:
+            by_process.setdefault(event.process, []).append(event.name)
+            assert event.parent is None or events[event.parent].process == event.process
+            for value in event.inputs:
+                assert value.producer is None or events[value.producer].process == event.process
+        assert sorted(map(len, by_process.values())) == sorted([4, 5, len(own)])
+        assert by_process[os.getpid()] == [own.event(number).name for number in range(len(own))]
+        mine = [event for event in events if event.process == os.getpid()]
+        assert [(event.args, event.result, event.key, event.stack) for event in mine] == [
+            (event.args, event.result, event.key, event.stack) for event in map(own.event, range(len(own)))
+        ]
+        rows = bundle.saved_tensors()
+        assert [row.id for row in rows] == [0, 1, 2]
+        assert {(row.name, bytes(bundle.open_tensor(row).data)) for row in rows} == {
+            ("of the parent", b"12345678"),
+            ("of the child", b"1234"),
+        }
+        assert trace.sql("SELECT count(DISTINCT process) FROM threads") == [(3,)]
+
+    def test_two_recordings_of_a_child(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = open_writer(tmp_path / "x")
+        monkeypatch.setenv(RUN, writer.bundle.run)
+        monkeypatch.setattr("torchglass.store.bundle.os.getpid", lambda: 77)
+        again = [open_writer(tmp_path / "x").part.name for _ in range(2)]
+        assert again == ["rank00000-pid77", "rank00000-pid77-2"]
+
+
+class TestNoBundle:
+    def said(self, path: Path, words: str) -> None:
+        with pytest.raises(BundleError, match=words) as caught:
+            load(path)
+        assert isinstance(caught.value, TorchglassError)
+        assert "\n" not in str(caught.value)
+
+    def test_something_else(self, tmp_path: Path) -> None:
+        self.said(tmp_path / "nothing", "is not there: check the path")
+        self.said(tmp_path / ("x" * 400), "is not there")
+        self.said(tmp_path / "a\0b", "is not there")
+        (tmp_path / "file").write_text("x")
+        self.said(tmp_path / "file", "is a file, and a bundle is a folder")
+        self.said(tmp_path, "is no bundle: it has no manifest.json")
+
+    def test_from_the_future(self, tmp_path: Path) -> None:
+        save(recorded("mlp"), tmp_path / "x")
+        manifest = tmp_path / "x" / MANIFEST
+        content = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**content, "format": 3, "new": {"things": []}}))
+        self.said(tmp_path / "x", "has format 3, and .* reads up to 2: update torchglass")
+
+    @pytest.mark.parametrize(
+        "text", ["", "{", "[]", "null", '{"format": "2"}', '{"format": 2, "format": 2}', '{"format": NaN}', "[" * 9999]
+    )
+    def test_a_manifest_that_is_none(self, tmp_path: Path, text: str) -> None:
+        save(recorded("mlp"), tmp_path / "x")
+        (tmp_path / "x" / MANIFEST).write_text(text)
+        self.said(tmp_path / "x", r"manifest.json cannot be read: .*; `torchglass repair")
+
+    def test_things_that_are_no_files(self, tmp_path: Path) -> None:
+        """A pipe would wait for ever, a link leads elsewhere."""
+        save(recorded("mlp"), tmp_path / "x")
+        (part,) = part_paths(tmp_path / "x")
+        source = next((tmp_path / "x" / "sources").iterdir())
+        for path in (tmp_path / "x" / MANIFEST, part / DONE, part / EVENTS, source):
+            away = path.with_name("away")
+            path.rename(away)
+            os.mkfifo(path)
+            self.said(tmp_path / "x", "cannot be read: it is no plain file")
+            path.unlink()
+            path.symlink_to(away)
+            self.said(tmp_path / "x", "cannot be read: ")
+            path.unlink()
+            away.rename(path)
+        load(tmp_path / "x")
+
+    def test_a_source_that_was_changed_or_is_gone(self, tmp_path: Path) -> None:
+        save(recorded("mlp"), tmp_path / "x")
+        source = next((tmp_path / "x" / "sources").iterdir())
+        source.write_text(source.read_text() + " ")
+        self.said(tmp_path / "x", rf"{source.name} cannot be read: it is not what was written")
+        source.unlink()
+        self.said(tmp_path / "x", "it is missing")
+
+    def test_an_empty_one(self, tmp_path: Path) -> None:
+        """Killed before anything was recorded."""
+        writer = open_writer(tmp_path / "x")
+        writer.shards.close()
+        assert len(load(tmp_path / "x").tables()) == 0
+        (part,) = part_paths(tmp_path / "x")
+        for each in part.iterdir():
+            each.unlink()
+        empty = load(tmp_path / "x").tables()
+        assert (len(empty), empty.complete) == (0, False)
+        part.rmdir()
+        assert load(tmp_path / "x").tables().notes == ["nothing was written to this bundle"]
+
+
+def test_looking_while_it_grows(tmp_path: Path) -> None:
+    """One loaded trace sees more each time, and is read again only when there is more."""
+    whole = recorded("attention")
+    writer = open_writer(tmp_path / "x")
+    trace = Trace(load(tmp_path / "x"))
+    assert len(trace) == 0
+    assert trace.running
+    writer.write(whole)
+    assert len(trace) == len(whole)
+    assert "still recording" in str(trace)
+    assert trace.tables is trace.tables
+    writer.finish(whole)
+    assert trace.tables.complete
+    assert not trace.running
+    assert differences(whole, trace.tables) == []
+
+
+def test_another_process_looks_while_it_grows(tmp_path: Path) -> None:
+    """What was seen once is seen again, and at the end there is all of it."""
+    code = "import pathlib, sys; sys.path[:0] = ['benchmarks']; import kills; kills.child(pathlib.Path(sys.argv[1]), 5)"
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "x")], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "started 0 0\n"
+        seen, looks = 0, 0
+        while child.poll() is None:
+            bundle = load(tmp_path / "x")
+            assert len(bundle.tables()) >= seen
+            seen, looks = len(bundle.tables()), looks + 1
+            for row in bundle.saved_tensors()[-3:]:
+                assert len(bundle.open_tensor(row).data) == row.length
+        word, events, tensors = child.stdout.read().splitlines()[-1].split()
+    assert word == "finished"
+    assert looks > 1
+    bundle = load(tmp_path / "x")
+    assert (len(bundle.tables()), len(bundle.saved_tensors())) == (int(events), int(tensors))
+    assert bundle.tables().complete
+    assert not bundle.running
+    assert (part_paths(tmp_path / "x")[0] / DONE).exists()
