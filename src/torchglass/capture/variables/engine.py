@@ -1,0 +1,280 @@
+"""Switches the watching on and off, and holds what all watched calls share."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from itertools import count
+from threading import get_ident
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Protocol
+
+from torchglass.capture.code.compiling import codes_of
+from torchglass.capture.code.origins import origin_of
+from torchglass.capture.variables.activation import Activation, Names
+from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
+from torchglass.capture.variables.looks import Entry, Looks
+from torchglass.capture.variables.plan import Plan
+from torchglass.capture.variables.scope import is_text
+from torchglass.capture.variables.watch import CallSink, Sink, Step, Watch
+
+_MOST_SHARED = 20_000
+_MOST_FAULTS = 100
+_LONGEST_FAULT = 200
+
+LOCALS_BY_COPY = (
+    "locals are read through frame.f_locals on this interpreter: values may live a little longer, and a closure's "
+    "variable that another thread writes at that moment may keep its old value"
+)
+NO_TOOL_ID = "all ids of sys.monitoring are taken: sys.settrace is used, which costs more in long functions"
+
+
+class Core(Protocol):
+    """One way of being told what runs."""
+
+    def start(self, frame: FrameType) -> None:
+        """Begin, with this frame as the first one watched; it is under way."""
+        ...
+
+    def stop(self) -> None:
+        """Put back what was there before."""
+        ...
+
+    def unmute(self, plan: Plan) -> None:
+        """Tell again of the places in a code object that were switched off for having nothing to look at."""
+        ...
+
+    def abandon(self) -> None:
+        """The same in a forked child, which is not watched."""
+        ...
+
+
+class Engine:
+    """Tells a sink of every assignment and change of the watched variables between ``start`` and ``stop``.
+
+    Also a context manager. ``core`` is ``"settrace"`` or ``"monitoring"``; by default what this Python does best.
+    ``owns`` says whether the calling thread is watched; by default all that were started since ``start`` are,
+    and the one that called it.
+    """
+
+    def __init__(
+        self, watch: Watch, sink: Sink, *, core: str | None = None, owns: Callable[[], bool] | None = None
+    ) -> None:
+        self.watch = watch
+        self.sink = sink
+        self.calls: CallSink | None = sink if isinstance(sink, CallSink) else None
+        self.notes: list[str] = []
+        self.faults: list[str] = []
+        self.fault_count = 0
+        self.closed = True
+        self.looks = Looks(watch.depth, watch.stamp, watch.in_place)
+        self.plans: dict[int, Plan | None] = {}
+        self.running: dict[int, Activation] = {}
+        """By ``id`` of the frame; only while the frame runs or is suspended."""
+        self._codes: list[CodeType] = []
+        self._outer: dict[int, CodeType] = {}
+        self._met: set[str] = set()
+        self._texts: set[int] = set()
+        self._spaces: dict[int, Names] = {}
+        self._cells: dict[int, Entry] = {}
+        self._path_entries: dict[Any, tuple[Any, Entry]] = {}
+        self._serials = count()
+        self._others: frozenset[int] = frozenset()
+        self._owns = owns
+        self._core = _choose(core)(self)
+
+    def __enter__(self) -> Engine:
+        self.start(sys._getframe(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, frame: FrameType | None = None) -> None:
+        """Begin; ``frame`` is the one whose block is watched, by default the caller's."""
+        frame = frame or sys._getframe(1)
+        self._others = frozenset(sys._current_frames()) - {get_ident()}
+        if not SLOTS_ARE_READABLE:
+            self.note(LOCALS_BY_COPY)
+        self.closed = False
+        _running.add(self)
+        self._core.start(frame)
+
+    def stop(self) -> None:
+        """End; safe to call twice."""
+        if self.closed:
+            return
+        try:
+            self._core.stop()
+        finally:
+            _running.discard(self)
+            self.closed = True  # not before: a trace function that finds it set takes itself away
+            self.running.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: switch off, in silence."""
+        self.closed = True
+        self.running.clear()
+        self._core.abandon()
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def fault(self, error: Exception) -> None:
+        """A fault of our own costs an event, never the program: count it, keep one line about it."""
+        self.fault_count += 1
+        where, trace = "", error.__traceback__
+        while trace is not None:
+            where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.append(f"{type(error).__name__}: {str(error)[:_LONGEST_FAULT]}{where}")
+
+    def never_seen(self) -> dict[str, list[str]]:
+        """The watched names that no code had which ran, each with names that look like it."""
+        roots = {path.name: path.root for path in self.watch.paths}
+        wanted = {name: roots.get(name, name) for name in self.watch.names}
+        return {
+            name: difflib.get_close_matches(root, sorted(self._met), n=3)
+            for name, root in wanted.items()
+            if not any(fnmatchcase(each, root) for each in self._met)
+        }
+
+    def unmute(self, plan: Plan) -> None:
+        """Places where there was nothing to look at have something now."""
+        self._core.unmute(plan)
+
+    def owns_thread(self) -> bool:
+        """Whether what the calling thread does is watched."""
+        return self._owns() if self._owns is not None else get_ident() not in self._others
+
+    # ------------------------------------------------------------ plans
+
+    def plan_for(self, frame: FrameType) -> Plan | None:
+        """What to watch in the frame's code; None when nothing is."""
+        code = frame.f_code
+        plan = None
+        if self._is_in_scope(code, frame):
+            for each in code.co_consts:
+                if isinstance(each, CodeType):
+                    self._outer[id(each)] = code
+            plan = Plan(code, self.watch, lambda inner: self._outer.get(id(inner)))
+            self._met.update(plan.slots, plan.stored)
+            if not plan.watches and self.calls is None:
+                plan = None
+        self._codes.append(code)  # kept, or another code could get its id
+        self.plans[id(code)] = plan
+        return plan
+
+    def _is_in_scope(self, code: CodeType, frame: FrameType) -> bool:
+        if not is_text(code):
+            return origin_of(code.co_filename) != "ours" and self.watch.code(code)
+        if self.watch.code(code):
+            return True
+        if id(code) in self._texts:
+            return True
+        # Text that watched code executes is watched, with the functions in it; what libraries make is not.
+        caller = frame.f_back
+        if code.co_name != "<module>" or caller is None or not self._is_known(caller):
+            return False
+        self._codes += codes_of(code)
+        self._texts.update(id(each) for each in codes_of(code))
+        return True
+
+    def _is_known(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        return bool(self.plans.get(id(code))) or self.watch.code(code) or id(code) in self._texts
+
+    # ------------------------------------------------------------ calls
+
+    def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
+        """A call of watched code begins or, silently, is found under way."""
+        activation = Activation(self, plan, frame, next(self._serials))
+        self.running[id(frame)] = activation
+        if self.calls is not None and not silent:
+            self.calls.entered(plan.code, activation.serial, self._caller(frame))
+        activation.begin(frame, silent)
+        return activation
+
+    def left(self, activation: Activation, error: BaseException | str | None) -> None:
+        activation.close()
+        if self.calls is not None:
+            self.calls.left(activation.serial, error)
+
+    def _caller(self, frame: FrameType) -> int | None:
+        outer = frame.f_back
+        while outer is not None:
+            known = self.running.get(id(outer))
+            if known is not None and known.plan.code is outer.f_code:
+                return known.serial
+            outer = outer.f_back
+        return None
+
+    # ------------------------------------------------------------ what calls share
+
+    def space_of(self, namespace: dict[str, Any]) -> Names:
+        """What is known of a module's variables, for all its frames."""
+        return self._spaces.setdefault(id(namespace), Names())
+
+    def cell_entry(self, cell: Any, is_new: bool) -> Entry:
+        """What is known of a closure's variable, for all functions that see it."""
+        if cell is None:
+            return Entry()
+        if len(self._cells) > _MOST_SHARED:
+            self._cells.clear()
+        entry = None if is_new else self._cells.get(id(cell))
+        if entry is None:
+            entry = self._cells[id(cell)] = Entry()
+        return entry
+
+    def path_entry(self, owner: Any, step: Step) -> tuple[Entry, bool]:
+        """What is known of an attribute or item, whoever looks at it; and whether nobody has before."""
+        key = (id(owner), step.is_item, type(step.key), step.key)
+        known = self._path_entries.get(key)
+        if known is not None and (known[0] is None or known[0]() is owner):
+            return known[1], False
+        if len(self._path_entries) > _MOST_SHARED:
+            self._path_entries.clear()
+        try:
+            reference = weakref.ref(owner)
+        except TypeError:
+            reference = None
+        known = self._path_entries[key] = (reference, Entry())
+        return known[1], True
+
+
+def _choose(name: str | None) -> Callable[[Engine], Core]:
+    from torchglass.capture.variables.settrace import SettraceCore
+
+    has_monitoring = sys.version_info >= (3, 12)
+    if name == "settrace" or not has_monitoring:
+        return SettraceCore
+    from torchglass.capture.variables.monitoring import MonitoringCore, has_free_id
+
+    def make(engine: Engine) -> Core:
+        if has_free_id():
+            return MonitoringCore(engine)
+        engine.note(NO_TOOL_ID)
+        return SettraceCore(engine)
+
+    return make
+
+
+_running: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for engine in tuple(_running):
+        engine.abandon()
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,205 @@
+"""What is kept of a value to know later whether it has changed; no method of a foreign type is ever called.
+
+Types are compared with ``is``: of a subclass of ``list`` nothing is asked but its identity. Containers are known by
+their length and their members, ``ENDS`` from either end, to the depth of the watch. So these changes are not seen:
+in the middle of a long container, in a long set whose length stays, and a member that was replaced by another at
+the same address (numbers and strings among the members are compared by value, so those are safe).
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import chain, islice
+from types import NoneType
+from typing import Any, NamedTuple
+
+from torchglass.capture.variables.arrays import Fingerprints, array_type, differ
+from torchglass.capture.variables.watch import UNBOUND, Past
+
+ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE = range(7)
+"""Atoms and texts are kept, containers signed, arrays fingerprinted, stamped ones stamped, objects referred to."""
+ENDS = 32
+_LONGEST_TEXT = 200
+_new_past = tuple.__new__  # half the price of Past(…)
+_name_of = type.__dict__["__name__"].__get__
+_bases_of = type.__dict__["__mro__"].__get__
+
+
+class Kind(NamedTuple):
+    """What is known of a type."""
+
+    role: int
+    name: str
+    type: weakref.ref[type] | None
+    """None for types that live for ever."""
+
+
+def _forever(role: int, *types: type) -> dict[int, Kind]:
+    return {id(each): Kind(role, each.__name__, None) for each in types}
+
+
+_BUILTINS = {
+    **_forever(ATOM, int, float, bool, complex, NoneType),
+    **_forever(TEXT, str, bytes),
+    **_forever(CONTAINER, list, tuple, dict, set, frozenset, deque),
+}
+NO_KIND = Kind(ATOM, "", None)
+_FOREIGN = Kind(OBJECT, "", None)
+
+
+class Entry:
+    """What is known of one variable; no value of a mutable type is kept."""
+
+    __slots__ = ("id", "kept", "kind", "signature")
+
+    def __init__(self) -> None:
+        self.id = 0  # of nothing
+        self.kept: Any = UNBOUND
+        self.kind = NO_KIND
+        self.signature: Any = None
+
+    def clear(self) -> None:
+        self.id, self.kept, self.kind, self.signature = 0, UNBOUND, NO_KIND, None
+
+    def recall(self) -> Any:
+        """The value that the variable had, or what is left of it."""
+        role, name, _ = self.kind
+        if role <= TEXT:
+            if self.kept is not None or name == "NoneType":
+                return self.kept
+        elif role in (OBJECT, ARRAY):
+            value = self.kept()
+            if value is not None:
+                return value
+        return self.past()
+
+    def past(self) -> Past:
+        """What is known of the value without the value."""
+        role, name, _ = self.kind
+        signature = self.signature
+        length = signature[1] if role == CONTAINER and signature else None
+        return _new_past(Past, (name, self.id, length, signature if role == STAMPED else None))
+
+
+class Looks:
+    """Looks at values for one engine."""
+
+    def __init__(self, depth: int, stamp: Callable[[Any], Hashable | None] | None, in_place: bool) -> None:
+        self.depth = depth
+        self.stamp = stamp
+        self.in_place = in_place
+        self.fingerprints = Fingerprints()
+        self.kinds = dict(_BUILTINS)
+
+    def kind(self, value: Any) -> Kind:
+        of = type(value)
+        known = self.kinds.get(id(of))
+        if known is None or (known.type is not None and known.type() is not of):
+            known = self.kinds[id(of)] = Kind(self._find_role(of, value), _name_of(of), weakref.ref(of))
+        return known
+
+    def _find_role(self, kind: type, value: Any) -> int:
+        if kind is array_type():
+            return ARRAY
+        if self.stamp is not None and self.stamp(value) is not None:
+            return STAMPED
+        if any(_module_of(base) == "torch" for base in _bases_of(kind)):
+            return OPAQUE  # torch.utils.swap_tensors refuses tensors that somebody refers to
+        try:
+            weakref.ref(value)
+        except TypeError:
+            return OPAQUE
+        return OBJECT
+
+    def take(self, entry: Entry, value: Any, kind: Kind, whole: bool = False) -> None:
+        """Let the entry know this value."""
+        role = kind.role
+        entry.id, entry.kind, entry.signature, entry.kept = id(value), kind, None, None
+        if role == ATOM or (role == TEXT and len(value) <= _LONGEST_TEXT):
+            entry.kept = value
+        elif role in (OBJECT, ARRAY):
+            entry.kept = weakref.ref(value)
+        if TEXT < role < OBJECT and self.in_place and not (type(value) is tuple and self.is_closed(value, role)):
+            entry.signature = self.signature(value, role, whole)
+
+    def is_closed(self, value: Any, role: int) -> bool:
+        """Whether only who holds the value itself can change what is looked at: it is no view of other memory, and
+        nothing that is looked at inside can change. So it is with most tuples, of numbers and tensors.
+        """
+        if role == ARRAY:
+            return value.base is None
+        if role != CONTAINER or len(value) > 2 * ENDS:
+            return False
+        members = value.values() if type(value) is dict else value  # what can change is no key
+        return self.depth <= 1 or not any(TEXT < self.kind(each).role < OBJECT for each in members)
+
+    def signature(self, value: Any, role: int, whole: bool = False) -> Any:
+        """Something that differs after a change in place; None for what cannot change or cannot be looked at."""
+        if role == STAMPED and self.stamp is not None:
+            return self.stamp(value)
+        if role == CONTAINER:
+            return _sign(value, self.depth, self)
+        if role == ARRAY:
+            return self.fingerprints.of(value, whole)
+        return None
+
+
+def same_atom(old: Any, new: Any) -> bool:
+    """Whether two numbers or short texts of exact types are the same; -0.0 is not 0.0."""
+    kind = type(new)
+    if type(old) is not kind or _BUILTINS.get(id(kind), _FOREIGN).role > TEXT or old != new:
+        return False
+    return kind is not float or new != 0 or math.copysign(1, old) == math.copysign(1, new)
+
+
+def has_changed(role: int, old: Any, new: Any) -> bool:
+    """Whether two signatures of one object prove a change."""
+    return differ(old, new) if role == ARRAY else old != new
+
+
+def _module_of(kind: type) -> Any:
+    return type.__dict__["__dict__"].__get__(kind).get("__module__")
+
+
+def _sign(value: Any, depth: int, looks: Looks) -> Hashable:
+    """Type, length and members of a container, as a tuple of numbers and texts."""
+    kind, length = type(value), len(value)
+    try:
+        members = _ends(value, kind, length)
+        return (id(kind), length, tuple([_sign_member(each, depth, looks) for each in members]))
+    except RuntimeError:  # another thread changes it at this moment: the next look will tell
+        return (id(kind), length)
+
+
+def _ends(value: Any, kind: type, length: int) -> Any:
+    if kind is dict:
+        if length > 2 * ENDS:
+            first, last = islice(value.items(), ENDS), islice(reversed(value.items()), ENDS)
+            return chain.from_iterable(chain(first, last))
+        return chain.from_iterable(value.items())
+    if length <= 2 * ENDS:
+        return value
+    if kind is list or kind is tuple:
+        return value[:ENDS] + value[-ENDS:]
+    if kind is deque:
+        return chain(islice(value, ENDS), islice(reversed(value), ENDS))
+    return islice(value, 2 * ENDS)
+
+
+def _sign_member(value: Any, depth: int, looks: Looks) -> Hashable:
+    """Numbers and texts by value and type, containers and arrays by content, all else by identity."""
+    kind = type(value)
+    role = _BUILTINS.get(id(kind), _FOREIGN).role
+    if role == ATOM:
+        return value if kind is int else (id(kind), repr(value))
+    if role == TEXT:
+        return value if kind is str and len(value) <= _LONGEST_TEXT else (id(kind), len(value), hash(value))
+    if depth <= 1:
+        return id(value)
+    if role == CONTAINER:
+        return (id(value), _sign(value, depth - 1, looks))
+    role = looks.kind(value).role
+    return (id(value), looks.signature(value, role)) if role in (ARRAY, STAMPED) else id(value)

@@ -1,0 +1,244 @@
+"""What to do where in one code object: made once from its instructions and the names that are watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import NamedTuple
+
+from torchglass.capture.variables.bytecode import (
+    CELL,
+    FAST,
+    GLOBAL,
+    NAME,
+    Effects,
+    Mutator,
+    Store,
+    effects_of,
+    slot_names,
+)
+from torchglass.capture.variables.scope import owner_scope, scope_name
+from torchglass.capture.variables.watch import ASSIGNED, Path, Watch
+
+_OPTIMIZED, _VARARGS, _VARKEYWORDS, _SUSPENDS = 0x1, 0x4, 0x8, 0x20 | 0x80 | 0x200
+
+
+class Target(NamedTuple):
+    """A watched store, with the scope that it is told under."""
+
+    store: Store
+    scope: str
+    key: str
+    """The variable's name, apart from a variable of the same name in a comprehension."""
+    facts: tuple[str, CodeType, int, int, str, str]
+    """What a ``Change`` begins with."""
+
+
+Fast = tuple[int, str, Target]
+"""Slot, key and target of a plain local: unpacking a tuple costs less than asking for attributes."""
+
+
+class Action(NamedTuple):
+    """What to look at when a line, or an instruction, has been done."""
+
+    fast: tuple[Fast, ...]
+    targets: tuple[Target, ...]
+    """The stores that are none of plain locals."""
+    mutator: Mutator | None
+    mentioned: tuple[str, ...] | None
+    """The watched variables that the mutator's expression reads; None where it may be any."""
+    roots: tuple[tuple[Path, Mutator], ...] = ()
+    """Attributes and items of names that were stored."""
+    exact: bool = False
+    """Whether the line must be followed by the instruction: it stores a name twice, or one that Python unbinds."""
+    handles: bool = False
+    """Whether an exception has just begun to be handled here: what it interrupted was not looked at."""
+    is_quiet: bool = False
+    """Whether nothing is stored or handled here: there is only a mutator."""
+
+    @property
+    def line(self) -> int | None:
+        """The line of the stores."""
+        stores = [*(target for _, _, target in self.fast), *self.targets]
+        return stores[0].store.line if stores else None
+
+
+class Variable(NamedTuple):
+    """A watched variable that lives in a slot of the frame."""
+
+    name: str
+    slot: int
+    kind: str
+    is_owned: bool
+    """Whether a cell is this code's own, made anew for each call."""
+
+
+class Plan:
+    """All that is known beforehand about watching one code object."""
+
+    def __init__(self, code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeType | None]) -> None:
+        self.code = code
+        self.watch = watch
+        self.scope = scope_name(code)
+        self.slots = slot_names(code)
+        self.suspends = bool(code.co_flags & _SUSPENDS)
+        self._outer_of = outer_of
+        effects = effects_of(code)
+        self.start, self.yields, self.returns = effects.start, effects.yields, effects.returns
+        self.targets = [(self._target(each), after) for each, after in effects.stores if watch.wants(each.name)]
+        self.stored = {each.name for each, _ in effects.stores if not each.hidden}
+        inner = {(each.store.name, each.key) for each, _ in self.targets if each.store.inner}
+        self.inner_keys = {name: [key for other, key in inner if other == name] for name, _ in inner}
+        self.variables = self._variables(effects)
+        self.namespace = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == NAME}))
+        self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
+        count = _argument_count(code)
+        self.arguments = tuple(each for each in self.variables if each.name in code.co_varnames[:count])
+        self.cells = tuple(each for each in self.variables if each.kind == CELL)
+        self.slot_of = {each.name: each.slot for each in self.variables if each.kind == FAST}
+        self.aliased = effects.aliased
+        self.paths = self._paths()
+        self.roots = [
+            ((path, Mutator(store.offset, store.line, None, frozenset(), None)), after)
+            for path in self.paths
+            for store, after in effects.stores
+            if store.name == path.root and not store.hidden and not store.inner
+        ]
+        self.watches = bool(self.targets or self.variables or self.paths)
+        looks = watch.in_place or self.paths
+        self.mutators = effects.mutators if looks and (self.variables or self.namespace or self.paths) else []
+        self.mutator_at = {each.offset: each for each, _ in self.mutators}
+        self.always = bool(self.cells or self.namespace or self.paths)
+        """Whether there is something to look at wherever a value may change."""
+        self.alert: set[int] = set()
+        """Serials of the calls in which a value may be changed by code that does not name it."""
+        self._effects = effects
+        self.is_on = self.is_muted = self.is_loud = False
+        """Whether its instructions are asked for; whether some were switched off that an alert needs; whether
+        none will be switched off again."""
+        self._lines: dict[int, Action] | None = None
+        self._after: dict[int, Action] | None = None
+        self.before: dict[int, tuple[Target, ...]] = {}
+
+    @property
+    def lines(self) -> dict[int, Action]:
+        """By line, for a core that is told of lines."""
+        if self._lines is None:
+            self._lines = self._by_line()
+        return self._lines
+
+    @property
+    def after(self) -> dict[int, Action]:
+        """By the offset of the instruction that comes next, for a core that is told of instructions."""
+        if self._after is None:
+            self._after = self._by_offset(self._effects)
+        return self._after
+
+    def scope_of(self, name: str) -> str:
+        """The scope that a variable of this code belongs to."""
+        if name in self.code.co_freevars:
+            return owner_scope(self.code, name, self._outer_of)
+        return self.scope
+
+    def _target(self, store: Store) -> Target:
+        if store.inner is not None:
+            scope, key = store.inner, f"{store.inner} {store.name}"
+        else:
+            scope, key = "<module>" if store.kind == GLOBAL else self.scope_of(store.name), store.name
+        return Target(store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED))
+
+    def _variables(self, effects: Effects) -> tuple[Variable, ...]:
+        code = self.code
+        cells, free = set(code.co_cellvars), set(code.co_freevars)
+        if not code.co_flags & _OPTIMIZED:
+            return ()
+        only_inner = {each.name for each, _ in effects.stores if each.inner} - {
+            each.name for each, _ in effects.stores if not each.inner and not each.hidden
+        } - set(code.co_varnames[: _argument_count(code)])  # fmt: skip
+        return tuple(
+            Variable(name, slot, CELL if name in cells or name in free else FAST, name in cells)
+            for slot, name in enumerate(self.slots)
+            if self.watch.wants(name) and name not in only_inner
+        )
+
+    def _paths(self) -> tuple[Path, ...]:
+        if not self.watch.paths:
+            return ()
+        known = {*self.slots, *self.code.co_names, *self.stored}
+        return tuple(path for path in self.watch.paths if path.root in known)
+
+    def _mentioned(self, mutator: Mutator | None) -> tuple[str, ...] | None:
+        if mutator is None:
+            return ()
+        if mutator.mentions is None:
+            return None
+        return tuple(sorted(filter(self.watch.wants, mutator.mentions)))
+
+    def _by_line(self) -> dict[int, Action]:
+        targets: dict[int, list[Target]] = {}
+        mutators: dict[int, Mutator] = {}
+        roots: dict[int, list[tuple[Path, Mutator]]] = {}
+        for target, _ in self.targets:
+            if not target.store.hidden:
+                targets.setdefault(target.store.line, []).append(target)
+        for mutator, _ in self.mutators:
+            there = mutators.get(mutator.line)
+            mutators[mutator.line] = _merge(there, mutator) if there else mutator
+        for root, _ in self.roots:
+            roots.setdefault(root[1].line, []).append(root)
+        unbound = {target.key for target, _ in self.targets if target.store.hidden}
+        for target, _ in self.targets:
+            if target.key in unbound and not target.store.hidden:
+                self.before[target.store.offset] = (target,)
+        lines: dict[int, Action] = {}
+        for line in {*targets, *mutators, *roots}:
+            here, mutator = targets.get(line, []), mutators.get(line)
+            # A comprehension's own names are gone when its line is done; of the others the last store wins.
+            latest = {target.key: target for target in here if not target.store.inner}
+            exact = len(latest) < len(here) or not unbound.isdisjoint(latest)
+            mentioned = self._mentioned(mutator)
+            lines[line] = Action(*_sort(latest.values()), mutator, mentioned, tuple(roots.get(line, ())), exact)
+        return {line: _marked(action) for line, action in lines.items()}
+
+    def _by_offset(self, effects: Effects) -> dict[int, Action]:
+        found: dict[int, Action] = {}
+        for target, after in self.targets:
+            for offset in after:
+                there = found.get(offset, NOTHING)
+                fast, others = _sort([target])
+                found[offset] = there._replace(fast=there.fast + fast, targets=there.targets + others)
+        for root, after in self.roots:
+            for offset in after:
+                there = found.get(offset, NOTHING)
+                found[offset] = there._replace(roots=(*there.roots, root))
+        for mutator, after in self.mutators:
+            for offset in after:
+                there = found.get(offset, NOTHING)
+                found[offset] = there._replace(mutator=mutator, mentioned=self._mentioned(mutator))
+        for offset in effects.handlers if self.mutators else ():
+            found[offset] = found.get(offset, NOTHING)._replace(handles=True)
+        return {offset: _marked(action) for offset, action in found.items()}
+
+
+NOTHING = Action((), (), None, ())
+
+
+def _marked(action: Action) -> Action:
+    return action._replace(is_quiet=not (action.fast or action.targets or action.roots or action.handles))
+
+
+def _sort(targets: Iterable[Target]) -> tuple[tuple[Fast, ...], tuple[Target, ...]]:
+    """Plain locals, and all others."""
+    plain = tuple((each.store.slot, each.key, each) for each in targets if each.store.kind == FAST)
+    return plain, tuple(each for each in targets if each.store.kind != FAST)
+
+
+def _merge(one: Mutator, other: Mutator) -> Mutator:
+    """Several on one line are one look, told under the last of them."""
+    mentions = None if one.mentions is None or other.mentions is None else one.mentions | other.mentions
+    return other._replace(mentions=mentions, shadowed=one.shadowed & other.shadowed, into=one.into or other.into)
+
+
+def _argument_count(code: CodeType) -> int:
+    extra = bool(code.co_flags & _VARARGS) + bool(code.co_flags & _VARKEYWORDS)
+    return code.co_argcount + code.co_kwonlyargcount + extra

@@ -1,0 +1,53 @@
+"""Which code is watched: the user's, and what the user's code gives to exec."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from types import CodeType
+
+from torchglass.capture.code.origins import origin_of
+
+_ARRAY_LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]numpy[\\/]")
+_INNER_COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>\.(?:<locals>\.)?")
+
+
+def is_user_code(code: CodeType) -> bool:
+    """All but torch, numpy, the standard library, torchglass and generated code.
+
+    numpy counts elsewhere as the user's, as other packages do; but who watches ``a`` does not mean the ``a`` of
+    every numpy function written in Python.
+    """
+    filename = code.co_filename
+    return origin_of(filename) == "user" and not _ARRAY_LIBRARY.search(filename)
+
+
+def is_text(code: CodeType) -> bool:
+    """Whether it was compiled from a text that is no file: whoever executes it says whose it is."""
+    return code.co_filename.startswith("<") and not code.co_filename.startswith("<frozen")
+
+
+def scope_name(code: CodeType) -> str:
+    """Qualified name without comprehensions around it, which have no frame from Python 3.12 on."""
+    name = code.co_qualname
+    return _INNER_COMPREHENSION.sub("", name) if "comp>." in name else name
+
+
+def comprehension_scope(code: CodeType, kind: str) -> str:
+    """The name that a comprehension written in this code has where it has a frame of its own."""
+    name = scope_name(code)
+    if name == "<module>":
+        return kind
+    is_function = bool(code.co_flags & 0x1)
+    return f"{name}.<locals>.{kind}" if is_function else f"{name}.{kind}"
+
+
+def owner_scope(code: CodeType, name: str, outer_of: Callable[[CodeType], CodeType | None]) -> str:
+    """The function that a free variable belongs to; by the names alone where the outer code was not seen."""
+    outer = outer_of(code)
+    while outer is not None and name in outer.co_freevars:
+        outer = outer_of(outer)
+    if outer is not None:
+        return scope_name(outer)
+    around, _, _ = scope_name(code).rpartition(".<locals>.")
+    return around or scope_name(code)

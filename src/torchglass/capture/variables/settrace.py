@@ -1,0 +1,274 @@
+"""Watching by ``sys.settrace``: Python tells before each line, so what the line before it has stored is looked at.
+
+A line that stores a name twice is followed by the instruction (not on Python 3.12, which then tells the last only).
+Whoever traced before, a debugger or coverage, is called first and goes on as if alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.plan import NOTHING, Plan
+
+if TYPE_CHECKING:
+    from torchglass.capture.variables.engine import Engine
+
+Trace = Callable[..., Any]
+
+REPLACED = "the program changed sys.settrace inside the block: variables were not followed from there on"
+
+_UNKNOWN: Any = object()
+
+
+class SettraceCore:
+    """Traces the thread that starts it and those that begin while it is on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.tracers: dict[Trace, Any] = {}
+        """Our trace functions, each with the one that it stands before."""
+        self.alone: set[Trace] = set()
+        """Those that stand before none."""
+        self._thread_tracer: Trace | None = None
+        self._block: tuple[FrameType, Any, bool] | None = None
+        self._block_line = 0
+
+    def start(self, frame: FrameType) -> None:
+        engine = self.engine
+        tracer = self.make_tracer(sys.gettrace())
+        self._thread_tracer = self.make_tracer(threading.gettrace())
+        threading.settrace(self._thread_tracer)
+        plan = engine.plan_for(frame)
+        if plan is not None:
+            before = frame.f_trace
+            self._block, self._block_line = (frame, before, frame.f_trace_opcodes), frame.f_lineno
+            ours = _make_local(self, engine.begin(frame, plan, silent=True))
+            frame.f_trace = ours if before is None else _Chain(self, tracer, (ours, before), frame)
+        sys.settrace(tracer)
+
+    def stop(self) -> None:
+        current = sys.gettrace()
+        if current is not None and current in self.tracers:
+            sys.settrace(self.tracers[current])
+        else:
+            self.engine.note(REPLACED)
+        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
+            threading.settrace(self.tracers[self._thread_tracer])
+        self._leave_block()
+
+    def unmute(self, plan: Plan) -> None:
+        """Lines are never switched off."""
+
+    def abandon(self) -> None:
+        self._block = None
+        self.release_thread()
+        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
+            threading.settrace(self.tracers[self._thread_tracer])
+
+    def release_thread(self) -> None:
+        """Stop tracing the calling thread, if that is still our doing."""
+        current = sys.gettrace()
+        if current is not None and current in self.tracers:
+            sys.settrace(self.tracers[current])
+
+    def make_tracer(self, previous: Trace | None) -> Trace:
+        tracer = _make_tracer(self) if previous is None else _make_chained(self, previous)
+        self.tracers[tracer] = previous
+        if previous is None:
+            self.alone.add(tracer)
+        return tracer
+
+    def _leave_block(self) -> None:
+        """Give the block's frame back; the last line has been done, but no event has told so."""
+        if self._block is None:
+            return
+        frame, before, opcodes = self._block
+        self._block = None
+        frame.f_trace, frame.f_trace_opcodes = before, opcodes
+        activation = self.engine.running.get(id(frame))
+        if activation is None:
+            return
+        try:
+            if frame.f_lineno != self._block_line:
+                activation.done(activation.pending or NOTHING, frame)
+            activation.end(frame, frame.f_lasti, frame.f_lineno)
+        except Exception as fault:
+            self.engine.fault(fault)
+
+
+def _make_tracer(core: SettraceCore) -> Trace:
+    """The function for ``sys.settrace`` where nobody else traces; Python tells it of calls only."""
+    engine = core.engine
+    plans = engine.plans
+
+    def tracer(frame: FrameType, event: str, argument: Any) -> Any:
+        plan = plans.get(id(frame.f_code), _UNKNOWN)
+        if plan is None and not engine.closed:
+            return None
+        try:
+            return _begin(core, frame, plan)
+        except Exception as fault:
+            engine.fault(fault)
+            return None
+
+    return tracer
+
+
+def _begin(core: SettraceCore, frame: FrameType, plan: Plan | None) -> Any:
+    """The local trace function for a call that begins, or for a generator that goes on."""
+    engine = core.engine
+    if engine.closed:
+        core.release_thread()
+        return None
+    if plan is _UNKNOWN:
+        plan = engine.plan_for(frame)
+    if plan is None:
+        return None
+    is_new = frame.f_lasti <= plan.start
+    known = engine.running.get(id(frame)) if plan.suspends and not is_new else None
+    if known is not None and known.plan is plan:
+        return known.local
+    local = _make_local(core, engine.begin(frame, plan, silent=not is_new))
+    if not plan.lines and sys.gettrace() in core.alone:
+        frame.f_trace_lines = False  # only the end of the call matters, and nobody else wants the lines
+    return local
+
+
+def _make_chained(core: SettraceCore, previous: Trace) -> Trace:
+    """The function for ``sys.settrace`` where somebody traces already."""
+    ours = _make_tracer(core)
+
+    def chained(frame: FrameType, event: str, argument: Any) -> Any:
+        theirs = previous(frame, event, argument)
+        local = ours(frame, event, argument)
+        tracer = _stay(core, chained)
+        if local is None or theirs is None:
+            return local or theirs
+        return _Chain(core, tracer, (local, theirs), frame)
+
+    return chained
+
+
+def _stay(core: SettraceCore, tracer: Trace) -> Trace:
+    """Be the thread's trace function again after the previous one was called.
+
+    coverage's C tracer installs itself whenever it is called; in a new thread coverage first installs a function
+    that makes the real tracer; a debugger that has nothing more to do installs None.
+    """
+    current = sys.gettrace()
+    if current is tracer or current in core.tracers or core.engine.closed:
+        return tracer
+    if current is not core.tracers[tracer]:
+        tracer = core.make_tracer(current)
+    sys.settrace(tracer)
+    return tracer
+
+
+class _Chain:
+    """Two local trace functions on one frame."""
+
+    __slots__ = ("activation", "core", "ours", "theirs", "tracer")
+
+    def __init__(self, core: SettraceCore, tracer: Trace, both: tuple[Trace, Trace], frame: FrameType) -> None:
+        self.core = core
+        self.tracer = tracer
+        self.ours, self.theirs = both
+        self.activation = core.engine.running.get(id(frame))
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        us = self.activation
+        if event != "opcode" or us is None or us.opcodes_before or not us.is_exact:
+            self.theirs = self.theirs(frame, event, argument) or self.theirs
+            self.tracer = _stay(self.core, self.tracer)
+        self.ours(frame, event, argument)
+        return self
+
+
+def _make_local(core: SettraceCore, activation: Activation) -> Trace:
+    """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
+    engine, plan = core.engine, activation.plan
+    action_on = plan.lines.get
+
+    def local(frame: FrameType, event: str, argument: Any) -> None:
+        if event != "line":
+            _on_other(core, activation, frame, (event, argument))
+            return
+        todo = activation.pending
+        now = activation.pending = action_on(frame.f_lineno)
+        if (todo is None or (todo.is_quiet and not activation.has_something)) and (now is None or not now.exact):
+            return
+        try:
+            if engine.closed:
+                core.release_thread()
+                return
+            if todo is not None:
+                activation.done(todo, frame)
+            exact = now is not None and now.exact
+            if exact is not activation.is_exact or activation.error is not None:
+                _follow(activation, frame, exact)
+        except Exception as fault:
+            engine.fault(fault)
+
+    activation.local = local
+    return local
+
+
+def _on_other(core: SettraceCore, activation: Activation, frame: FrameType, what: tuple[str, Any]) -> None:
+    """An event that tells of no line."""
+    try:
+        if core.engine.closed:
+            core.release_thread()
+        else:
+            _EVENTS[what[0]](core.engine, activation, frame, what[1])
+    except Exception as fault:
+        core.engine.fault(fault)
+
+
+def _follow(activation: Activation, frame: FrameType, exact: bool) -> None:
+    """Switch from lines to instructions and back; an exception that got here was handled, so it is let go."""
+    if exact and not activation.is_exact:
+        activation.opcodes_before, frame.f_trace_opcodes = frame.f_trace_opcodes, True
+    elif activation.is_exact and not exact:
+        frame.f_trace_opcodes = activation.opcodes_before
+    activation.is_exact = exact
+    if isinstance(activation.error, BaseException):
+        activation.error = type(activation.error).__name__
+
+
+def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+    plan, offset = activation.plan, frame.f_lasti
+    for target in plan.before.get(offset, ()):
+        activation.unbound_before(target, frame)
+    action = plan.after.get(offset) if activation.is_exact else None
+    if action is not None and (action.fast or action.targets):
+        activation.done(action._replace(mutator=None), frame)
+
+
+def _on_exception(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+    activation.error = argument[1] if isinstance(argument[1], BaseException) else argument[0].__name__
+    activation.pending = (activation.pending or NOTHING)._replace(
+        is_quiet=False
+    )  # so that the next line lets the exception go
+
+
+def _on_return(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+    """A return, a yield, or an exception on its way out: then Python gives None, and the last instruction tells."""
+    plan, offset = activation.plan, frame.f_lasti
+    activation.done(activation.pending or NOTHING, frame)
+    raises = isinstance(activation.error, BaseException)
+    if offset in plan.yields and not raises:
+        return
+    activation.end(frame, offset, frame.f_lineno)
+    error = None if offset in plan.returns else activation.error
+    activation.local = activation.error = None
+    if engine.running.get(id(frame)) is activation:
+        del engine.running[id(frame)]
+    engine.left(activation, error)
+
+
+_EVENTS = {"opcode": _on_opcode, "exception": _on_exception, "return": _on_return}

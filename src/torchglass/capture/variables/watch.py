@@ -1,0 +1,166 @@
+"""What to watch and what is told of it: the few types that the engine, its sinks and its callers share."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from torchglass.capture.variables.scope import is_user_code
+from torchglass.errors import UsageError
+
+ARGUMENT, ASSIGNED, DELETED, CHANGED = "argument", "assigned", "deleted", "changed"
+
+
+class _Unbound:
+    """What a name holds that holds nothing."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNBOUND"
+
+
+UNBOUND: Final = _Unbound()
+
+
+class Past(NamedTuple):
+    """What was kept of a value that is gone, or that is no longer what it was."""
+
+    type: str
+    id: int
+    length: int | None = None
+    stamp: Hashable = None
+
+
+class Change(NamedTuple):
+    """One variable got, lost or changed its value."""
+
+    name: str
+    """As written: ``x``, ``self.cache``, ``batch["x"]``."""
+    code: CodeType
+    offset: int
+    """Of the instruction that did it; ``capture.code.sites`` turns it into line and columns."""
+    line: int
+    scope: str
+    """Qualified name of the function that owns the variable; ``f.<locals>.<listcomp>`` in a comprehension."""
+    how: str
+    """``argument``, ``assigned``, ``deleted`` or, in place, ``changed``."""
+    old: Any
+    """The value before: the object itself while it lives, else a ``Past``; ``UNBOUND`` when there was none."""
+    new: Any
+    """The value now; ``UNBOUND`` when deleted."""
+    serial: int
+    """Number of the activation of the code: tells recursion, and one call from the next."""
+
+
+class Sink(Protocol):
+    """Is told of each change, on the thread where it happened, right after it, never under a lock.
+
+    It must not keep the frame, nor a value longer than the program does.
+    """
+
+    def changed(self, change: Change, frame: FrameType) -> None: ...
+
+
+@runtime_checkable
+class CallSink(Protocol):
+    """A sink that has these two is told of the calls too."""
+
+    def entered(self, code: CodeType, serial: int, caller: int | None) -> None:
+        """A call begins; ``caller`` is the nearest watched activation below it on the stack."""
+        ...
+
+    def left(self, serial: int, error: BaseException | str | None) -> None:
+        """The call ended; ``error`` is the exception or, where Python no longer tells, the name of its type."""
+        ...
+
+
+class Step(NamedTuple):
+    """One step of a path: ``.cache`` or ``["x"]``."""
+
+    is_item: bool
+    key: Any
+
+
+class Path(NamedTuple):
+    """``self.cache`` or ``batch["x"]``: a variable and the steps from it."""
+
+    name: str
+    root: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Which variables of which code, and how closely."""
+
+    names: tuple[str, ...] = ("*",)
+    """Exact (``x``), globs (``hidden_*``; names like ``__this__`` only when exact), attributes (``self.cache``)
+    and items (``batch["x"]``)."""
+    code: Callable[[CodeType], bool] = is_user_code
+    depth: int = 2
+    """How many containers deep a change is noticed: 1 sees ``xs[0] = 1``, 2 also ``xs[0][0] = 1``."""
+    in_place: bool = True
+    """Whether changes in place are looked for, in containers, arrays and what ``stamp`` knows."""
+    stamp: Callable[[Any], Hashable | None] | None = None
+    """Something cheap that differs after a value was changed in place, for types the engine does not know
+    (for a tensor: version, address and shape). None for a value of a type that it does not know either;
+    asked of such a type once."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(self.names))
+        _ = self.paths  # a name that cannot be read is refused here, not in the middle of the program
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(_path(name) for name in self.names if _is_path(name))
+
+    @cached_property
+    def _exact(self) -> frozenset[str]:
+        return frozenset(name for name in self.names if not _is_path(name))
+
+    @cached_property
+    def _globs(self) -> re.Pattern[str] | None:
+        globs = [translate(name) for name in self.names if not name.isidentifier() and not _is_path(name)]
+        return re.compile("|".join(globs)) if globs else None
+
+    def wants(self, name: str) -> bool:
+        """Whether a variable of this name is watched; never Python's own ones, such as ``.0``."""
+        if name in self._exact:
+            return True
+        dunder = name.startswith("__") and name.endswith("__")
+        return not dunder and name[:1] != "." and bool(self._globs and self._globs.match(name))
+
+
+def _is_path(name: str) -> bool:
+    return "." in name or ("[" in name and any(quote in name for quote in "\"'")) or bool(re.search(r"\w\[\d+\]", name))
+
+
+def _path(name: str) -> Path:
+    try:
+        node: ast.expr = ast.parse(name.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise _refuse(name) from None
+    steps: list[Step] = []
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            steps.append(Step(False, node.attr))
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            steps.append(Step(True, node.slice.value))
+        else:
+            raise _refuse(name)
+        node = node.value
+    return Path(name, node.id, tuple(reversed(steps)))
+
+
+def _refuse(name: str) -> UsageError:
+    return UsageError(
+        f"cannot watch the variable {name!r}: it is no name, no glob of names, no attribute such as "
+        f"self.cache and no item such as batch['x']; attributes and items take no globs"
+    )

@@ -1,0 +1,1 @@
+"""The variables engine, without torch, on every Python from 3.11 on."""

@@ -1,0 +1,132 @@
+"""Which variables are watched: names, globs, attributes and items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.capture.variables.listing import CORES, Listing, watched
+from torchglass.capture.variables import Engine, Watch
+from torchglass.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "unwanted"),
+    [
+        (("*",), ["x", "_y", "__z"], ["__doc__", ".0"]),
+        (("hidden_*", "q"), ["hidden_1", "q"], ["hidden", "qq"]),
+        (("[ab]?",), ["a1", "b2"], ["c1", "a"]),
+        (("__doc__",), ["__doc__"], ["doc"]),
+        (("self.cache",), [], ["self", "cache"]),
+    ],
+)
+def test_names(names: tuple[str, ...], wanted: list[str], unwanted: list[str]) -> None:
+    watch = Watch(names)
+    assert [name for name in (*wanted, *unwanted) if watch.wants(name)] == wanted
+
+
+@pytest.mark.parametrize("name", ["self.*", "a.b()", "x['", "batch[i].y", "1.5"])
+def test_a_name_that_cannot_be_watched_is_refused_with_a_cure(name: str) -> None:
+    with pytest.raises(UsageError, match=r"attributes and items take no globs"):
+        Watch((name,))
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+class Thing:
+    shared = 1
+
+    def __init__(self) -> None:
+        self.cache: Any = None
+        self.asked = 0
+
+    @property
+    def computed(self) -> int:
+        self.asked += 1
+        return self.asked
+
+    def fill(self) -> None:
+        self.cache = {"a": 1}
+        self.grow()
+
+    def grow(self) -> None:
+        self.cache["b"] = 2
+
+    def drop(self) -> None:
+        del self.cache
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_an_attribute_is_told_once_however_many_frames_see_it(core: str) -> None:
+    def program() -> None:
+        thing = Thing()
+        thing.fill()
+        thing.drop()
+
+    listing = watched(program, "self.cache", "thing.cache", core=core, code=lambda c: c.co_filename == __file__)
+    told = [(row.scope.rpartition(".")[2], row.how, row.new) for row in listing.rows]
+    assert told == [
+        ("__init__", "assigned", "None"),
+        ("fill", "assigned", "dict('a': 1)"),
+        ("grow", "changed", "dict('a': 1, 'b': 2)"),
+        ("drop", "deleted", "None"),
+    ]
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_items_slots_and_values_of_the_class(core: str) -> None:
+    def program() -> int:
+        batch = {"x": [1], "y": 2}
+        batch["x"] = [2]
+        batch["x"].append(3)
+        batch["y"] = 3
+        pair = [[0], 1]
+        pair[0] = 5
+        slotted = Slotted()
+        slotted.value = 1
+        thing = Thing()
+        thing.shared = 2
+        return thing.asked
+
+    listing = watched(program, 'batch["x"]', "pair[0]", "slotted.value", "thing.shared", "thing.computed", core=core)
+    assert listing.brief == [
+        ('batch["x"]', "assigned", "list(1)"), ('batch["x"]', "assigned", "list(2)"),
+        ('batch["x"]', "changed", "list(2, 3)"), ("pair[0]", "assigned", "list(0)"), ("pair[0]", "assigned", "5"),
+        ("slotted.value", "assigned", "1"), ("thing.shared", "assigned", "1"), ("thing.shared", "assigned", "2"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_modules_buffer_is_found_where_it_is_kept(core: str) -> None:
+    class Module:
+        def __init__(self) -> None:
+            self._buffers = {"mean": 0}
+
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError("never asked")
+
+        def update(self) -> None:
+            self._buffers["mean"] = 1
+
+    def program() -> None:
+        Module().update()
+
+    assert watched(program, "self.mean", core=core).brief == [
+        ("self.mean", "assigned", "0"),
+        ("self.mean", "assigned", "1"),
+    ]
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_names_that_never_appear_are_said_with_near_ones(core: str) -> None:
+    def program() -> None:
+        video, audio = 1, 2
+        del video, audio
+
+    watch = Watch(("vidoe", "video", "aud*", "x*", "slef.cache"), code=lambda code: code is program.__code__)
+    with Engine(watch, Listing(), core=core) as engine:
+        program()
+    assert engine.never_seen() == {"vidoe": ["video"], "x*": [], "slef.cache": []}
