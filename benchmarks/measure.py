@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import process_time
 
-from subjects import CONTROL, FLOOR, PLAIN, Subject
+from subjects import Subject
 from workloads import Workload
 
 
@@ -55,7 +55,7 @@ def compare(subjects: Sequence[Subject], workload: Workload, rounds: int) -> lis
                 seconds[subject.name].append(took)
     kept = {name: took[1:] if rounds > 1 else took for name, took in seconds.items()}
     return [
-        Result(s.name, missing=missing[s.name]) if missing[s.name] else _result(s.name, kept, events[s.name], workload)
+        Result(s.name, missing=missing[s.name]) if missing[s.name] else _result(s, kept, events[s.name], workload)
         for s in subjects
     ]
 
@@ -64,14 +64,16 @@ def _unfit(subject: Subject, workload: Workload) -> str:
     return "forward only" if subject.forward_only and workload.training else ""
 
 
-def _result(name: str, seconds: dict[str, list[float]], events: int | None, workload: Workload) -> Result:
+def _result(subject: Subject, seconds: dict[str, list[float]], events: int | None, workload: Workload) -> Result:
+    name = subject.name
     took = statistics.median(seconds[name])
     low, high = quartiles(seconds[name])
-    base = statistics.median(seconds[PLAIN])
+    base = statistics.median(next(iter(seconds.values())))
     over = best = None
-    if events and name not in (PLAIN, CONTROL, FLOOR):
-        over = (took - statistics.median(seconds[FLOOR])) / events * 1e6
-        best = (min(seconds[name]) - min(seconds[FLOOR])) / events * 1e6
+    if events:
+        floor = seconds[subject.floor]
+        over = (took - statistics.median(floor)) / events * 1e6
+        best = (min(seconds[name]) - min(floor)) / events * 1e6
     runs = workload.repeat
     return Result(
         name,

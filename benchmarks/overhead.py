@@ -19,7 +19,7 @@ import torch
 import workloads
 from measure import Result, compare
 from report import comparison, conditions, figures
-from subjects import FLOOR, PLAIN, SUBJECTS, Subject
+from subjects import FLOOR, FLOORS, PLAIN, SUBJECTS, Subject
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare_all(effort: Effort, workload: str, subject: str) -> dict[str, list[dict[str, Any]]]:
-    chosen = [s for s in SUBJECTS if subject.lower() in s.name.lower() or s.name in (PLAIN, FLOOR)]
+    chosen = [s for s in SUBJECTS if subject.lower() in s.name.lower() or s.name in (PLAIN, FLOOR, FLOORS)]
     kept: dict[str, list[dict[str, Any]]] = {}
     asked = [each for each in workloads.build() if workload.lower() in each.name.lower()]
     for number, each in enumerate(asked):

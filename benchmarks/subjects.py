@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from workloads import Workload
 
 Count = Callable[[], int | None]
@@ -25,6 +27,7 @@ class Subject:
     needs: str = "torch"
     slow: bool = False  # measured in a round of its own, with fewer repetitions
     forward_only: bool = False  # takes a model and its input, not a piece of code
+    floor: str = "no-op function mode"  # the subject over which its events are counted
 
     def missing(self) -> str:
         """Why this tool cannot be measured here; empty when it can."""
@@ -42,6 +45,17 @@ class Floor(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
+
+
+class OpFloor(TorchDispatchMode):
+    """The same for ops."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 class Lines(io.TextIOBase):
@@ -70,6 +84,22 @@ def floor(workload: Workload) -> Count:
     return lambda: None
 
 
+def three_floors(workload: Workload) -> Count:
+    """A wrapper around every module call, and the two modes, none of which does anything."""
+    original = nn.Module.__call__
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return original(self, *args, **kwargs)
+
+    nn.Module.__call__ = __call__
+    try:
+        with Floor(), OpFloor():
+            workload.run()
+    finally:
+        nn.Module.__call__ = original
+    return lambda: None
+
+
 def torchglass(**options: Any) -> Callable[[Workload], Count]:
     """Recording only: settling waits for the first look and is measured apart."""
 
@@ -81,6 +111,24 @@ def torchglass(**options: Any) -> Callable[[Workload], Count]:
         return lambda: len(trace)
 
     return run
+
+
+def torchglass_ops(workload: Workload) -> Count:
+    """Ops, functions, modules and stacks; counted are the ops."""
+    import torchglass as tg
+
+    with tg.record(ops=True) as trace:
+        workload.run()
+    return lambda: sum(1 for _ in trace.events(kind="op"))
+
+
+def tracing_mode(workload: Workload) -> Count:
+    """Our `TracingMode`, not printing."""
+    import torchglass as tg
+
+    with tg.TracingMode(quiet=True) as mode:
+        workload.run()
+    return lambda: len(mode.traces)
 
 
 def tracer(workload: Workload) -> Count:
@@ -170,14 +218,18 @@ def pysnooper(workload: Workload) -> Count:
 
 
 PLAIN, CONTROL, FLOOR = "plain", "plain again", "no-op function mode"
+FLOORS = "no-op function mode, op mode and module wrapper"
 RECORDING = "torchglass"
 
 SUBJECTS = [
     Subject(PLAIN, plain),
     Subject(CONTROL, plain),
     Subject(FLOOR, floor),
+    Subject(FLOORS, three_floors),
     Subject(RECORDING, torchglass(), "torchglass"),
     Subject("torchglass, modules only", torchglass(functions=False), "torchglass"),
+    Subject("torchglass, ops too", torchglass_ops, "torchglass", floor=FLOORS),
+    Subject("torchglass TracingMode, quiet", tracing_mode, "torchglass.compat.torch_code_tracing", floor=FLOORS),
     Subject("torchglass Tracer, live", tracer, "torchglass.compat.tracy_nn"),
     Subject("DebugMode", debug_mode(), "torch.utils._debug_mode"),
     Subject(

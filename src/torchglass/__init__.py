@@ -12,13 +12,15 @@ Nothing heavy is imported until it is used.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from torchglass._version import __version__
 
 if TYPE_CHECKING:
-    from torchglass.api import last_trace, record, render, show, trace
+    from torchglass.api import last_trace, load, mark, record, render, save, show, trace
     from torchglass.errors import (
+        BundleError,
         MissingExtra,
         NotRecorded,
         TorchglassError,
@@ -32,14 +34,16 @@ if TYPE_CHECKING:
     from torchglass.events.types import Event, Value
 
 __all__ = [
-    "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption", "UnknownView",
-    "UsageError", "Value", "WrongType", "__version__", "last_trace", "record", "render", "select", "show", "trace",
+    "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption", "UnknownView",
+    "UsageError", "Value", "WrongType", "__version__", "last_trace", "load", "mark", "record",
+    "render", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(["last_trace", "record", "render", "show", "trace"], "torchglass.api"),
+    **dict.fromkeys(["last_trace", "load", "mark", "record", "render", "save", "show", "trace"], "torchglass.api"),
     **dict.fromkeys(
         [
+            "BundleError",
             "MissingExtra",
             "NotRecorded",
             "TorchglassError",
@@ -57,6 +61,9 @@ _HOMES = {
     # The other tools' main names: reachable here, but not part of __all__.
     "Tracer": "torchglass.compat.tracy_nn",
     "trace_model": "torchglass.compat.tracy_nn",
+    "TracingMode": "torchglass.compat.torch_code_tracing",
+    **dict.fromkeys(["auto_diff", "log2file", "var_tracker"], "torchglass.compat.ttracker"),
+    **dict.fromkeys(["CallTracer", "DebugContext", "TensorSaver", "spy_save"], "torchglass.compat.torchspy"),
 }
 
 
@@ -67,6 +74,10 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
+
+
+if "TORCHGLASS_TO" in os.environ:  # a recorded program has started this process
+    importlib.import_module("torchglass.recording").join_parents_run()
 
 
 def __dir__() -> list[str]:

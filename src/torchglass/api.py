@@ -7,21 +7,25 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import fields
+from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar, cast
 
+from torchglass import store
+from torchglass.capture.log import LOGS
 from torchglass.capture.signals import Uninterrupted
 from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
-from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
+from torchglass.recording import BundleTensors, Recording, contents_of
 from torchglass.renderers.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
-VIEWS = ("table", "tree")
+V = TypeVar("V")
+VIEWS = ("calls", "code", "listing", "table", "tree")
 _last: list[Trace] = []
 
 
@@ -35,9 +39,11 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         tg.show(trace)
 
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
-    functions: ``aten::mm``) choose the probes; ``only`` keeps what a
+    functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by
+    name, glob or (True) all of them; ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
-    keeps source texts out of the trace; ``max_events`` bounds the memory; ``name`` is shown in titles.
+    keeps source texts out of the trace; ``to`` names a new folder, into which everything is written while it
+    happens; ``max_events`` bounds the memory; ``name`` is shown in titles.
     """
 
     def __init__(
@@ -46,7 +52,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         modules: bool = True,
         functions: bool = True,
         ops: bool = False,
+        variables: bool | str | Sequence[str] = (),
         only: Selection | None = None,
+        to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
         sources: bool = True,
         max_events: int = 1_000_000,
@@ -62,22 +70,27 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "modules": bool(modules),
             "functions": bool(functions),
             "ops": bool(ops),
+            "variables": _names(variables),
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
             "name": str(name),
         }
         self._only = only
-        self._recordings: dict[int, list[_Recording]] = {}
+        self.to = None if to is None else Path(os.fspath(to))
+        self._recordings: dict[int, list[Recording]] = {}
         """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
-        return self._begin(inspect.currentframe())
+        own = inspect.currentframe()
+        return self._begin(own.f_back if own is not None else None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recording = self._recordings[get_ident()].pop()
+        if error is not None:
+            _last[:] = [recording.trace]
         try:
             with Uninterrupted():
                 recording.stop(error)
@@ -85,11 +98,15 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             recording.stop(error)
             raise
 
-    def _begin(self, own_frame: FrameType | None) -> Trace:
-        recording = _Recording(self._options, self._only)
+    def begin_program(self, frame: FrameType) -> Trace:
+        """Begin in a frame of ours that runs a whole program: stacks begin below it. ``__exit__`` ends it."""
+        return self._begin(frame, outermost=True)
+
+    def _begin(self, frame: FrameType | None, outermost: bool = False) -> Trace:
+        recording = Recording(self._options, self._only, self.to)
         self._recordings.setdefault(get_ident(), []).append(recording)
         try:
-            recording.start(own_frame.f_back if own_frame is not None else None)
+            recording.start(frame, outermost)
             return recording.trace
         except BaseException:
             self.__exit__(None, None, None)
@@ -116,7 +133,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _another(self) -> record:
         """The same again for one call: calls may overlap, in threads or as coroutines."""
-        return record(only=self._only, **self._options)
+        return record(only=self._only, to=self.to, **self._options)
 
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
@@ -137,49 +154,43 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         return recorded
 
 
-class _Recording:
-    """One run of a ``record`` block, and where its trace gets its tables from."""
+def _names(variables: object) -> tuple[str, ...]:
+    """What ``record(variables=…)`` was given, as names and globs."""
+    if isinstance(variables, bool):
+        return ("*",) if variables else ()
+    if isinstance(variables, str):
+        return (variables,)
+    several = cast("Sequence[object]", variables) if isinstance(variables, (list, tuple)) else None
+    names = [each for each in several or () if isinstance(each, str)]
+    if several is None or len(names) < len(several):
+        raise WrongType("record(variables=…) takes names such as ['video', 'self.cache'], or True for all variables")
+    return tuple(names)
 
-    def __init__(self, options: dict[str, Any], only: Selection | None) -> None:
-        self._options = options
-        self._only = only
-        self._recorder: Any = None
-        self._settled: Tables | None = None
-        self.trace = Trace(self)
 
-    def start(self, frame: FrameType | None) -> None:
-        if os.environ.get("TORCHGLASS") == "0":
-            return
-        from torchglass.capture.recorder import Options, Recorder
+def save(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Keep a trace as a bundle: a new folder with its events, tensors and sources."""
+    expect(trace, Trace, "save() takes a trace and a path")
+    store.save(trace.tables, Path(os.fspath(path)), contents_of(trace))
 
-        self._recorder = Recorder(Options(**self._options))
-        self._recorder.start(frame)
 
-    def stop(self, error: BaseException | None) -> None:
-        """End it, if it has not ended."""
-        if self._recorder is not None:
-            self._recorder.stop(error)
-        if error is not None:
-            _last[:] = [self.trace]
+def load(path: str | os.PathLike[str]) -> Trace:
+    """The trace that a bundle holds; also one that is still being written, or whose program was killed."""
+    loaded = store.load(Path(os.fspath(path)))
+    return Trace(loaded, BundleTensors(loaded))
 
-    @property
-    def running(self) -> bool:
-        return self._recorder is not None and self._recorder.running
 
-    def progress(self) -> int:
-        return 0 if self._recorder is None or self._settled is not None else self._recorder.progress()
+def mark(name: str, value: V) -> V:
+    """Put a named event into a running trace, with a copy of the value as it is now; returns the value.
 
-    def tables(self) -> Tables:
-        if self._settled is not None:
-            return self._settled
-        if self._recorder is None:
-            return Tables(notes=["recording is switched off (TORCHGLASS=0 in the environment)"])
-        tables = self._recorder.tables()
-        if self._only is not None:
-            tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
-        if tables.complete:
-            self._settled, self._recorder = tables, None
-        return tables
+    ``trace.tensor(value)`` gives the copy back. Costs nearly nothing when nothing is recorded.
+    """
+    log = LOGS.get(get_ident()) if LOGS else None
+    if log is not None and log.on:
+        from torchglass.capture.marks import write_mark
+
+        expect(name, str, "mark() takes a name and a value")
+        write_mark(log, name, value, 1)
+    return value
 
 
 def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
@@ -207,7 +218,7 @@ def show(
     color: bool | None = None,
     **options: Any,
 ) -> None:
-    """Print a view of a trace: ``tree`` or ``table``."""
+    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …"""
     stream = sys.stdout if file is None else file
     for line in _lines(trace, view, page_for(stream, width=width, color=color), options):
         print(writable(line, stream), file=stream)

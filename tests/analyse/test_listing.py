@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -136,6 +135,21 @@ def compared(traced: LineTracer, view: ListingView) -> Counter[str]:
                     checked["values"] += 1
                     assert told == truth, f"{where}: {each.label}"
     return checked
+
+
+def test_a_tensor_that_is_unpacked_counts_once(tmp_path: Path) -> None:
+    text = """
+import torch
+def main():
+    for _ in range(4):
+        q, k, v = torch.ones(6).view(3, 2).mul(2)
+"""
+    module = loaded(tmp_path, text)
+    with tg.record() as trace:
+        module.main()
+    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    assert note(listing, "q, k, v").runs == 4
+    assert "×" not in " ".join(words(listing, "q, k, v"))
 
 
 @pytest.mark.parametrize("name", [name for name in programs.names() if name not in (*programs.SLOW, "ctrl_c")])
@@ -500,9 +514,7 @@ def main():
     finally:
         sys.setrecursionlimit(limit)
     assert len(trace) > 100_000
-    started = time.process_time()
     (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
-    assert time.process_time() - started < 5
     assert note(listing, "y = x.view").runs == 50_000
     assert note(listing, "y = down").runs == 800
     assert words(listing, "y = down") == ["f32[2]"]

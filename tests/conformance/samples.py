@@ -18,6 +18,15 @@ from tests.conformance.compare import Case
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
 # In order of preference: float32 where the operator knows it.
 DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float64, torch.bfloat16)
+# Where one sample of an operator is not enough.
+MORE_DTYPES = (torch.float32, torch.complex64, torch.int64)
+MORE_SAMPLES = 2
+# What an empty dispatch mode changes, by the first of its samples that show it.
+BRANCHING = """
+linalg.cond linalg.eigvalsh linalg.lstsq linalg.matrix_norm linalg.matrix_rank linalg.pinv linalg.svdvals
+linalg.tensorinv nn.functional.one_hot pinverse
+""".split()
+MANY_SAMPLES = 40
 # Some module classes have hundreds of samples; so many, evenly spread, are taken of each.
 MODULE_SAMPLES = 12
 
@@ -30,6 +39,25 @@ def op_cases(op: Any) -> Iterator[Case]:
     if op.error_inputs_func is not None:
         for index, error in enumerate(_errors(op)):
             yield _error_case(op, index, str(error.error_regex)[:40])
+
+
+def more_op_cases(op: Any) -> Iterator[Case]:
+    """Further samples of an operator, in several dtypes and without gradients."""
+    for dtype in MORE_DTYPES:
+        if dtype in op.dtypes:
+            most = MANY_SAMPLES if op.name in BRANCHING else MORE_SAMPLES
+            count = sum(1 for _ in islice(_samples(op, dtype, False), 1 + most))
+            for index in range(1, count):
+                yield _further_case(op, dtype, index)
+
+
+def _further_case(op: Any, dtype: torch.dtype, index: int) -> Case:
+    def prepare() -> Any:
+        sample = next(islice(_samples(op, dtype, False), index, None))
+        return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+
+    ignore = ".bytes" if op.name in UNINITIALISED else ""
+    return Case(f"{op.full_name} {index} {dtype}", prepare, lambda s: call(op.op, s), ignore)
 
 
 def _op_samples(op: Any, dtype: torch.dtype) -> Iterator[Case]:
@@ -76,7 +104,7 @@ def call_with_gradients(function: Any, sample: dict[str, Any]) -> Any:
     """The result, and the gradients of everything in the sample that asks for one."""
     out = call(function, sample)
     wanted = [leaf for leaf in tree_leaves(sample) if isinstance(leaf, Tensor) and leaf.requires_grad]
-    return out, gradients(out, wanted)
+    return {"result": out, "gradients": gradients(out, wanted)}
 
 
 def gradients(out: Any, wanted: list[Tensor]) -> Any:
@@ -125,7 +153,7 @@ def _train_step(sample: dict[str, Any]) -> Any:
     out = module(*sample["args"], **sample["kwargs"])
     given = [leaf for leaf in tree_leaves([sample["args"], sample["kwargs"]]) if isinstance(leaf, Tensor)]
     wanted = [t for t in [*given, *module.parameters()] if t.requires_grad]
-    return out, gradients(out, wanted)
+    return {"result": out, "gradients": gradients(out, wanted)}
 
 
 def _evaluate(sample: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conformance.compare import Case, differences, facets_of
 from tests.conformance.recording import failures
-from tests.conformance.samples import MODULES, OPS, chunks, module_cases, op_cases
+from tests.conformance.samples import BRANCHING, MODULES, OPS, chunks, module_cases, more_op_cases, op_cases
 
 SOFTMAX = Case("softmax", lambda: torch.randn(4, 5, requires_grad=True), lambda x: x.softmax(-1))
 BAD_MATMUL = Case("matmul", lambda: torch.randn(2, 3), lambda x: x @ x)
@@ -218,6 +218,19 @@ def test_an_empty_function_mode_is_caught_switching_off_fused_attention() -> Non
 
     case = Case("encoder layer", lambda: torch.randn(16, 32, 8), act)
     assert any("out.bytes" in line for line in differences(case, _EmptyFunctionMode))
+
+
+@pytest.mark.parametrize("name", BRANCHING)
+def test_an_empty_dispatch_mode_is_caught_changing_results(name: str) -> None:
+    ops = [op for op in OPS if op.name == name]
+    cases = [case for op in ops for case in [*op_cases(op), *more_op_cases(op)]]
+    found = (line for case in cases for line in differences(case, _EmptyDispatchMode))
+    assert any("bytes" in line or "_version" in line or "grad_fn" in line for line in found)
+
+
+def test_an_empty_dispatch_mode_is_caught_changing_a_module() -> None:
+    info = next(info for info in MODULES if info.name == "nn.CTCLoss")
+    assert any("grad_fn" in line for case in module_cases(info) for line in differences(case, _EmptyDispatchMode))
 
 
 def test_a_fault_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.recording import failures
-from tests.conformance.samples import OPS, chunks, label, op_cases
+from tests.conformance.recording import failures, is_price_of_ops
+from tests.conformance.samples import OPS, chunks, label, more_op_cases, op_cases
 
 
 @pytest.mark.parametrize("ops", chunks(OPS, 16), ids=label)
@@ -16,8 +16,22 @@ def test_operators_are_the_same_under_recording(ops: list[Any]) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("ops", chunks(OPS, 16), ids=label)
+def test_operators_are_the_same_under_recording_of_ops(ops: list[Any]) -> None:
+    found = [line for op in ops for case in op_cases(op) for line in failures(case, ops=True)]
+    found = [line for line in found if not is_price_of_ops(line)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("ops", chunks(OPS, 16), ids=label)
+def test_more_samples_are_the_same_under_recording_of_ops(ops: list[Any]) -> None:
+    found = [line for op in ops for case in more_op_cases(op) for line in failures(case, ops=True)]
+    assert not found, "\n".join(found)
+
+
 def test_the_samples_are_many() -> None:
     """A change in torch's test helpers must not leave the tests above with nothing to compare."""
     cases = [case.name for op in OPS for case in op_cases(op)]
     assert len(cases) > 1500
     assert sum(" error " in name for name in cases) > 400
+    assert sum(1 for op in OPS for _ in more_op_cases(op)) > 1500

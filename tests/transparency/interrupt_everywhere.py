@@ -1,7 +1,7 @@
 """Sends a Ctrl-C at every line that starting and stopping a recording runs, and prints where it left something.
 
 A program of its own, because a recorder that fails here leaves its process in disorder:
-`python -m tests.transparency.interrupt_everywhere`.
+`python -m tests.transparency.interrupt_everywhere [ops]`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Interrupter:
 def interrupt(line: int, starting: bool) -> tuple[str, str]:
     """Start and stop one recording; where the interrupt came, and what was raised instead of it."""
     interrupter = Interrupter(line)
-    recording = tg.record()
+    recording = tg.record(ops="ops" in sys.argv)
     try:
         if starting:
             interrupter.watch(recording.__enter__)
@@ -69,7 +69,7 @@ def interrupt(line: int, starting: bool) -> tuple[str, str]:
 def main() -> int:
     """Go through all lines, until one leaves something: what comes after would only repeat it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tg.record() as trace:
+    with tg.record(ops="ops" in sys.argv) as trace:
         torch.ones(2).relu()
     len(trace)
     before = surroundings()

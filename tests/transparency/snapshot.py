@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.utils._python_dispatch
 from torch import nn
 
 Place = tuple[str, str]
@@ -33,6 +34,7 @@ def take() -> Snapshot:
     found.update({("contents", f"{owner}.{name}"): _copy(value) for (owner, name), value in _hook_tables()})
     found["torch", "function modes"] = torch._C._len_torch_function_stack()
     found["torch", "dispatch modes"] = torch._C._len_torch_dispatch_stack()
+    found["torch", "dispatch flag"] = torch.utils._python_dispatch._is_in_torch_dispatch_mode
     found["sys", "meta_path"] = tuple(sys.meta_path)
     found["sys", "hooks"] = (sys.gettrace(), sys.getprofile(), sys.excepthook, threading.excepthook)
     return found

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchglass as tg
+
+Record = Callable[..., Any]
+
+
+@pytest.fixture(params=[{}, {"ops": True}], ids=["functions", "ops"])
+def record(request: pytest.FixtureRequest) -> Record:
+    """`tg.record` with fewer and with more probes."""
+    return partial(tg.record, **request.param)
 
 
 class Diary:
@@ -194,17 +203,17 @@ def _diary_of(program: Callable[[Diary], None], context: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_tensors_die_in_the_same_order(program: Callable[[Diary], None]) -> None:
+def test_tensors_die_in_the_same_order(program: Callable[[Diary], None], record: Record) -> None:
     _diary_of(program, nullcontext())  # what torch does once, on first use, is no part of the comparison
     plain = _diary_of(program, nullcontext())
-    assert _diary_of(program, tg.record()) == plain
+    assert _diary_of(program, record()) == plain
     # A diary in which nothing died before the end could not tell anything.
     assert any(entry.endswith("died") for entry in plain[: plain.index("end of the block")])
 
 
-def test_the_trace_keeps_no_tensor_alive() -> None:
+def test_the_trace_keeps_no_tensor_alive(record: Record) -> None:
     with _no_collector():
-        with tg.record() as trace:
+        with record() as trace:
             x = torch.ones(3)
             y = x * 2
         watched = weakref.ref(x), weakref.ref(y)
@@ -226,30 +235,30 @@ def _gradient_addresses(context: Any) -> list[bool]:
     return [p.grad.data_ptr() == computed[number] for number, p in parameters.items()]
 
 
-def test_gradients_are_stolen_not_copied() -> None:
+def test_gradients_are_stolen_not_copied(record: Record) -> None:
     plain = _gradient_addresses(nullcontext())
     assert any(plain)
-    assert _gradient_addresses(tg.record()) == plain
+    assert _gradient_addresses(record()) == plain
 
 
 def _collector() -> tuple[object, ...]:
     return gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), gc.get_debug(), list(gc.callbacks)
 
 
-def test_the_collector_is_left_alone() -> None:
+def test_the_collector_is_left_alone(record: Record) -> None:
     before = _collector()
-    with tg.record():
+    with record():
         assert _collector() == before
         nn.Linear(2, 2)(torch.ones(1, 2))
         assert _collector() == before
     assert _collector() == before
 
 
-def test_a_collector_that_the_program_set_is_left_alone() -> None:
+def test_a_collector_that_the_program_set_is_left_alone(record: Record) -> None:
     gc.disable()
     try:
         before = _collector()
-        with tg.record():
+        with record():
             torch.ones(2).relu()
             assert _collector() == before
         assert _collector() == before
@@ -257,8 +266,8 @@ def test_a_collector_that_the_program_set_is_left_alone() -> None:
         gc.enable()
 
 
-def test_tensors_in_cycles_die_when_the_program_collects() -> None:
-    with tg.record():
+def test_tensors_in_cycles_die_when_the_program_collects(record: Record) -> None:
+    with record():
         box: list[Any] = [torch.ones(2) * 3]
         box.append(box)
         watched = weakref.ref(box[0])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from tests.conformance.compare import surroundings
 from tests.transparency import snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
+Record = Callable[..., Any]
+
+
+@pytest.fixture(params=[{}, {"ops": True}], ids=["functions", "ops"])
+def record(request: pytest.FixtureRequest) -> Record:
+    """`tg.record` with fewer and with more probes."""
+    return partial(tg.record, **request.param)
 
 
 class Deep(nn.Module):
@@ -48,10 +56,10 @@ def step(model: nn.Module) -> None:
 
 
 @pytest.fixture
-def before() -> Iterator[snapshot.Snapshot]:
+def before(record: Record) -> Iterator[snapshot.Snapshot]:
     """Everything as it was, once torch has done what it does on first use; equal again at the end."""
     step(Deep())
-    with tg.record() as trace:
+    with record() as trace:
         step(Deep())
     len(trace)
     taken = snapshot.take()
@@ -91,23 +99,23 @@ def test_the_snapshot_sees_what_is_replaced(before: snapshot.Snapshot, monkeypat
     handle.remove()
 
 
-def test_the_block_does_replace_something(before: snapshot.Snapshot) -> None:
+def test_the_block_does_replace_something(before: snapshot.Snapshot, record: Record) -> None:
     """Otherwise the tests below would prove nothing."""
-    with tg.record():
+    with record():
         inside = snapshot.changed(before)
     assert inside
 
 
-def test_after_a_normal_end(before: snapshot.Snapshot) -> None:
-    with tg.record() as trace:
+def test_after_a_normal_end(before: snapshot.Snapshot, record: Record) -> None:
+    with record() as trace:
         step(Deep())
     assert snapshot.changed(before) == []
     assert len(trace) > 0
 
 
-def test_after_an_exception(before: snapshot.Snapshot) -> None:
+def test_after_an_exception(before: snapshot.Snapshot, record: Record) -> None:
     error = ValueError("mine")
-    with pytest.raises(ValueError, match="mine") as caught, tg.record() as trace:
+    with pytest.raises(ValueError, match="mine") as caught, record() as trace:
         step(Deep(_raise(error)))
     assert caught.value is error
     assert snapshot.changed(before) == []
@@ -115,24 +123,24 @@ def test_after_an_exception(before: snapshot.Snapshot) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), KeyboardInterrupt()], ids=repr)
-def test_after_what_is_no_exception_class(before: snapshot.Snapshot, error: BaseException) -> None:
-    with pytest.raises(type(error)) as caught, tg.record() as trace:
+def test_after_what_is_no_exception_class(before: snapshot.Snapshot, error: BaseException, record: Record) -> None:
+    with pytest.raises(type(error)) as caught, record() as trace:
         step(Deep(_raise(error)))
     assert caught.value is error
     assert snapshot.changed(before) == []
     assert tg.render(trace)
 
 
-def test_after_ctrl_c(before: snapshot.Snapshot, ctrl_c: None) -> None:
-    with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+def test_after_ctrl_c(before: snapshot.Snapshot, ctrl_c: None, record: Record) -> None:
+    with pytest.raises(KeyboardInterrupt), record() as trace:
         step(Deep(_interrupt))
     assert snapshot.changed(before) == []
     assert "KeyboardInterrupt" in tg.render(trace)
 
 
-def test_after_leaving_a_generator_half_way(before: snapshot.Snapshot) -> None:
+def test_after_leaving_a_generator_half_way(before: snapshot.Snapshot, record: Record) -> None:
     def recorded() -> Iterator[Tensor]:
-        with tg.record():
+        with record():
             for value in range(10):
                 yield torch.ones(2) * value
 
@@ -142,21 +150,21 @@ def test_after_leaving_a_generator_half_way(before: snapshot.Snapshot) -> None:
     assert snapshot.changed(before) == []
 
 
-def test_after_nested_recordings(before: snapshot.Snapshot) -> None:
-    with tg.record() as outer:
-        with tg.record() as inner:
+def test_after_nested_recordings(before: snapshot.Snapshot, record: Record) -> None:
+    with record() as outer:
+        with record() as inner:
             step(Deep())
         step(Deep())
     assert snapshot.changed(before) == []
     assert 0 < len(inner) < len(outer)
 
 
-def test_after_recordings_in_two_threads(before: snapshot.Snapshot) -> None:
+def test_after_recordings_in_two_threads(before: snapshot.Snapshot, record: Record) -> None:
     barrier = threading.Barrier(2)
 
     def work() -> None:
         barrier.wait()
-        with tg.record():
+        with record():
             step(Deep())
             barrier.wait()
 
@@ -168,14 +176,14 @@ def test_after_recordings_in_two_threads(before: snapshot.Snapshot) -> None:
     assert snapshot.changed(before) == []
 
 
-def test_after_a_thread_that_outlives_the_block(before: snapshot.Snapshot) -> None:
+def test_after_a_thread_that_outlives_the_block(before: snapshot.Snapshot, record: Record) -> None:
     go_on = threading.Event()
 
     def work() -> None:
         go_on.wait(10)
         Deep()(torch.ones(2, 3, 4))
 
-    with tg.record() as trace:
+    with record() as trace:
         thread = threading.Thread(target=work)
         thread.start()
     known = len(trace)
@@ -185,9 +193,9 @@ def test_after_a_thread_that_outlives_the_block(before: snapshot.Snapshot) -> No
     assert snapshot.changed(before) == []
 
 
-def test_a_bound_call_taken_inside_is_harmless_afterwards(before: snapshot.Snapshot) -> None:
+def test_a_bound_call_taken_inside_is_harmless_afterwards(before: snapshot.Snapshot, record: Record) -> None:
     model = nn.Linear(2, 2)
-    with tg.record() as trace:
+    with record() as trace:
         call = model.__call__
     known = len(trace)
     assert torch.equal(call(torch.ones(1, 2)), model(torch.ones(1, 2)))
@@ -219,14 +227,21 @@ def timer_interrupts(ctrl_c: None) -> Iterator[None]:
     signal.signal(signal.SIGALRM, old)
 
 
-def test_interrupts_that_the_program_catches_inside(before: snapshot.Snapshot, timer_interrupts: None) -> None:
+def _stacks() -> tuple[object, ...]:
+    flag = torch.utils._python_dispatch._is_in_torch_dispatch_mode
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), flag
+
+
+def test_interrupts_that_the_program_catches_inside(
+    before: snapshot.Snapshot, timer_interrupts: None, record: Record
+) -> None:
     model = Deep()
-    with tg.record() as trace:
-        inside = torch._C._len_torch_function_stack()
+    with record() as trace:
+        inside = _stacks()
         for delay in _delays():
             with pytest.raises(KeyboardInterrupt):
                 _work_until_interrupted(model, delay)
-            assert torch._C._len_torch_function_stack() == inside
+            assert _stacks() == inside
         out = model(torch.ones(2, 3, 4))
     assert snapshot.changed(before) == []
     assert torch.equal(out, model(torch.ones(2, 3, 4)))
@@ -238,33 +253,34 @@ def test_interrupts_that_the_program_catches_inside(before: snapshot.Snapshot, t
     assert tg.render(trace)
 
 
-def test_interrupts_that_leave_the_block(before: snapshot.Snapshot, timer_interrupts: None) -> None:
+def test_interrupts_that_leave_the_block(before: snapshot.Snapshot, timer_interrupts: None, record: Record) -> None:
     model = Deep()
     outside = surroundings()
     for delay in _delays():
-        with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+        with pytest.raises(KeyboardInterrupt), record() as trace:
             _work_until_interrupted(model, delay)
         assert surroundings() == outside, delay
         assert tg.render(trace)
     assert snapshot.changed(before) == []
 
 
-def test_interrupted_work_is_still_recorded_to_the_end(timer_interrupts: None) -> None:
+def test_interrupted_work_is_still_recorded_to_the_end(timer_interrupts: None, record: Record) -> None:
     """The call that was interrupted is there, closed, with its error; so is everything before it."""
     model = Deep()
-    with pytest.raises(KeyboardInterrupt), tg.record() as trace:
+    with pytest.raises(KeyboardInterrupt), record() as trace:
         _work_until_interrupted(model, 0.05)
     assert all(event.end_ns is not None for event in trace.events())
 
 
-def test_interrupts_while_starting_and_stopping() -> None:
-    command = [sys.executable, "-m", "tests.transparency.interrupt_everywhere"]
+@pytest.mark.parametrize("probe", ["functions", "ops"])
+def test_interrupts_while_starting_and_stopping(probe: str) -> None:
+    command = [sys.executable, "-m", "tests.transparency.interrupt_everywhere", probe]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert int(run.stdout.split()[0]) > 50
 
 
-def test_nothing_is_traced_by_python_itself(before: snapshot.Snapshot) -> None:
-    with tg.record():
+def test_nothing_is_traced_by_python_itself(before: snapshot.Snapshot, record: Record) -> None:
+    with record():
         assert sys.gettrace() is before["sys", "hooks"][0]
         assert sys.getprofile() is before["sys", "hooks"][1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchglass.analyse.listing_flow import definition
 from torchglass.analyse.listing_frames import Frame, Look, is_nested, last_made
@@ -77,8 +77,15 @@ class Steps:
         return None if source is None else source.at(frame.place.where.line, frame.place.where.col)
 
     def _from_nodes(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+        if slot.part is not None and len(slot.nodes) > 1:
+            # A tensor was unpacked: that is a step at the targets, and what it was made from must not count again.
+            unpacked = self._at_nodes(caller, file, statement, slot.nodes[-1:])
+            return unpacked or self._at_nodes(caller, file, statement, slot.nodes[:-1])
+        return self._at_nodes(caller, file, statement, slot.nodes)
+
+    def _at_nodes(self, caller: int, file: str, statement: Statement, nodes: Sequence[ast.expr | ast.stmt]) -> Outcome:
         source = self.sources[file]
-        ranges = {where for node in slot.nodes for where in source.ranges(node)}
+        ranges = {where for node in nodes for where in source.ranges(node)}
         numbers = self.below.get((caller, file, statement.number), ())
         return merged(self.outcome[number] for number in numbers if self.frames[number].place.where in ranges)
 

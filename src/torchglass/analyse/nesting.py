@@ -53,10 +53,10 @@ def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
 
     That is what torch functions call in turn, what the leaf modules of ``torch.nn`` do (no ``F.linear`` under
     every Linear), what an optimizer's step does, and the aten ops below all of these, as well as ops without a
-    tensor (the profiler's marks). Code of the program that torch calls back (a checkpointed block, a custom
-    autograd function) is not.
+    tensor (the profiler's marks). Changes of variables have a view of their own. Code of the program that torch
+    calls back (a checkpointed block, a custom autograd function) is not inner.
     """
-    if event.kind == "op" and not event.inputs and not event.outputs:
+    if event.kind == "variable" or (event.kind == "op" and not event.inputs and not event.outputs):
         return True
     if parent is None or event.kind not in ("function", "op"):
         return False

@@ -14,10 +14,7 @@ from functools import partial
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import Parameter
-
+from torchglass.capture.torch_names import DEVICE, SIZE, WORDS, Parameter, Tensor
 from torchglass.capture.values import ValueOf
 
 Form = tuple[Any, ...]
@@ -43,9 +40,14 @@ class Forms:
         self.counter = itertools.count()
         readers = Readers()
         self.describe: Describe = _make_describe(value_of, readers)
+        self._readers = readers
         self.describe_made: Describe = _make_describe(made, readers)
         """For the results of ops, to which autograd has yet to do its part."""
         self.form_of: FormOf = _make_form_of(self, value_of)
+
+    def describing(self, value_of: ValueOf) -> Describe:
+        """A describe that learns the values of tensors from somebody else."""
+        return _make_describe(value_of, self._readers)
 
     def intern(self, form: Form) -> int:
         return self.ids.setdefault(form, next(self.counter))
@@ -116,7 +118,7 @@ Reader = Callable[[Any], Any]
 
 
 class Readers(dict[type, Reader | None]):
-    """How values of a class are read, found once for each class; None for tensors."""
+    """How values of a class are read, found once for each class; None for tensors and arrays."""
 
     def __missing__(self, cls: type) -> Reader | None:
         reader = self[cls] = _reader(cls)
@@ -124,8 +126,9 @@ class Readers(dict[type, Reader | None]):
 
 
 def _reader(cls: type) -> Reader | None:
-    if issubclass(cls, Tensor):  # never isinstance: that would ask the object for its __class__
-        return None
+    numpy = sys.modules.get("numpy")
+    if issubclass(cls, Tensor) or (numpy is not None and issubclass(cls, numpy.ndarray)):
+        return None  # never isinstance: that would ask the object for its __class__
     if cls in _ATOMS:
         return _ATOMS[cls]
     if issubclass(cls, dict):
@@ -139,9 +142,6 @@ def _reader(cls: type) -> Reader | None:
         return partial(_read_list, tuple, TUPLE)
     if cls is slice:
         return lambda value: (SLICE, [(None, value.start), (None, value.stop), (None, value.step)])
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and cls is numpy.ndarray:
-        return lambda value: f"<ndarray {list(value.shape)}>"
     if cls is FunctionType or cls is BuiltinFunctionType:
         return lambda value: f"<function {value.__name__}>"[:LONGEST_TEXT]
     name = f"<{cls.__name__}>"[:LONGEST_TEXT]
@@ -206,7 +206,7 @@ def _type_name(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
-def _size(value: torch.Size) -> Any:
+def _size(value: Any) -> Any:
     return LIST, [(None, size if type(size) is int else "?") for size in value[:LONGEST_LIST]]
 
 
@@ -219,9 +219,7 @@ _ATOMS: dict[type, Callable[[Any], Any]] = {
     bytes: lambda value: f"<bytes of {len(value)}>",
     EllipsisType: lambda value: "...",
     int: repr,
-    torch.dtype: str,
-    torch.device: lambda value: repr(str(value)),
-    torch.layout: str,
-    torch.memory_format: str,
-    torch.Size: _size,
+    DEVICE: lambda value: repr(str(value)),
+    SIZE: _size,
+    **dict.fromkeys(WORDS, str),
 }

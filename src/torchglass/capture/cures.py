@@ -9,6 +9,7 @@ take it off for as long as the node runs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
@@ -18,17 +19,21 @@ import torch
 from torchglass.capture.modes import OP_MODES, take_op_mode
 
 NOTE = "its ops are not seen: this function gives other bits when any dispatch mode is on, so ours was off"
+NOTE_IN_BACKWARD = (
+    "ops in the backward of prod, linalg.eig and linalg.eigh were not seen: they do something else when any dispatch "
+    "mode is on, so ours was off"
+)
 BRANCHING_IN_BACKWARD = frozenset(["aten::prod", "aten::prod.dim_int", "aten::linalg_eig", "aten::_linalg_eigh"])
 _NODES = frozenset(["ProdBackward0", "ProdBackward1", "LinalgEigBackward0", "LinalgEighBackward0"])
-_DEEPEST = 16
-"""How many nodes behind a result are looked at: a composite puts a few between."""
+_NEAR, _FAR = 16, 100_000
+"""How many nodes behind a result are looked at: a composite puts a few between, a script any number."""
 _SENSITIVE = {
-    torch._C._linalg: (
+    torch._C._linalg: (  # pyright: ignore[reportAttributeAccessIssue]
         "linalg_svdvals linalg_eigvalsh linalg_cond linalg_matrix_norm linalg_norm linalg_pinv linalg_matrix_rank "
-        "linalg_tensorinv"
+        "linalg_tensorinv linalg_lstsq"
     ),
-    torch._C._nn: "one_hot",
-    torch: "pinverse nuclear_norm",
+    torch._C._nn: "one_hot pad_sequence",  # pyright: ignore[reportAttributeAccessIssue]
+    torch: "pinverse nuclear_norm ctc_loss _pad_packed_sequence _dim_arange",
     torch.Tensor: "pinverse",
     torch.nn.functional: "linear_cross_entropy",
 }
@@ -62,17 +67,39 @@ _away: dict[int, list[tuple[Any, int]]] = {}
 
 
 def guard_backward(result: Any) -> None:
-    """Hook the nodes behind a result whose formula would see our mode."""
-    for node in _nodes_behind(result):
-        if node.name() in _NODES and "torchglass" not in node.metadata:
-            node.metadata["torchglass"] = True
-            node.register_prehook(_before_node)
-            node.register_hook(_after_node)
+    """Hook the nodes behind a function's result whose formula would see our mode."""
+    if not _guard(result, _NEAR):
+        _missed.add(get_ident())
+
+
+def guard_roots(roots: Any) -> None:
+    """The same where backward begins, for nodes that no function's result led to: a script or a custom op made them."""
+    if get_ident() in _missed:
+        _missed.discard(get_ident())
+        _guard(roots, _FAR)
+
+
+_missed: set[int] = set()
+"""Threads in which an op ran whose node was not found."""
+
+
+def _guard(result: Any, most: int) -> int:
+    found = 0
+    with torch._C.DisableTorchFunction():  # the program's modes must not see that we ask for ``grad_fn``
+        for node in _nodes_behind(result, most):
+            if node.name() in _NODES:
+                found += 1
+                if "torchglass" not in node.metadata:
+                    node.metadata["torchglass"] = True
+                    node.register_prehook(_before_node)
+                    node.register_hook(_after_node)
+    return found
 
 
 def _before_node(*_: Any) -> None:
     mode, above = take_op_mode()
     if mode is not None:
+        mode.session.notes[NOTE_IN_BACKWARD] = None
         _away.setdefault(get_ident(), []).append((mode, above))
 
 
@@ -86,20 +113,26 @@ def away() -> int:
 
 
 def put_back(count: int) -> None:
-    """Put modes back until this many are off: a node that raises never gets to its second hook."""
+    """Put modes back until this many are off: a node that raises never gets to its second hook.
+
+    On its way out the engine may have put the whole stack back already.
+    """
     gone = _away.get(get_ident())
     while gone and len(gone) > count:
-        OP_MODES.insert(*gone.pop())
+        mode, above = gone.pop()
+        if not any(torch._C._get_dispatch_stack_at(each) is mode for each in range(OP_MODES.count())):
+            OP_MODES.insert(mode, above)
     if not gone:
         _away.pop(get_ident(), None)
 
 
-def _nodes_behind(result: Any) -> Iterator[Any]:
+def _nodes_behind(result: Any, most: int) -> Iterator[Any]:
     tensors = result if isinstance(result, (list, tuple)) else [result]
-    pending = [each.grad_fn for each in tensors if isinstance(each, torch.Tensor) and each.grad_fn is not None]
-    for _ in range(_DEEPEST):
-        if not pending:
-            return
-        node = pending.pop(0)
-        yield node
-        pending += [each for each, _ in node.next_functions if each is not None]
+    pending = deque(each.grad_fn for each in tensors if isinstance(each, torch.Tensor) and each.grad_fn is not None)
+    seen: set[Any] = set()
+    while pending and len(seen) < most:
+        node = pending.popleft()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            pending.extend(each for each, _ in node.next_functions if each is not None)

@@ -11,19 +11,15 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-from torch.overrides import handle_torch_function
-
 from torchglass.capture.arguments import Describe
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
 from torchglass.capture.milestones import NEAR, far_stack
+from torchglass.capture.torch_names import HANDLER, Tensor
 from torchglass.capture.values import ValueOf
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
-HANDLE = handle_torch_function.__code__
-"""Below this frame stands the Python function that was called: the call itself, not a place that made it."""
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
 
@@ -47,7 +43,7 @@ def make_open(session: Session) -> Open:
             return NONE
         inputs = len(values)
         form = form_of(args, kwargs, values)
-        if frame is not None and frame.f_code is HANDLE:
+        if frame is not None and frame.f_code is HANDLER:
             frame = frame.f_back.f_back  # type: ignore[union-attr]
         anchor, path, each = log.anchor, [log.base], frame
         for _ in NEAR:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchglass.capture.conversions import SHARING, share
 from torchglass.capture.cures import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.inner import inner_copy
-from torchglass.capture.log import LOGS, NONE, STACK, WIDTH
+from torchglass.capture.log import LOGS, NONE, STACK, WIDTH, ThreadLog
+from torchglass.capture.modes import OP_MODES
 from torchglass.capture.naming import changes_its_input, is_event
-from torchglass.capture.session import FUNCTION, Session, What, survives
+from torchglass.capture.session import FUNCTION, Session, What
 
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
@@ -39,8 +41,8 @@ class FunctionTable(dict[Any, int]):
         """Copies of functions written in Python, to look inside of them."""
         self.bare: dict[int, Callable[..., Any]] = {}
         """Functions that a dispatch mode would change, to be called with ours off (capture/cures.py)."""
-        self.writers: set[int] = set()
-        """Functions that change an argument: their tensors are looked at again when they return."""
+        self.special: dict[int, Callable[[Any, Any, bool], Any]] = {}
+        """Functions of which there is more to know when they return: (args, result, seen) → what to show."""
 
     def __missing__(self, func: Any) -> int:
         """Asked once for each function; never raises, an odd callable is simply not recorded."""
@@ -57,22 +59,53 @@ class FunctionTable(dict[Any, int]):
             elif copy is not None:
                 self.inner[number] = copy
             if changes_its_input(func):
-                self.writers.add(number)
+                self.special[number] = self.changed
+            elif func.__name__ in SHARING:
+                self.special[number] = self.converted
             self[func] = number
             return number
         except Exception as fault:
             self.session.fault(fault)
             return SKIPPED
 
+    def call_unrecorded(self, log: ThreadLog, what: int, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function that there is no room to record: the cures are needed as long as our modes are on."""
+        result = (self.bare.get(what) or func)(*args, **(kwargs or {}))
+        if log.branched:
+            self.guard(log, result)
+        return result
+
+    def guard(self, log: ThreadLog, result: Any) -> None:
+        """An op ran whose backward formula would see our dispatch mode (capture/cures.py)."""
+        log.branched = False
+        guard_backward(result)
+
+    def beside(self, what: int, args: tuple[Any, ...]) -> None:
+        """What a call that is not recorded still needs.
+
+        When the recording has ended in another thread, at least the dispatch mode can go, which would change bits.
+        """
+        if what == FORGETS:
+            self.changed(args, None)
+        if not self.session.running and self.session.op_mode_class is not None:
+            OP_MODES.drop(lambda mode: type(mode) is self.session.op_mode_class)
+
+    def converted(self, args: tuple[Any, ...], result: Any, seen: bool) -> Any:
+        """A tensor may lie in the memory of the array that it was made from."""
+        share(self.session, args, result)
+        return result
+
     def changed(self, args: tuple[Any, ...], result: Any, seen: bool = False) -> Any:
         """What to show of a function that changed its first argument: its result, or the argument if it gives none.
 
-        Where the ops that did so were seen, the change is known already.
+        Where events inside of it were seen and ops are recorded, the change is known already.
         """
         if not args:
             return result
-        if not seen:
+        if not (seen and self.session.records_ops):
             self.session.values.forget_all(args[0])
+        if self.session.on_write is not None:
+            self.session.on_write(args[0])
         return args[0] if result is None else result
 
 
@@ -90,9 +123,9 @@ def mode_class(table: FunctionTable) -> type[RecordingMode]:
 
 def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
-    session, inner, writers, changed, bare = table.session, table.inner, table.writers, table.changed, table.bare
+    session, inner, special, bare = table.session, table.inner, table.special, table.bare
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
-    open_unseen, close_unseen, adopt = _without_modes(open_event), _without_modes(close_event), session.adopt
+    open_unseen, close_unseen, adopt = without_modes(open_event), without_modes(close_event), session.adopt
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
@@ -101,8 +134,8 @@ def _make_handler(table: FunctionTable) -> Handler:
             what = SKIPPED
         log = LOGS.get(get_ident()) or adopt()
         if what < 0 or log is None or not log.on:
-            if what == FORGETS:
-                changed(args, None)
+            if what == FORGETS or not session.running:
+                table.beside(what, args)
             return func(*args, **kwargs) if kwargs else func(*args)
         if log.steps:
             session.heal_steps(log, _frame(1))
@@ -116,16 +149,13 @@ def _make_handler(table: FunctionTable) -> Handler:
                 log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
             log.parent, log.anchor, log.base = parent, anchor, base
-            if not survives(fault):
-                raise
-            session.fault(fault)
+            session.forgive(fault)
             at = NONE
         if at < 0:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return table.call_unrecorded(log, what, func, args, kwargs)
         try:
             if again is None:
-                if what in bare and session.records_ops:
-                    func = bare[what]
+                func = bare.get(what, func)
                 result = func(*args, **kwargs) if kwargs else func(*args)
             else:
                 _push(self)
@@ -140,22 +170,18 @@ def _make_handler(table: FunctionTable) -> Handler:
             raise
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
-            seen = session.records_ops and len(log.records) > at + WIDTH
-            shown = changed(args, result, seen) if what in writers else result
+            shown = special[what](args, result, len(log.records) > at + WIDTH) if what in special else result
             (close_unseen if crowded else close_event)(log, at, shown)
             if log.branched:
-                log.branched = False
-                guard_backward(result)
+                table.guard(log, result)
         except BaseException as fault:
-            if not survives(fault):
-                raise
-            session.fault(fault)
+            session.forgive(fault)
         return result
 
     return __torch_function__
 
 
-def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     """With other modes on the stack, ours must not let them see that it reads tensors."""
 
     def unseen(*args: Any) -> Any:

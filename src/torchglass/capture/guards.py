@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-from torchglass.capture.cures import away, put_back
+from torchglass.capture.cures import away, guard_backward, guard_roots, put_back
 from torchglass.capture.log import LOGS
 from torchglass.capture.modes import OP_MODES, take_op_mode
 
@@ -31,6 +31,13 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on:
             return original(*args, **kwargs)
+        try:
+            if log.branched:
+                log.branched = False
+                guard_backward(None)
+            guard_roots(args[0] if args else None)
+        except Exception as fault:
+            log.session.fault(fault)
         begin, outer, off = len(log.records), log.session.in_backward, away()
         log.session.in_backward = (log, log.parent)
         try:

@@ -43,8 +43,8 @@ class ThreadLog:
     """One thread's records and the state of its open events; only that thread writes to it."""
 
     __slots__ = (
-        "anchor", "backward_spans", "base", "branched", "has_mode", "has_op_mode", "ident", "limit", "listening", "lost", "module", "name",
-        "on", "parent", "records", "session", "spawned_by", "steps", "values",
+        "anchor", "backward_spans", "base", "branched", "has_mode", "has_op_mode", "ident", "limit", "listening",
+        "lost", "module", "name", "on", "parent", "records", "session", "spawned_by", "steps", "values",
     )  # fmt: skip
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):

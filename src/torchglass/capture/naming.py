@@ -71,6 +71,8 @@ def public_name(func: Any) -> str:
         return f"Tensor.{name}"
     if module in ("torch.nn.functional", "torch._C._nn"):
         return f"F.{name}" if hasattr(torch.nn.functional, name) else name
+    if module.startswith("torch._ops."):  # an op called by its own name: torch.ops.aten.mm, with or without overload
+        return f"{module.removeprefix('torch._')}.{name}"
     if module in _PREFIXES:
         stem, prefix = _PREFIXES[module]
         return prefix + name.removeprefix(stem)

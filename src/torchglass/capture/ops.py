@@ -8,19 +8,34 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn import Parameter
 
 from torchglass.capture.cures import BRANCHING_IN_BACKWARD
+from torchglass.capture.functions import without_modes
 from torchglass.capture.log import LOGS, NONE, ThreadLog
 from torchglass.capture.modes import OpMode
 from torchglass.capture.session import OP, Session, What, survives
 
 _no_functions = torch._C.DisableTorchFunction
+_asks = torch._C._has_torch_function
+_modes = torch._C._len_torch_function_stack
 _frame = sys._getframe
+_DETACH = torch.ops.aten.detach.default
+_PLAIN = (Tensor, Parameter)
+_TORCHS_OWN = ("aten", "prim", "prims", "profiler")
+_COUNTS = torch._C.DispatchKey.ADInplaceOrView
+"""Where torch counts the versions of tensors that are written into."""
+_COPY = -1
+"""In place of an op's ``id``: ``detach`` where torch copies a handle."""
+COPIED = "no op of the plain program: torch copied a tensor's handle, which it dispatches only while something listens"
 
 Written = tuple[tuple[int, ...], tuple[str, ...]]
 """Which arguments an op writes into: positions, and names of those given by keyword only."""
 _NOTHING: Written = ((), ())
+Boxed = tuple[Any, tuple[int, ...]]
+"""The dispatcher's handle of an op (None: it has none), and the positions of the arguments that are single tensors."""
 
 
 class OpTable(dict[int, int]):
@@ -32,22 +47,74 @@ class OpTable(dict[int, int]):
         """By number: ops that change arguments."""
         self.branching: set[int] = set()
         """Ops whose backward formula asks whether a mode is on."""
+        self.nesting: set[int] = set()
+        """Ops that take tensors in lists or by keyword."""
+        self.counting: set[int] = set()
+        """Ops whose kernels count the versions of what they write themselves."""
+        self._boxed: dict[int, Boxed] = {}
         self._kept: list[Any] = []
         """The ops themselves, so that an ``id`` stays its op's."""
 
-    def add(self, op: Any) -> int:
+    def add(self, op: Any, copied: bool = False) -> int:
         """Asked once for each op."""
         written = _written_arguments(op)
         with self.session.lock:
             self._kept.append(op)
             number = len(self.session.whats)
-            self.session.whats.append(What(OP, op))
+            self.session.whats.append(What(OP, op, COPIED if copied else None))
             if written != _NOTHING:
                 self.written[number] = written
             if op_name(op) in BRANCHING_IN_BACKWARD:
                 self.branching.add(number)
-            self[id(op)] = number
+            if _takes_nested(op):
+                self.nesting.add(number)
+            if _counts_inside(op):
+                self.counting.add(number)
+            self[_COPY if copied else id(op)] = number
         return number
+
+    def call_unasked(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """Call an op as C++ does: function modes and tensors with handlers of their own are not asked once more.
+
+        They are not switched off either, because a kernel or a dispatch handler written in Python may use them.
+        Where that cannot be had (a number in place of a tensor, an op that is not the dispatcher's) they are.
+        """
+        boxed = self._boxed.get(id(op))
+        if boxed is None:
+            boxed = self._boxed[id(op)] = _boxed(op)
+            self._kept.append(op)
+        handle, positions = boxed
+        try:
+            if handle is not None and not _has_numbers(args, positions):
+                return torch._C._dispatch_call_boxed(handle, *args, **(kwargs or {}))
+            with _no_functions():
+                return op(*args, **(kwargs or {}))
+        finally:
+            args = kwargs = None  # a traceback keeps this frame, not the tensors
+
+    def call_counting(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """Call an op whose kernel is made of in-place ops: below a dispatch mode torch leaves out counting them."""
+        exclude = torch._C._dispatch_tls_set_dispatch_key_excluded
+        was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_COUNTS)
+        exclude(_COUNTS, False)
+        try:
+            return self.call_unasked(op, args, kwargs)
+        finally:
+            exclude(_COUNTS, was_excluded)
+            args = kwargs = None
+
+    def pass_on(self, log: ThreadLog | None, op: Any, args: Any, kwargs: Any) -> Any:
+        """Call an op that is not recorded: the recording has ended, or our own code is at work."""
+        if log is not None and op_name(op) in BRANCHING_IN_BACKWARD:
+            log.branched = True  # the mode may still be there when its gradient is computed
+        try:
+            if isinstance(op, OpOverload) and self.get(id(op)) in self.counting:
+                return self.call_counting(op, args, kwargs)
+            if isinstance(op, OpOverload) and (_asks(args) or _asks_inside(args, kwargs)):
+                return self.call_unasked(op, args, kwargs)
+            return op(*args, **kwargs) if kwargs else op(*args)
+        finally:
+            args = kwargs = None
 
 
 def op_name(op: Any) -> str:
@@ -60,6 +127,8 @@ def op_name(op: Any) -> str:
 
 def _written_arguments(op: Any) -> Written:
     schema = getattr(op, "_schema", None)
+    if schema is not None and op.namespace == "c10d" and schema.name.endswith("_"):
+        return (0,), ()  # collectives do not say so in their schema, but it is always the first
     if schema is None or not schema.is_mutable:
         return _NOTHING
     writes = [
@@ -73,6 +142,41 @@ def _written_arguments(op: Any) -> Written:
     )
 
 
+def _boxed(op: OpOverload) -> Boxed:
+    if type(op) is not OpOverload:  # with objects of C++ classes among its arguments
+        return None, ()
+    try:
+        types = [str(each.type) for each in op._schema.arguments]
+        return op._handle, tuple(at for at, each in enumerate(types) if each in ("Tensor", "Optional[Tensor]"))
+    except RuntimeError:  # prim::device
+        return None, ()
+
+
+def _has_numbers(args: Any, positions: tuple[int, ...]) -> bool:
+    """Whether a number stands where a tensor is due: so autograd passes ``x * 2``."""
+    return any(not (args[at] is None or isinstance(args[at], Tensor)) for at in positions if at < len(args))
+
+
+def _counts_inside(op: Any) -> bool:
+    """Ops over lists, and custom ops: nothing counts on their behalf, so what their kernels call does."""
+    schema = getattr(op, "_schema", None)
+    if schema is None or not any("Tensor" in str(each.type) for each in schema.arguments):
+        return False
+    if op.namespace in _TORCHS_OWN and not (schema.is_mutable and schema.name.startswith("aten::_foreach_")):
+        return False
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
+
+
+def _takes_nested(op: Any) -> bool:
+    arguments = getattr(getattr(op, "_schema", None), "arguments", ())
+    return any("Tensor" in str(each.type) and (each.kwarg_only or each.type.kind() == "ListType") for each in arguments)
+
+
+def _asks_inside(args: Any, kwargs: Any) -> bool:
+    given = [*args, *(kwargs or {}).values()]
+    return _asks(given) or any(_asks(each) for each in given if isinstance(each, (list, tuple)))
+
+
 def op_mode_class(session: Session) -> type[OpMode]:
     """A dispatch mode that records into the logs of this session."""
     body = {"__torch_dispatch__": _make_handler(OpTable(session)), "session": session}
@@ -81,50 +185,58 @@ def op_mode_class(session: Session) -> type[OpMode]:
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:
     """The hot path of the probe; the open and the close of an event are the same as for all probes."""
-    session, written, branching = table.session, table.written, table.branching
-    open_event, close_op, fail_event = session.open_event, session.close_op, session.fail_event
-    adopt, renew = session.adopt, session.values.renew
+    session, written, branching, nesting = table.session, table.written, table.branching, table.nesting
+    open_event, close_op, renew = session.open_event, session.close_op, session.values.renew
+    open_unseen, close_unseen, renew_unseen = map(without_modes, (open_event, close_op, renew))
+    fail_event, adopt, counting = session.fail_event, session.adopt, table.counting
 
     def __torch_dispatch__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         log = LOGS.get(get_ident()) or adopt()
         if log is None or not log.on or not session.records_ops:
-            return func(*args, **kwargs) if kwargs else func(*args)
-        if type(func) is not OpOverload:
+            return table.pass_on(log, func, args, kwargs)
+        if not isinstance(func, OpOverload):
             return _call_higher_order(table, log, func, args, kwargs)
         if log.steps:
             session.heal_steps(log, _frame(1))
-        parent, at, what = log.parent, NONE, table.get(id(func), NONE)
-        # Torch calls ops from C++: neither the program's function modes nor its tensors may see that we do so here.
-        with _no_functions():
-            try:
-                if what < 0:
-                    what = table.add(func)
-                at = open_event(log, what, _frame(1), args, kwargs)
-            except BaseException as fault:
+        # Only a copied handle comes with a plain class among its types.
+        copied = bool(types) and func is _DETACH and types[0] in _PLAIN
+        parent, at, what, crowded = log.parent, NONE, table.get(_COPY if copied else id(func), NONE), _modes()
+        try:
+            if what < 0:
+                what = table.add(func, copied)
+            at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
+        except BaseException as fault:
+            log.parent = parent
+            if not survives(fault):
+                raise
+            session.fault(fault)
+        try:
+            if what in counting:
+                result = table.call_counting(func, args, kwargs)
+            elif _asks(args) or (what in nesting and _asks_inside(args, kwargs)):
+                result = table.call_unasked(func, args, kwargs)
+            else:
+                result = func(*args, **kwargs) if kwargs else func(*args)
+        except BaseException as error:
+            if at >= 0:
                 log.parent = parent
+                fail_event(log, at, error)
+            args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
+            raise
+        if what in branching:
+            log.branched = True
+        if at >= 0:
+            log.parent = parent
+            try:
+                changed = None
+                if what in written:
+                    changed = (renew_unseen if crowded else renew)(args, kwargs, *written[what])
+                (close_unseen if crowded else close_op)(log, at, changed if result is None else result)
+            except BaseException as fault:
                 if not survives(fault):
                     raise
                 session.fault(fault)
-            try:
-                result = func(*args, **kwargs) if kwargs else func(*args)
-            except BaseException as error:
-                if at >= 0:
-                    log.parent = parent
-                    fail_event(log, at, error)
-                args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
-                raise
-            if at >= 0:
-                log.parent = parent
-                try:
-                    changed = renew(args, kwargs, *written[what]) if what in written else None
-                    close_op(log, at, changed if result is None else result)
-                    if what in branching:
-                        log.branched = True
-                except BaseException as fault:
-                    if not survives(fault):
-                        raise
-                    session.fault(fault)
-            return result
+        return result
 
     return __torch_dispatch__
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import importlib
 import os
 import threading
 import time
@@ -11,22 +12,21 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-import torch
-from torch import nn
-
-from torchglass.capture import compiled, fused, guards, modules, optimizers, scripted, threads
-from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
-from torchglass.capture.log import LOGS, ThreadLog
+from torchglass.capture import threads
+from torchglass.capture.log import LOGS, NONE, ThreadLog
 from torchglass.capture.milestones import RESUMED, remove_milestones
-from torchglass.capture.modes import FUNCTION_MODES, OP_MODES, OpMode, finish_pops
-from torchglass.capture.ops import op_mode_class
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session
 from torchglass.capture.settling.settle import Settler
 from torchglass.capture.settling.shelf import Shelf
+from torchglass.capture.settling.stream import Keeper, Stream
 from torchglass.capture.signals import Uninterrupted
+from torchglass.capture.torch_names import HAS_TORCH
+from torchglass.capture.variable_events import VariablesProbe
 from torchglass.events.tables import Tables
 
+listeners: Any = importlib.import_module("torchglass.capture.listeners") if HAS_TORCH else None
+"""The file of that name; None where torch is not installed, and only variables can be followed."""
 _WITH = dis.opmap.get("BEFORE_WITH")
 _LONGEST_CHAIN = 20
 """Exceptions may be raised in answer to each other in a circle."""
@@ -39,6 +39,7 @@ class Options:
     modules: bool = True
     functions: bool = True
     ops: bool = False
+    variables: tuple[str, ...] = ()
     fused: str = "keep"
     sources: bool = True
     max_events: int = 1_000_000
@@ -54,18 +55,12 @@ class Window:
     end: int | None = None
 
 
-def _build_patches() -> list[Any]:
+def _patches() -> list[Any]:
+    listening = [] if listeners is None else listeners.patches()
     return [
-        Patch(nn.Module, "__call__", modules.make_call),
-        Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
+        *listening,
         Patch(threading.Thread, "start", threads.make_start),
         Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
-        Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
-        Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
-        Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
-        Patch(torch.jit._trace, "_trace_impl", guards.make_jit_trace),
-        Patch(torch.jit._trace, "trace_module", guards.make_jit_trace),
-        optimizers.StepHooks(),
     ]
 
 
@@ -77,8 +72,8 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_in_child)
-PATCHES = PatchSet(_build_patches)
-DOOR = PatchSet(lambda: [compiled.CompileDoor(lambda: PATCHES)])
+PATCHES = PatchSet(_patches)
+DOOR = PatchSet(lambda: [] if listeners is None else [listeners.compile_door(PATCHES)])
 
 
 class Recorder:
@@ -96,26 +91,35 @@ class Recorder:
         self.shelf = Shelf(options.sources)
         self.left_by: tuple[str, ...] = ()
         self._holds: list[PatchSet] = []
+        self._probe: VariablesProbe | None = None
+        self._stream: Stream | None = None
+        self._streamed: Tables | None = None
 
     @property
     def running(self) -> bool:
         return self.session is not None and self.stopped_ns is None
 
-    def start(self, frame: FrameType | None = None) -> None:
-        """Begin. ``frame`` is the frame of the with-block, where there is one."""
+    def start(self, frame: FrameType | None = None, outermost: bool = False) -> None:
+        """Begin. ``frame`` is the frame of the with-block, where there is one.
+
+        ``outermost``: it is ours and runs a whole program, whose stacks begin below it.
+        """
         try:
             with Uninterrupted():
-                self._start(frame)
+                self._start(frame, outermost)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, frame: FrameType | None) -> None:
+    def _start(self, frame: FrameType | None, outermost: bool) -> None:
         log = LOGS.get(get_ident())
         if log is None or not log.session.running:
             session = Session(self.options.max_events, self.options.fused)
             log = session.add_log(threading.current_thread().name)
-            self._anchor(session, log, frame)
+            if outermost and frame is not None:
+                log.base, log.anchor = session.stacks.intern_part(NONE, []), id(frame)
+            else:
+                self._anchor(session, log, frame)
         else:
             session = log.session
             session.widen(self.options.max_events)
@@ -128,7 +132,12 @@ class Recorder:
         for patches in (PATCHES, DOOR):
             self._holds.append(patches)
             patches.acquire()
-        self._listen_here(session, log)
+        if listeners is not None:
+            listeners.prepare(session)
+            listeners.listen(log)
+        if self.options.variables:
+            self._probe = VariablesProbe(session, self.options.variables)
+            self._probe.start(frame)
         self.started_ns = time.perf_counter_ns()
 
     def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:
@@ -145,15 +154,6 @@ class Recorder:
         log.base = session.stacks.whole(frame.f_back)
         log.anchor = id(frame.f_back)
 
-    def _listen_here(self, session: Session, log: ThreadLog) -> None:
-        FUNCTION_MODES.drop(lambda mode: isinstance(mode, RecordingMode) and not mode.session.running)
-        OP_MODES.drop(lambda mode: isinstance(mode, OpMode) and not mode.session.running)
-        if session.mode_class is None and session.records_functions:
-            session.mode_class = mode_class(FunctionTable(session))
-        if session.op_mode_class is None and session.records_ops:
-            session.op_mode_class = op_mode_class(session)
-        threads.listen(log)
-
     def stop(self, error: BaseException | None = None) -> None:
         """End, and put back whatever this was the last to need. Never raises by our doing.
 
@@ -163,10 +163,21 @@ class Recorder:
         if session is None or self.stopped_ns is not None:
             return
         with Uninterrupted():
+            self._stop_probe(session)
             if error is not None:
                 self._note_failure(session, error)
             self._stop(session)
         self._read_sources(session)
+        if self._stream is not None:
+            session.copies.hands.remove(self._stream.take_copy)
+            self._streamed = self._stream.stop()
+            self._stream = None
+
+    def stream_to(self, keeper: Keeper) -> None:
+        """Have everything kept while it happens, from now on to the stop."""
+        assert self.session is not None
+        self._stream = Stream(self, keeper)
+        self.session.copies.hands.append(self._stream.take_copy)
 
     def _stop(self, session: Session) -> None:
         self.stopped_ns = time.perf_counter_ns()
@@ -186,14 +197,14 @@ class Recorder:
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
                 self.left_by += (session.errors[session.error_number(each)],)
                 each = each.__cause__ or each.__context__
-            if not isinstance(error, Exception):
-                finish_pops(error)
+            if listeners is not None and not isinstance(error, Exception):
+                listeners.finish_pops(error)
             session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
         except Exception as fault:
             session.fault(fault)
 
     def _let_go(self, session: Session) -> None:
-        """Stop recording the threads that no recording owns any more; a mode goes off in its own thread only."""
+        """Stop recording the threads that no recording owns any more."""
         owned = {id(window.log) for recorder in session.recorders for window in recorder.windows}
         for log in session.logs:
             if id(log) not in owned:
@@ -202,10 +213,8 @@ class Recorder:
                     del LOGS[log.ident]
                 if log.ident == get_ident():
                     remove_milestones(session.stacks)
-                    FUNCTION_MODES.drop(lambda mode: type(mode) is session.mode_class)
-            if log.has_op_mode and log.ident == get_ident() and not (log.on and session.records_ops):
-                OP_MODES.drop(lambda mode: type(mode) is session.op_mode_class)
-                log.has_op_mode = False
+            if listeners is not None:
+                listeners.let_go(log)
         if not session.recorders:
             session.running = False
             self._finish_modules(session)
@@ -213,7 +222,16 @@ class Recorder:
 
     def _finish_modules(self, session: Session) -> None:
         try:
-            modules.add_uncalled(session)
+            if listeners is not None:
+                listeners.add_uncalled(session)
+        except Exception as fault:
+            session.fault(fault)
+
+    def _stop_probe(self, session: Session) -> None:
+        """First of all: it must not follow our own functions."""
+        try:
+            if self._probe is not None:
+                self._probe.stop()
         except Exception as fault:
             session.fault(fault)
 
@@ -230,9 +248,18 @@ class Recorder:
 
     def tables(self) -> Tables:
         """Everything recorded so far, settled; while it runs a snapshot."""
+        if self._streamed is not None:
+            return self._streamed
         if self.session is None:
             return Tables(name=self.options.name)
         return Settler(self).settle()
+
+    def copies(self) -> dict[int, tuple[str, Any]]:
+        """The copies that are in memory, by the number of their value, with their names."""
+        if self.session is None:
+            return {}
+        copies = self.session.copies
+        return {value: (copies.names[value], copy) for value, copy in copies.held.items()}
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from typing import Any
 
-import torch
+from torchglass.capture.calls import recorded_call
+from torchglass.capture.log import LOGS
+from torchglass.capture.session import UNSEEN
 
-from torchglass.capture.log import LOGS, NONE
-from torchglass.capture.session import UNSEEN, survives
-
-NOTE = "scripted: its inside is not seen; call the Python function it was made from to look inside"
-_no_modes = torch._C.DisableTorchFunction
+NOTE = "scripted: its lines are not seen; call the Python function it was made from to look inside"
 
 
 def make_script_call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,32 +22,7 @@ def make_script_call(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_functions:
             return original(self, *args, **kwargs)
-        session, parent, at = log.session, log.parent, NONE
-        try:
-            with _no_modes():
-                at = session.open_event(log, session.what(UNSEEN, self.name, NOTE), sys._getframe(1), args, kwargs)
-        except BaseException as fault:
-            log.parent = parent
-            if not survives(fault):
-                raise
-            session.fault(fault)
-        if at < 0:
-            return original(self, *args, **kwargs)
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException as error:
-            log.parent = parent
-            session.fail_event(log, at, error)
-            args = kwargs = None  # type: ignore[assignment]  # the traceback must not keep tensors alive
-            raise
-        log.parent = parent
-        try:
-            with _no_modes():
-                session.close_event(log, at, result)
-        except BaseException as fault:
-            if not survives(fault):
-                raise
-            session.fault(fault)
-        return result
+        what = log.session.what(UNSEEN, self.name, NOTE)
+        return recorded_call(log, what, sys._getframe(1), partial(original, self), args, kwargs)
 
     return __call__

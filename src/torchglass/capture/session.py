@@ -16,14 +16,14 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture.arguments import Forms
+from torchglass.capture.copies import Copies
 from torchglass.capture.edges import make_close, make_open
 from torchglass.capture.log import END, ERROR, LOGS, NONE, WIDTH, ThreadLog
-from torchglass.capture.settings import Settings
 from torchglass.capture.stack import StackTable
 from torchglass.capture.values import ValueTable
 
 LONGEST_ERROR = 500
-FUNCTION, OP, STEP, UNSEEN = "function", "op", "step", "unseen"
+FUNCTION, OP, STEP, UNSEEN, MARK, VARIABLE = "function", "op", "step", "unseen", "mark", "variable"
 
 KnownModule = tuple[weakref.ref[Any], int]
 """A module, checked with ``is`` because ids are reused, and its row."""
@@ -38,6 +38,7 @@ class What:
     kind: str
     subject: Any
     note: str | None = None
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -55,6 +56,10 @@ class ModuleRow:
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
 
 
+def _nothing(log: ThreadLog) -> None:
+    """Where torch is not installed there are no modes."""
+
+
 class Session:
     """The tables that recordings in one family of threads write to."""
 
@@ -65,19 +70,21 @@ class Session:
         self.forms = Forms(self.values.value_of, self.values.made)
         self.stacks = StackTable()
         self.whats: list[What] = []
-        self.named: dict[tuple[str, str], int] = {}
+        self.named: dict[tuple[str, str, str], int] = {}
         self.modules: list[ModuleRow] = []
         self.module_ids: dict[tuple[int, int], KnownModule] = {}
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
-        self.settings = Settings()
+        self.settings: dict[type, tuple[str, ...] | None] = {}
+        """What modules of a class show of themselves (capture/settings.py)."""
         self.records_modules = False
         self.errors: list[str] = []
         self.faults: dict[str, int] = {}
         self.notes: dict[str, None] = {}
         self.logs: list[ThreadLog] = []
         self.listeners: list[Listener] = []
+        self.copies = Copies()
         self.lock = threading.Lock()
         self.recorders: list[Any] = []
         """The recordings under way (capture.recorder.Recorder), outermost first."""
@@ -88,6 +95,12 @@ class Session:
         self.records_ops = False
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
+        self.enter_thread: Callable[[ThreadLog], None] = _nothing
+        """What puts our modes on the stacks of a thread that is recorded from now on …"""
+        self.on_write: Callable[[Any], None] | None = None
+        """Told of each tensor, or list of them, that a torch function has changed in place (the variables probe)."""
+        self.leave_thread: Callable[[ThreadLog], None] = _nothing
+        """… and takes them off when it ends (capture/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int] | None = None
         """While the autograd engine runs: the log and the record that called it."""
         self.open_event = make_open(self)
@@ -133,13 +146,13 @@ class Session:
 
     # Events
 
-    def what(self, kind: str, subject: str, note: str | None = None) -> int:
-        """The number of something that is no torch function: an optimizer's step, an unseen region."""
-        number = self.named.get((kind, subject))
+    def what(self, kind: str, subject: str, note: str | None = None, detail: str = "") -> int:
+        """The number of something that is no torch function: an optimizer's step, an unseen region, a mark."""
+        number = self.named.get((kind, subject, detail))
         if number is None:
             with self.lock:
-                number = self.named[kind, subject] = len(self.whats)
-                self.whats.append(What(kind, subject, note))
+                number = self.named[kind, subject, detail] = len(self.whats)
+                self.whats.append(What(kind, subject, note, detail))
         return number
 
     def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:
@@ -201,6 +214,12 @@ class Session:
                 self.tell(log, step.at, "close")
 
     # Faults of ours
+
+    def forgive(self, error: BaseException) -> None:
+        """Count a fault of ours; what is the program's own (Ctrl-C, an exit) goes on."""
+        if not survives(error):
+            raise error
+        self.fault(error)
 
     def fault(self, error: BaseException) -> None:
         """A fault of our own costs an event, never the program: count it, keep one line about it."""

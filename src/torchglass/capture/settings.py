@@ -14,17 +14,16 @@ _SHOWN = (int, float, bool, str, type(None))
 _LONGEST = 200
 
 
-class Settings(dict[type[nn.Module], tuple[str, ...] | None]):
-    """By class: names to read, or None for a class that shows itself; worked out once for each."""
-
-    def __missing__(self, cls: type[nn.Module]) -> tuple[str, ...] | None:
-        names = self[cls] = None if _shows_itself(cls) else _constructor_names(cls)
-        return names
+Settings = dict[type, tuple[str, ...] | None]
+"""By class: names to read, or None for a class that shows itself; worked out once for each."""
 
 
 def settings_of(module: nn.Module, known: Settings) -> str:
     """As in ``in_features=6, out_features=6, bias=True``; ``""`` when there is nothing to show."""
-    names = known[type(module)]
+    cls = type(module)
+    if cls not in known:
+        known[cls] = None if _shows_itself(cls) else _constructor_names(cls)
+    names = known[cls]
     if names is None:
         return str(module.extra_repr())[:_LONGEST]
     if not names:

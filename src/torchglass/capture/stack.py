@@ -49,6 +49,16 @@ class StackTable:
             number = self.ids.setdefault(key, next(self.counter))
         return number
 
+    def intern_one(self, above: int, frame: FrameType, offset: int) -> int:
+        """Intern a frame at one of its instructions, on top of a stack that is known."""
+        key = (above, id(frame.f_code), offset)
+        number = self.ids.get(key)
+        if number is None:
+            if id(frame.f_code) not in self.codes:
+                self._keep(frame)
+            number = self.ids.setdefault(key, next(self.counter))
+        return number
+
     def whole(self, frame: FrameType | None) -> int:
         """Intern the whole stack above and including this frame."""
         frames: list[FrameType] = []

@@ -12,9 +12,19 @@ from threading import get_ident
 from typing import Any
 
 from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 
+OUR_THREADS = "torchglass "
+"""How the names of our own threads begin; they are never recorded."""
 _MARK = "_torchglass_starter"
+
+
+def thread_label(log: ThreadLog) -> str:
+    """The name of a thread and, in a child process, of what that process is for."""
+    worker = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+    process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
+    name = "MainProcess" if process is None else process().name
+    label = f"DataLoader worker {worker.id}" if worker is not None else "" if name == "MainProcess" else name
+    return ", ".join(part for part in (label, "" if label and log.name == "MainThread" else log.name) if part)
 
 
 def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,7 +32,7 @@ def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def start(self: threading.Thread) -> Any:
         log = LOGS.get(get_ident())
-        if log is not None and log.on:
+        if log is not None and log.on and not self.name.startswith(OUR_THREADS):
             self.__dict__[_MARK] = log
         try:
             return original(self)
@@ -61,25 +71,13 @@ def join(starter: ThreadLog, name: str) -> ThreadLog:
     session.extend_windows(starter, log)
     frame = sys._getframe(1)
     log.base, log.anchor = session.stacks.whole(frame), id(frame)
-    listen(log)
+    session.enter_thread(log)
     return log
 
 
-def listen(log: ThreadLog) -> None:
-    """Put the modes that the session needs on the calling thread's stacks, unless they are there."""
-    session = log.session
-    if session.mode_class is not None and not log.has_mode:
-        FUNCTION_MODES.push(session.mode_class())
-        log.has_mode = True
-    if session.op_mode_class is not None and session.records_ops and not log.has_op_mode:
-        OP_MODES.push(session.op_mode_class())
-        log.has_op_mode = True
-
-
 def leave(log: ThreadLog) -> None:
-    """Stop recording the calling thread, which ends: its modes die with it, as the stacks are the thread's own."""
+    """Stop recording the calling thread, which ends."""
     log.on = False
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
-    FUNCTION_MODES.take(log.session.mode_class)
-    OP_MODES.take(log.session.op_mode_class)
+    log.session.leave_thread(log)

@@ -7,16 +7,14 @@ its metadata is interned, so that a value costs four ints.
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.nn import Parameter
-
 from torchglass.capture.log import LOGS
+from torchglass.capture.torch_names import Parameter, Tensor, no_functions, no_subclasses, storage_address
 
 ValueOf = Callable[[Tensor], int]
 Meta = tuple[Any, ...]
@@ -24,14 +22,16 @@ Meta = tuple[Any, ...]
 
 Entries are None where torch would not say."""
 
-
-_storage_address: Callable[[Tensor], int] = torch._C._storage_address  # pyright: ignore[reportAttributeAccessIssue]
 NONE = -1
 WIDTH = 5
+LONGEST_DTYPE = 40
+DEEPEST_BASE = 32
 CHANGED = -2
 """The version of tensors that must be looked at again."""
 PENDING = -3
 """The version of tensors that an op made or changed: autograd has yet to count the change and to mark the gradient."""
+ARRAY = "array"
+"""In the place of the layout: it is a numpy array."""
 UNVERSIONED = -1
 """The version of tensors for which torch keeps none (inference tensors)."""
 
@@ -43,7 +43,9 @@ class ValueTable:
         self.living: dict[int, tuple[Any, ...]] = {}
         self.metas: dict[Meta, int] = {}
         self.rows: list[int] = []
-        """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before."""
+        """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before.
+
+        Instead of that last one: -2 - the value of an array in whose memory it lies."""
         self.ids = itertools.count()
         self.meta_ids = itertools.count()
         self.reluctant: Callable[[Tensor, type], int]
@@ -63,8 +65,22 @@ class ValueTable:
             if known is not None:
                 self.living[id(tensor)] = (known[0], known[1], CHANGED)
 
+    def lies_in(self, tensor: Tensor, array: Any) -> None:
+        """Say that a tensor has the memory of an array: its value is described again, as if made from that one's."""
+        number, other = self.value_of(tensor), self.value_of(array)
+        meta, version, address = _read_carefully(tensor, type(tensor))
+        meta_id = self.metas.get(meta)
+        if meta_id is None:
+            meta_id = self.metas.setdefault(meta, next(self.meta_ids))
+        self.rows.extend((number, meta_id, version, address, -2 - other))
+
     def clear(self) -> None:
-        """Forget all living tensors (their rows stay)."""
+        """Forget all living tensors (their rows stay); what the last ops made is complete now."""
+        with no_functions():
+            for known in list(self.living.values()):
+                tensor = known[0]() if known[2] == PENDING else None
+                if tensor is not None:
+                    _settle_op(self, tensor, known)
         self.living.clear()
 
 
@@ -76,7 +92,7 @@ def _make_value_of(table: ValueTable) -> ValueOf:
     """
     living, metas, rows = table.living, table.metas, table.rows
     next_id, next_meta = table.ids.__next__, table.meta_ids.__next__
-    ref, storage_address = weakref.ref, _storage_address
+    ref = weakref.ref
 
     def value_of(tensor: Tensor) -> int:
         cls = type(tensor)
@@ -135,7 +151,7 @@ def _make_for_ops(table: ValueTable) -> tuple[ValueOf, Renew]:
 
     def begin(tensor: Tensor, cls: type, before: int) -> int:
         meta = (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, cls)
-        version, address = tensor._version, _storage_address(tensor)
+        version, address = tensor._version, storage_address(tensor)
         meta_id = metas.get(meta)
         if meta_id is None:
             meta_id = metas.setdefault(meta, next_meta())
@@ -190,13 +206,15 @@ def _settle_op(table: ValueTable, tensor: Tensor, known: tuple[Any, ...]) -> int
         meta_id = table.metas.get(meta)
         if meta_id is None:
             meta_id = table.metas.setdefault(meta, next(table.meta_ids))
-        table.rows.extend((number, meta_id, version, _storage_address(tensor), before))
+        table.rows.extend((number, meta_id, version, storage_address(tensor), before))
     table.living[id(tensor)] = (reference, number, version)
     return number
 
 
 def _read_unseen(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
     """Reading a subclass may dispatch ops of its own: these must not be recorded."""
+    if not issubclass(cls, Tensor):
+        return _read_array(tensor, cls)
     log = LOGS.get(get_ident())
     if log is None:
         return _read_carefully(tensor, cls)
@@ -209,7 +227,7 @@ def _read_unseen(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
 
 def _read_carefully(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
     """Metadata of tensors that may refuse: subclasses, sparse, nested, lazy, inference, functorch's."""
-    with torch._C.DisableTorchFunctionSubclass():
+    with no_subclasses():
         meta = (
             _ask(lambda: tuple(map(_plain_size, tensor.shape))),
             _ask(lambda: tuple(map(_plain_size, tensor.stride()))),
@@ -220,8 +238,32 @@ def _read_carefully(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
             _ask(lambda: tensor.layout),
         )
         version = _ask(lambda: tensor._version)
-        address = _ask(lambda: _storage_address(tensor))
+        address = _ask(lambda: storage_address(tensor))
     return meta, UNVERSIONED if version is None else version, address or 0
+
+
+def _read_array(array: Any, cls: type) -> tuple[Meta, int, int]:
+    """The same of a numpy array, by numpy's own attributes: a subclass may have others."""
+    plain = sys.modules["numpy"].ndarray
+    shape, strides, dtype = (vars(plain)[name].__get__(array) for name in ("shape", "strides", "dtype"))
+    item = max(dtype.itemsize, 1)
+    meta = (shape, tuple([step // item for step in strides]), str(dtype)[:LONGEST_DTYPE], "cpu", False, cls, ARRAY)
+    return meta, UNVERSIONED, _memory_of(array, plain)
+
+
+def _memory_of(array: Any, plain: type) -> int:
+    """An address that arrays over the same memory share, and the tensor whose memory it is."""
+    base = array
+    for _ in range(DEEPEST_BASE):
+        below = vars(plain)["base"].__get__(base)
+        if below is None:
+            break
+        if issubclass(type(below), Tensor):
+            return storage_address(below)
+        if not issubclass(type(below), plain):
+            break
+        base = below
+    return vars(plain)["ctypes"].__get__(base).data
 
 
 def _plain_size(size: Any) -> int:

@@ -30,7 +30,7 @@ def dtype_word(dtype: str) -> str:
 
 def tensor_word(value: Value, *, device: bool = False) -> str:
     """``f32[8, 3]``, with `` @ cuda:0`` where asked."""
-    word = shape_word(value.dtype, value.shape, value.layout)
+    word = shape_word(value.dtype, value.shape, value.layout) + (" numpy" if value.kind == "array" else "")
     return f"{word} @ {clean(value.device)}" if device and value.device else word
 
 
@@ -172,6 +172,8 @@ def path_word(file: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _path_word(file: str, folder: str) -> str:
+    if file.startswith("<"):
+        return clean(file)
     if folder and file.startswith(folder + "/"):
         file = file[len(folder) + 1 :]
     _, found, rest = file.rpartition("site-packages/")

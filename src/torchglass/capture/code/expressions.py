@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from torchglass.capture.code.instructions import CALLS, COMPARISONS, Instruction
 from torchglass.capture.code.operands import Argument, CallShape
+from torchglass.capture.code.stores import STORES, store_text
 from torchglass.capture.code.syntax import Located, Syntax
 from torchglass.capture.code.targets import assigned_value, assignment_to, target_names, targets_of
 
@@ -302,5 +303,6 @@ _READERS: dict[str, _Reader] = {
     **dict.fromkeys(("STORE_ATTR", "DELETE_ATTR"), _read_store),
     **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_POSITIVE", "UNARY_INVERT", "UNARY_NOT"), _read_unary),
     **dict.fromkeys(("UNPACK_SEQUENCE", "UNPACK_EX"), _read_unpack),
+    **dict.fromkeys(STORES, lambda syntax, nodes, _: Expression(store_text(syntax, nodes))),
     "BINARY_OP": _read_binary,
 }

@@ -6,14 +6,13 @@ import sys
 from types import CodeType, FunctionType
 from typing import Any
 
-import torch
-
 from torchglass.capture.code.instructions import instruction_at
 from torchglass.capture.code.sites import Site, resolve
 from torchglass.capture.code.source import SourceText, text_holding
 from torchglass.capture.code.syntax import char_column
 from torchglass.capture.settling.shelf import Shelf
 from torchglass.capture.stack import FOLDERS, StackKey, StackTable
+from torchglass.capture.torch_names import Module
 from torchglass.events.tables import NONE, SiteNames, Tables
 from torchglass.events.types import Location
 
@@ -125,7 +124,7 @@ class Places:
             return f"{cls.__name__}.{name}"
         if code_id not in self._methods:
             found = _defining_class(code, self.stacks.module_names.get(code_id))
-            is_ours = found is not None and issubclass(found, torch.nn.Module) and found is not torch.nn.Module
+            is_ours = found is not None and issubclass(found, Module) and found is not Module
             self._methods[code_id] = f"{found.__name__}.{code.co_name}" if found is not None and is_ours else None
         return self._methods[code_id]
 
@@ -138,7 +137,7 @@ def _passes_through(code: CodeType) -> bool:
 def _method_name(cls: type, code: CodeType) -> str | None:
     """By which name a class has this code as a method; a decorator's code has another name of its own."""
     for each in cls.__mro__:
-        if each is torch.nn.Module:
+        if each is Module:
             return None
         for name in (code.co_name, *vars(each)):
             method = vars(each).get(name)
@@ -183,7 +182,7 @@ def _line_only(code: CodeType, lasti: int, source: SourceText, origin: str) -> L
         col=_column(source, line, where.col),
         end_col=_column(source, end_line, where.end_col),
         function=code.co_qualname,
-        source=source.line(line) if source.trusted else "",
+        source=source.line(line) if source.trusted or source.problem_with(code) is None else "",
         origin=origin,
     )
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from torchglass.capture import cures, fused
 from torchglass.capture.code.sites import Slots, is_direct, operands
 from torchglass.capture.log import ARGS, NONE, RESULT, WHAT, WIDTH, ThreadLog
-from torchglass.capture.naming import public_name
-from torchglass.capture.ops import op_name
 from torchglass.capture.session import FUNCTION, OP, Session
-from torchglass.capture.settling.forms import Names, result_form, shown_form, tensor_slots
+from torchglass.capture.settling.forms import NO_NAMES, Names, result_form, shown_form, tensor_slots
 from torchglass.capture.settling.places import Places
-from torchglass.capture.settling.signatures import forward_parameters, function_parameters, op_parameters
+from torchglass.capture.settling.signatures import forward_parameters
+from torchglass.capture.threads import thread_label
+from torchglass.capture.values import ARRAY
 from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
@@ -38,9 +37,9 @@ class Rows:
         self.session = session
         self.places = places
         self.tables = tables
-        self.addresses: list[int] = []
+        self.addresses = array("q")
         """Of the storages, by value."""
-        self.before: list[int] = []
+        self.before = array("q")
         """The value that the same tensor was before, by value."""
         self._raw_forms: list[Any] = []
         self._fixed: dict[tuple[int, int, int, int], tuple[int, ...]] = {}
@@ -82,7 +81,7 @@ class Rows:
         tables.first_io.append(len(tables.io))
         tables.io.extend(log.values[inputs : inputs + taken])
         tables.occurrence.append(self._occurrence(stem))
-        tables.error.append(NONE if error == NONE else self._text(self.session.errors[error]))
+        tables.error.append(NONE if error == NONE else self.text(self.session.errors[error]))
         result = NONE
         if raw_result != NONE:
             result = self.result(raw_result)
@@ -98,6 +97,10 @@ class Rows:
             return False
         is_read = getattr(self.session.whats[what].subject, "__name__", "") == "__get__"
         return is_read or not self.tables.forms[self._args(what, records[at + ARGS])].roles
+
+    def takes_tensors(self, what: int, raw_args: int) -> bool:
+        """Whether there is a tensor among the arguments of a function or op."""
+        return bool(self.tables.forms[self._args(what, raw_args)].roles)
 
     def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int) -> tuple[int, ...]:
         """All that depends on nothing but what was called, how, from where and in which module."""
@@ -127,7 +130,7 @@ class Rows:
             number,
             args,
             stack,
-            NONE if owner is None else self._text(owner),
+            NONE if owner is None else self.text(owner),
             self._operand_id(named),
             int(direct),
             len(self.tables.forms[args].roles),
@@ -155,20 +158,17 @@ class Rows:
 
     def _name_other(self, what: int) -> tuple[int, Names]:
         raw = self.session.whats[what]
-        if raw.kind == OP:
-            self.tables.whats.append(What(OP, op_name(raw.subject)))
-            return len(self.tables.whats) - 1, op_parameters(raw.subject)
-        if raw.kind != FUNCTION:
-            self.tables.whats.append(What(raw.kind, raw.subject, raw.note))
-            return len(self.tables.whats) - 1, ((), None)
-        name = public_name(raw.subject)
-        self.tables.whats.append(What(FUNCTION, name, self._note(name, raw.subject)))
-        return len(self.tables.whats) - 1, function_parameters(raw.subject)
+        if raw.kind in (FUNCTION, OP):
+            from torchglass.capture.settling import subjects  # needs torch, of which there are events
 
-    def _note(self, name: str, func: Any) -> str | None:
-        if self.session.op_mode_class is not None and func in cures.sensitive_functions():
-            return cures.NOTE
-        return fused.NOTE if name in fused.FUSED else None
+            if raw.kind == OP:
+                shown, names = subjects.name_op(raw.subject, raw.note)
+            else:
+                shown, names = subjects.name_function(raw.subject, self.session.op_mode_class is not None)
+        else:
+            shown, names = What(raw.kind, raw.subject, raw.note, raw.detail), NO_NAMES
+        self.tables.whats.append(shown)
+        return len(self.tables.whats) - 1, names
 
     def _args(self, subject: Subject, raw_args: int) -> int:
         number = self._forms.get((subject, raw_args))
@@ -195,7 +195,7 @@ class Rows:
                 self._raw_forms[each] = form
         return self._raw_forms[number]
 
-    def _text(self, text: str) -> int:
+    def text(self, text: str) -> int:
         number = self._texts.get(text)
         if number is None:
             number = self._texts[text] = len(self.tables.texts)
@@ -213,8 +213,9 @@ class Rows:
         number = self._threads.get(id(log))
         if number is None:
             number = self._threads[id(log)] = len(self.tables.threads)
-            same = sum(name.split(" #")[0] == log.name for name in self.tables.threads)
-            self.tables.threads.append(f"{log.name} #{same + 1}" if same else log.name)
+            label = thread_label(log)
+            same = sum(name.split(" #")[0] == label for name in self.tables.threads)
+            self.tables.threads.append(f"{label} #{same + 1}" if same else label)
         return number
 
     def _call(self, module: int) -> int:
@@ -240,12 +241,12 @@ class Rows:
 
     # Values and modules
 
-    def take_values(self) -> None:
-        """Take over the value rows added since the last time."""
+    def take_values(self) -> list[int]:
+        """Take over the value rows added since the last time; returns which values they describe, some again."""
         tables, rows = self.tables, self.session.values.rows
         end = len(rows)
         if end == self._values_taken:
-            return
+            return []
         fresh = rows[self._values_taken : end]
         self._values_taken = end
         missing = max(fresh[0::VALUE]) + 1 - len(tables.value_meta)
@@ -266,6 +267,7 @@ class Rows:
             self.addresses[value] = address
             self.before[value] = before
         self._take_metas()
+        return columns[0]
 
     def _take_metas(self) -> None:
         metas = self.tables.metas
@@ -319,14 +321,16 @@ def _plain(number: Any) -> int:
 
 def _meta(raw: tuple[Any, ...]) -> Meta:
     shape, stride, dtype, device, grad, cls, *layout = raw
+    is_array = layout == [ARRAY]
     return Meta.of(
         None if shape is None else tuple(map(_plain, shape)),
         _word(dtype),
         "?" if device is None else str(device),
         None if stride is None else tuple(map(_plain, stride)),
-        _word(layout[0]) if layout else "strided",
+        _word(layout[0]) if layout and not is_array else "strided",
         bool(grad),
         cls.__name__,
+        "array" if is_array else "tensor",
     )
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from torchglass.capture.code.sites import NO_EXPRESSION
 from torchglass.capture.log import END, ERROR, NONE, OUTPUTS, PARENT, RESULT, START, WHAT, WIDTH, ThreadLog
-from torchglass.capture.session import FUNCTION, OP, UNSEEN
-from torchglass.capture.settling.links import link_storages, link_values
+from torchglass.capture.session import FUNCTION, MARK, OP, UNSEEN, VARIABLE
 from torchglass.capture.settling.places import Places
 from torchglass.capture.settling.rows import MODULE, Rows, module_row
+from torchglass.events.links import link_storages, link_values
 from torchglass.events.tables import EVENT_COLUMNS, Tables
 from torchglass.events.types import Event
 
@@ -51,7 +51,7 @@ class Settler:
         """Append a row an event; returns how many were over the limit."""
         tables, rows = self.tables, self.rows
         numbers = [[NONE] * ((end - begin) // WIDTH) for _, begin, end in spans]
-        backward = [_backward_marks(log, begin, end) for log, begin, end in spans]
+        backward = [backward_marks(log, begin, end) for log, begin, end in spans]
         limit, over = self.recorder.options.max_events, 0
         for index, at in _in_order(spans):
             log, begin, _ = spans[index]
@@ -71,7 +71,7 @@ class Settler:
             if what < 0:
                 module = module_row(what)
             else:
-                module = tables.module[parent] if parent != NONE else _module_above(log, parent_at)
+                module = tables.module[parent] if parent != NONE else module_above(log, parent_at)
             numbers[index][slot] = len(tables)
             rows.append(log, at, parent, module, backward[index][slot])
         return over
@@ -82,7 +82,9 @@ class Settler:
         kind = MODULE if what < 0 else self.session.whats[what].kind
         if kind == FUNCTION:
             return options.functions
-        return options.ops if kind == OP else options.modules or kind == UNSEEN
+        if kind == VARIABLE:
+            return bool(options.variables)
+        return options.ops if kind == OP else options.modules or kind in (UNSEEN, MARK)
 
     def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
         """For what the autograd engine runs in a thread of its own: the event that called backward."""
@@ -139,7 +141,7 @@ class LiveSettler(Settler):
         if what < 0:
             module = module_row(what)
         else:
-            module = above[1] if above is not None else _module_above(log, parent_at)
+            module = above[1] if above is not None else module_above(log, parent_at)
         parent = above[0].id if above is not None else NONE
         self.rows.append(log, at, parent, module, int(self.session.in_backward is not None))
         event = self.tables.event(0, self.count)
@@ -188,7 +190,7 @@ def _in_order(spans: list[Span]) -> Iterator[tuple[int, int]]:
     return ((index, at) for _, index, at in sorted(each))
 
 
-def _backward_marks(log: ThreadLog, begin: int, end: int) -> bytearray:
+def backward_marks(log: ThreadLog, begin: int, end: int) -> bytearray:
     """1 for each record made while the autograd engine ran."""
     marks = bytearray((end - begin) // WIDTH)
     if log.spawned_by is not None:
@@ -200,7 +202,7 @@ def _backward_marks(log: ThreadLog, begin: int, end: int) -> bytearray:
     return marks
 
 
-def _module_above(log: ThreadLog, at: int) -> int:
+def module_above(log: ThreadLog, at: int) -> int:
     """The innermost module under way above a record that is not part of the recording itself."""
     while at >= 0:
         if log.records[at + WHAT] < 0:

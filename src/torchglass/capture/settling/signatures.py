@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-import torch
+from torchglass.capture.torch_names import schemas_named
 
 _BINARY = ("self", "other")
 _OPERATORS = {
@@ -55,10 +55,7 @@ def _schema_parameters(name: str) -> tuple[str, ...]:
     """The names in torch's own operator schemas; overloads agree on the leading ones nearly always."""
     stem = name.strip("_") if name.startswith("__") else name
     for candidate in (name, stem, stem.removeprefix("i"), stem.removeprefix("r")):
-        try:
-            schemas = torch._C._jit_get_schemas_for_operator(f"aten::{candidate}")
-        except RuntimeError:
-            continue
+        schemas = schemas_named(f"aten::{candidate}")
         if schemas:
             longest = max(schemas, key=lambda schema: sum(not arg.kwarg_only for arg in schema.arguments))
             return tuple(arg.name for arg in longest.arguments if not arg.kwarg_only)

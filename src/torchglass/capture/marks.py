@@ -1,0 +1,52 @@
+"""The user's own marks: a named event with a copy of the value as it is now."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from torchglass.capture.copies import refuse
+from torchglass.capture.log import ThreadLog
+from torchglass.capture.notes import hold, stack_at, write_note
+from torchglass.capture.session import MARK, survives
+from torchglass.capture.torch_names import no_functions
+
+
+def write_mark(log: ThreadLog, name: str, value: Any, depth: int) -> None:
+    """Record a mark at the place of the caller ``depth`` frames up; a fault of ours costs the mark only."""
+    frame = sys._getframe(depth + 1)
+    was_on, log.on = log.on, False  # what is copied here is not the program's doing
+    try:
+        with no_functions():
+            _write(log, name, value, frame)
+    except BaseException as fault:
+        if not survives(fault):
+            raise
+        log.session.fault(fault)
+    finally:
+        log.on = was_on
+
+
+def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
+    if len(log.records) >= log.limit:
+        log.lost += 1
+        return
+    session = log.session
+    values, copies = session.values, session.copies
+
+    def kept(tensor: Any) -> int:
+        number = values.value_of(tensor)
+        if number in copies.names:
+            # Some writes leave no trace (through .data, or numpy): what was copied before may differ.
+            values.forget_all(tensor)
+            number = values.value_of(tensor)
+        try:
+            copies.keep(name, number, tensor, len(session.recorders))
+        except Exception as reason:  # the mark itself says enough to be kept
+            refuse(session, name, "kept", f"{type(reason).__name__}: {reason}")
+        return number
+
+    first = len(log.values)
+    described = session.forms.describing(kept)(value, log.values)
+    stack = stack_at(log, frame, frame.f_lasti)
+    write_note(log, session.what(MARK, name), stack, hold(log, described, first))
