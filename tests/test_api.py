@@ -39,7 +39,7 @@ class TestBadInput:
         trace = tg.trace(nn.ReLU(), X)
         with pytest.raises(tg.UnknownView, match="no view 'tre'; did you mean 'tree'"):
             tg.show(trace, "tre")
-        with pytest.raises(tg.UnknownView, match="there are: table, tree"):
+        with pytest.raises(tg.UnknownView, match="there are: calls, code, listing, table, tree, variables"):
             tg.render(trace, "..")
         with pytest.raises(tg.UnknownView):
             tg.render(trace, None)  # type: ignore[arg-type]

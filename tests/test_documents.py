@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,10 +76,23 @@ def run_blocks(found: list[Block], folder: Path) -> list[str]:
 
 
 def run_source(source: str, path: Path, namespace: dict[str, object]) -> str:
-    """Execute a source as if it came from that file; what it printed."""
+    """Execute a source as if it came from that file; what it printed.
+
+    In a thread of its own, so that its stacks begin there, as a reader's do, and not in this file.
+    """
     stream = io.StringIO()
-    with contextlib.redirect_stdout(stream):
-        exec(compile(source, str(path), "exec"), namespace)
+    failures: list[BaseException | None] = []
+    before, threading.excepthook = threading.excepthook, lambda failed: failures.append(failed.exc_value)
+    try:
+        with contextlib.redirect_stdout(stream):
+            code = compile(source, str(path), "exec")
+            thread = threading.Thread(target=exec, args=(code, namespace), name="MainThread")
+            thread.start()
+            thread.join()
+    finally:
+        threading.excepthook = before
+    if failures and failures[0] is not None:
+        raise failures[0]
     return tidy(stream.getvalue())
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Everything that design and habit promise at the top; a new public name is added here on purpose.
 PUBLIC = {
     "Event", "Trace", "Value",
-    "last_trace", "record", "render", "select", "show", "trace",
+    "last_trace", "load", "mark", "record", "render", "save", "select", "show", "trace",
 }  # fmt: skip
 
 # Puts an obstacle in the way of `import torch`: whoever needs it fails at once.
@@ -128,7 +128,7 @@ def test_importing_torchglass_imports_little() -> None:
     assert len(loaded) <= 40, loaded  # a count, not a time: it is the same on every machine
 
 
-@pytest.mark.parametrize("package", ["cli", "renderers", "analyse", "events", "errors"])
+@pytest.mark.parametrize("package", ["cli", "renderers", "analyse", "store", "recording", "api", "events", "errors"])
 def test_a_package_imports_with_torch_out_of_reach(package: str) -> None:
     python(
         BLOCK_TORCH

@@ -25,7 +25,7 @@ from torchglass.renderers.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
-VIEWS = ("calls", "code", "listing", "table", "tree")
+VIEWS = ("calls", "code", "listing", "table", "tree", "variables")
 _last: list[Trace] = []
 
 

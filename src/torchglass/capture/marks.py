@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from threading import get_ident
 from typing import Any
 
 from torchglass.capture.copies import refuse
-from torchglass.capture.log import ThreadLog
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.notes import hold, stack_at, write_note
 from torchglass.capture.session import MARK, survives
 from torchglass.capture.torch_names import no_functions
@@ -50,3 +51,9 @@ def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
     described = session.forms.describing(kept)(value, log.values)
     stack = stack_at(log, frame, frame.f_lasti)
     write_note(log, session.what(MARK, name), stack, hold(log, described, first))
+
+
+def recording_log() -> ThreadLog | None:
+    """The log of the calling thread, if it is recorded now."""
+    log = LOGS.get(get_ident())
+    return log if log is not None and log.on else None

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from torchglass.capture.marks import recording_log, write_mark
 from torchglass.events.spelling import clean
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,9 @@ class DebugContext:
             return
         full_name = f"{self.prefix}.{path}.{name}" if self.prefix else f"{path}.{name}"
         self.saver.save(full_name, tensor)
+        log = recording_log()
+        if log is not None:
+            write_mark(log, full_name, tensor, 2)
 
     def _path(self, module: nn.Module | None) -> str:
         if self.module_path_override is not None:
