@@ -1,0 +1,130 @@
+"""Child processes of a recording that writes to a bundle: each writes a part of its own, never into the parent's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import torchglass as tg
+
+WORKERS = """
+    import sys
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    import torchglass as tg
+
+
+    class Videos(Dataset):
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            video = np.full((4, 3), index, dtype=np.uint8)
+            video = torch.from_numpy(video)
+            video = video.float().permute(1, 0)
+            return video
+
+
+    if __name__ == "__main__":
+        with tg.record(to="run.trace", variables=["video"]):
+            loader = DataLoader(Videos(), batch_size=2, num_workers=2, multiprocessing_context=sys.argv[1])
+            print(sum(batch.sum().item() for batch in loader))
+"""
+
+
+def run(folder: Path, source: str, *arguments: str) -> str:
+    (folder / "program.py").write_text(textwrap.dedent(source))
+    command = [sys.executable, "program.py", *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_dataloader(tmp_path: Path, method: str) -> None:
+    assert run(tmp_path, WORKERS, method) == "180.0\n"
+    trace = tg.load(tmp_path / "run.trace")
+    events = list(trace.events())
+    parents = {event.process for event in events if event.thread == "MainThread"}
+    workers = {event.thread: event.process for event in events if event.thread != "MainThread"}
+    assert set(workers) == {"DataLoader worker 0", "DataLoader worker 1"}
+    assert len(parents | set(workers.values())) == 3
+    changes = [event for event in events if event.kind == "variable"]
+    assert len(changes) == 6 * 3
+    assert {event.process for event in changes} == set(workers.values())
+    for event in changes:
+        if event.code == "video = torch.from_numpy(video)":
+            assert (event.args, event.result) == ("u8[4, 3] numpy", "u8[4, 3]")
+            producer = trace.event(event.outputs[0].producer)  # type: ignore[arg-type]
+            assert (producer.name, producer.process) == ("from_numpy", event.process)
+    assert trace.tables.complete
+
+
+def test_a_killed_child_loses_nothing_that_it_had_written(tmp_path: Path) -> None:
+    source = """
+        import os, time
+        import torch
+        import torchglass as tg
+
+        with tg.record(to="run.trace"):
+            pid = os.fork()
+            if pid == 0:
+                for _ in range(20):
+                    torch.ones(2).add(1)
+                time.sleep(0.5)  # more than the writer's pause
+                print("ready", flush=True)
+                time.sleep(60)
+            os.waitpid(pid, 0)
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(source))
+    program = subprocess.Popen(
+        [sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "ready\n"
+    parts = sorted((tmp_path / "run.trace").glob("rank*"))
+    (child,) = [part for part in parts if not part.name.endswith(f"pid{program.pid}")]
+    os.kill(int(child.name.rpartition("pid")[2]), signal.SIGKILL)
+    assert program.wait(60) == 0
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and tg.load(tmp_path / "run.trace").running:
+        time.sleep(0.1)
+    trace = tg.load(tmp_path / "run.trace")
+    added = [event for event in trace.events(function="Tensor.add") if event.process != program.pid]
+    assert len(added) == 20
+    assert any("has no end" in note for note in trace.notes)
+
+
+def test_without_a_bundle_children_are_not_recorded(tmp_path: Path) -> None:
+    source = """
+        import os
+        import torch
+        import torchglass as tg
+
+        with tg.record() as trace:
+            torch.ones(1)
+            if os.fork() == 0:
+                torch.zeros(1)
+                os._exit(0)
+            os.wait()
+        print([event.name for event in trace.events()], "TORCHGLASS_TO" in os.environ)
+    """
+    assert run(tmp_path, source) == "['ones'] False\n"
+
+
+def test_the_environment_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHGLASS_TO", "what the user had")
+    with tg.record(to=tmp_path / "a.trace"):
+        assert os.environ["TORCHGLASS_TO"] == str(tmp_path / "a.trace")
+    assert os.environ["TORCHGLASS_TO"] == "what the user had"
+    assert "TORCHGLASS_RUN" not in os.environ
