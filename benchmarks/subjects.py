@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +110,21 @@ def torchglass(**options: Any) -> Callable[[Workload], Count]:
 
         with tg.record(**options) as trace:
             workload.run()
+        return lambda: len(trace)
+
+    return run
+
+
+def streaming(**options: Any) -> Callable[[Workload], Count]:
+    """Recording into a bundle while it happens; settling, writing and closing are in the time."""
+
+    def run(workload: Workload) -> Count:
+        import torchglass as tg
+
+        folder = tempfile.mkdtemp()
+        with tg.record(to=f"{folder}/run.trace", **options) as trace:
+            workload.run()
+        shutil.rmtree(folder)
         return lambda: len(trace)
 
     return run
@@ -228,6 +245,16 @@ SUBJECTS = [
     Subject(FLOORS, three_floors),
     Subject(RECORDING, torchglass(), "torchglass"),
     Subject("torchglass, modules only", torchglass(functions=False), "torchglass"),
+    Subject("torchglass, into a bundle", streaming(), "torchglass"),
+    Subject("torchglass, all variables too", torchglass(variables=True), "torchglass"),
+    Subject(
+        "torchglass, all variables alone", torchglass(variables=True, functions=False, modules=False), "torchglass"
+    ),
+    Subject(
+        "torchglass, one variable alone",
+        torchglass(variables=["hidden_states"], functions=False, modules=False),
+        "torchglass",
+    ),
     Subject("torchglass, ops too", torchglass_ops, "torchglass", floor=FLOORS),
     Subject("torchglass TracingMode, quiet", tracing_mode, "torchglass.compat.torch_code_tracing", floor=FLOORS),
     Subject("torchglass Tracer, live", tracer, "torchglass.compat.tracy_nn"),

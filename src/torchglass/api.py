@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -20,7 +20,7 @@ from torchglass.capture.signals import Uninterrupted
 from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
-from torchglass.recording import BundleTensors, Recording, contents_of
+from torchglass.recording import BundleTensors, Recording, Stored
 from torchglass.renderers.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,7 +170,14 @@ def _names(variables: object) -> tuple[str, ...]:
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Keep a trace as a bundle: a new folder with its events, tensors and sources."""
     expect(trace, Trace, "save() takes a trace and a path")
-    store.save(trace.tables, Path(os.fspath(path)), contents_of(trace))
+    contents: list[Stored] = list(trace.stored())
+    there = {row.value for row, _ in contents}
+    lost = sorted({name for value, name in trace.kept().items() if value not in there})
+    tables = trace.tables
+    if lost:
+        note = f"the marks {', '.join(map(repr, lost))} are not in the bundle: their tensors have no plain bytes"
+        tables = replace(tables, notes=[*tables.notes, note])
+    store.save(tables, Path(os.fspath(path)), contents)
 
 
 def load(path: str | os.PathLike[str]) -> Trace:

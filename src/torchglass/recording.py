@@ -20,6 +20,8 @@ from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 
+Stored = tuple[store.SavedTensor, Any]
+"""The row of a tensor, and its bytes."""
 TO, OPTIONS = "TORCHGLASS_TO", "TORCHGLASS_OPTIONS"
 """The environment variables by which a child process knows where to write and what to record."""
 
@@ -34,6 +36,9 @@ class Recording:
         self._recorder: Any = None
         self._settled: Tables | None = None
         self._copies: dict[int, tuple[str, Any]] = {}
+        self._part: Path | None = None
+        """The part of the bundle that this process wrote."""
+        self._written: BundleTensors | None = None
         self._environment: dict[str, str | None] = {}
         """What stood in the environment where we wrote."""
         self.trace = Trace(self, self)
@@ -48,7 +53,8 @@ class Recording:
         self._recorder = Recorder(Options(**self._options))
         self._recorder.start(frame, outermost)
         if keeper is not None:
-            self._recorder.stream_to(keeper)
+            self._recorder.stream_to(keeper, self._only)
+            self._part = keeper.part
             self._invite_children(keeper)
 
     def _invite_children(self, keeper: Keeper) -> None:
@@ -86,13 +92,30 @@ class Recording:
         self.tables()
         if value in self._copies:
             return self._copies[value][1]
-        return None if self._to is None or self.running else BundleTensors(store.load(self._to)).tensor(value)
+        written = self._in_bundle()
+        return None if written is None else written.tensor(value)
 
     def kept(self) -> dict[int, str]:
         """The values whose content there is, with the names under which it was kept."""
         self.tables()
-        elsewhere = {} if self._to is None or self.running else BundleTensors(store.load(self._to)).kept()
+        written = self._in_bundle()
+        elsewhere = {} if written is None else written.kept()
         return {value: name for value, (name, _) in self._copies.items()} | elsewhere
+
+    def stored(self) -> Iterator[Stored]:
+        """What is to be written of each content, to keep it once more."""
+        self.tables()
+        for number, (value, (name, copy)) in enumerate(self._copies.items()):
+            yield from _stored(number, name, value, copy)
+        written = self._in_bundle()
+        if written is not None:
+            yield from written.stored()
+
+    def _in_bundle(self) -> BundleTensors | None:
+        """The tensors that this process has written, once it has."""
+        if self._to is not None and self._part is not None and not self.running:
+            self._written = self._written or BundleTensors(store.load_part(self._to, self._part))
+        return self._written
 
     @property
     def running(self) -> bool:
@@ -135,30 +158,32 @@ class BundleTensors:
         tables = self._loaded.tables()
         return opened(self._loaded.open_tensor(saved), tables.metas[tables.value_meta[value]].kind)
 
+    def stored(self) -> Iterator[Stored]:
+        """What is to be written of each content, to keep it once more: the bytes as they are."""
+        for saved in self._loaded.saved_tensors():
+            yield saved, self._loaded.open_tensor(saved).data
+
 
 class Keeper:
     """A bundle's writer as the recorder wants it."""
 
     def __init__(self, writer: store.Writer) -> None:
         self._writer = writer
-        self.path, self.environment = writer.bundle.path, writer.bundle.environment()
+        self.path, self.part, self.environment = writer.bundle.path, writer.part, writer.bundle.environment()
         self.write, self.finish, self.values_changed = writer.write, writer.finish, writer.values_changed
 
     def keep_tensor(self, name: str, value: int, content: Any) -> None:
         self._writer.shards.submit(name, content.data, content.dtype, content.shape, store.Belongs(value))
 
 
-def contents_of(trace: Trace) -> Iterator[tuple[store.SavedTensor, Any]]:
-    """What is to be written of the tensors that were kept; those without plain bytes are left out."""
+def _stored(number: int, name: str, value: int, copy: Any) -> Iterator[Stored]:
     from torchglass.capture.contents import CannotKeep, bytes_of
 
-    for number, (value, name) in enumerate(trace.kept().items()):
-        try:
-            content = bytes_of(trace.tensor(value))
-        except CannotKeep:
-            continue
-        row = store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0)
-        yield row, content.data
+    try:
+        content = bytes_of(copy)
+    except CannotKeep:
+        return  # the note of the mark says so where a bundle was written; else the trace in memory has it
+    yield store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0), content.data
 
 
 # ---------------------------------------------------------------- child processes

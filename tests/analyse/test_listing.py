@@ -378,7 +378,8 @@ def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
     with tg.record() as trace:
         model(**inputs)
     view = listing_view(trace, ListingOptions())
-    assert [Path(each.file).name for each in view.shown] == ["test_listing.py", "modeling_gpt2.py"]
+    shown = [Path(each.file).name for each in view.shown]
+    assert [name for name in shown if name != "<string>"] == ["test_listing.py", "modeling_gpt2.py"]  # xdist's own
     assert "pytorch_utils.py" in {Path(each.file).name for each in view.named}
     (only,) = listing_view(trace, ListingOptions(file="pytorch_utils.py")).shown
     assert note(only, "x = torch.addmm").runs == 8

@@ -119,7 +119,7 @@ ARRAYS: dict[str, Callable[[], Any]] = {
     "big_endian": lambda: np.arange(3, dtype=">i4"),
     "text": lambda: np.array(["a", "bc"]),
     "dates": lambda: np.array(["2020-01-01"], dtype="datetime64[D]"),
-    "masked": lambda: np.ma.array([1, 2, 3], mask=[0, 1, 0]),
+    "masked": lambda: np.ma.array([1, 2, 3], mask=[False, True, False]),
 }
 
 
@@ -218,7 +218,7 @@ def step(mark: Callable[[str, Any], Any]) -> list[Any]:
 @pytest.mark.parametrize("options", [{}, {"ops": True}], ids=["functions", "ops"])
 @EITHER
 def test_the_program_does_the_same(options: dict[str, Any], kept: str, tmp_path: Path) -> None:
-    where = {"to": tmp_path / "run.trace"} if kept == "file" else {}
+    where: dict[str, Any] = {"to": tmp_path / "run.trace"} if kept == "file" else {}
     plain = step(lambda name, value: value)
     with tg.record(**options) as unmarked:
         step(lambda name, value: value)
@@ -282,7 +282,7 @@ def test_in_a_compiled_region_the_result_is_the_same() -> None:
         assert compiled(torch.ones(2)).tolist() == [3, 3]
     assert [event.name for event in trace.events(kind="unseen")] == ["compiled"]
     assert not [note for note in trace.notes if "failed" in note]
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 # Where and when
@@ -324,7 +324,7 @@ def test_nothing_is_kept_beyond_the_limit() -> None:
 
 @pytest.mark.parametrize("outer_to_file", [True, False])
 def test_two_recordings_at_once(outer_to_file: bool, tmp_path: Path) -> None:
-    to = {"to": tmp_path / "run.trace"}
+    to: dict[str, Any] = {"to": tmp_path / "run.trace"}
     with tg.record(**(to if outer_to_file else {})) as outer, tg.record(**({} if outer_to_file else to)) as inner:
         tg.mark("x", torch.ones(2))
     for trace in (outer, inner, tg.load(tmp_path / "run.trace")):

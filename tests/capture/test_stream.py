@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,8 @@ def outline(trace: tg.Trace) -> list[Any]:
 def test_a_program(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     """Equal to its own trace object, and to one that was recorded in one piece."""
     raises, act = programs.RAISES.get(name), programs.load(name).main
+    with suppress(raises or ZeroDivisionError):
+        act()  # torch does some things only once in a process
     loaded = streamed(tmp_path / "run.trace", act, raises, **options)
     with pytest.raises(raises) if raises else nullcontext(), tg.record(**options) as whole:
         act()
@@ -109,11 +111,13 @@ def test_threads_and_generators(tmp_path: Path) -> None:
             thread.join()
 
     loaded = streamed(tmp_path / "run.trace", act)
-    counts = {name: 0 for name in ("MainThread", "worker 0", "worker 1", "worker 2")}
+    counts = dict.fromkeys(["MainThread", "worker 0", "worker 1", "worker 2"], 0)
     for event in loaded.events(function="mul"):
         counts[event.thread] += 1
     assert set(counts.values()) == {20}
-    assert [event.start_ns for event in loaded.events()] == sorted(event.start_ns for event in loaded.events())
+    for name in counts:
+        begun = [event.start_ns for event in loaded.events() if event.thread == name]
+        assert begun == sorted(begun)
 
 
 def test_recordings_in_each_other(tmp_path: Path) -> None:
@@ -121,9 +125,8 @@ def test_recordings_in_each_other(tmp_path: Path) -> None:
         torch.ones(2)
         with tg.record(to=tmp_path / "inner", functions=False) as inner:
             torch.nn.Linear(2, 2)(torch.ones(2))
-        with pytest.raises(ZeroDivisionError), tg.record(to=tmp_path / "third") as third:
-            torch.zeros(2)
-            1 / 0  # noqa: B018
+        with suppress(ZeroDivisionError), tg.record(to=tmp_path / "third") as third:
+            print(torch.zeros(2).shape[0] / 0)
     for name, trace in {"outer": outer, "inner": inner, "third": third}.items():
         assert list(tg.load(tmp_path / name).events()) == list(trace.events())
     assert [event.kind for event in inner.events()] == ["module"]
@@ -269,7 +272,6 @@ def test_a_function_without_tensors_that_goes_on_for_long(tmp_path: Path, monkey
     streamed(tmp_path / "run.trace", act)
 
 
-@pytest.mark.xfail(reason="to= writes everything, only= chooses in memory only", strict=True)
 def test_only_what_was_chosen_is_written(tmp_path: Path) -> None:
     with tg.record(to=tmp_path / "run.trace", only=tg.select(function="sum")) as trace:
         torch.ones(2).sum()

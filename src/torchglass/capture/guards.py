@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -39,13 +40,15 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as fault:
             log.session.fault(fault)
         begin, outer, off = len(log.records), log.session.in_backward, away()
+        spans, span = log.backward_spans, len(log.backward_spans)
+        spans.append((begin, sys.maxsize))  # known at once: whoever streams may look before it ends
         log.session.in_backward = (log, log.parent)
         try:
             return original(*args, **kwargs)
         finally:
             put_back(off)
             log.session.in_backward = outer
-            log.backward_spans.append((begin, len(log.records)))
+            spans[span] = (begin, len(log.records))
             args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
 
     return _engine_run_backward

@@ -23,6 +23,7 @@ from torchglass.capture.settling.stream import Keeper, Stream
 from torchglass.capture.signals import Uninterrupted
 from torchglass.capture.torch_names import HAS_TORCH
 from torchglass.capture.variable_events import VariablesProbe
+from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 
 listeners: Any = importlib.import_module("torchglass.capture.listeners") if HAS_TORCH else None
@@ -173,10 +174,10 @@ class Recorder:
             self._streamed = self._stream.stop()
             self._stream = None
 
-    def stream_to(self, keeper: Keeper) -> None:
+    def stream_to(self, keeper: Keeper, only: Selection | None = None) -> None:
         """Have everything kept while it happens, from now on to the stop."""
         assert self.session is not None
-        self._stream = Stream(self, keeper)
+        self._stream = Stream(self, keeper, only)
         self.session.copies.hands.append(self._stream.take_copy)
 
     def _stop(self, session: Session) -> None:

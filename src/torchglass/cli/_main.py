@@ -1,7 +1,11 @@
 """See what your tensors do.
 
 examples:
-  torchglass doctor       what is installed here, and whether recording works
+  torchglass run train.py           run a script, unchanged, and keep what it does in train.trace
+  torchglass show train.trace       the tree; --view code, listing, table …
+  torchglass info train.trace       what is in it; `values`: the tensors kept, `repair`: finish what a kill left
+  torchglass graph call_trace.txt   draw the call trace of a CallTracer
+  torchglass doctor                 what is installed here, and whether recording works
   torchglass --version
 """
 
@@ -13,18 +17,23 @@ import sys
 from collections.abc import Sequence
 
 from torchglass._version import __version__
-from torchglass.cli import command, doctor
+from torchglass.cli import command, doctor, graph, info, repair, run, show, values
 from torchglass.errors import TorchglassError
 
-COMMANDS: tuple[command.Command, ...] = (doctor,)
+COMMANDS: tuple[command.Command, ...] = (run, show, info, values, repair, graph, doctor)
 
 OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    program: list[str] = []
+    if given[:1] == ["run"]:
+        own, program = run.split(given[1:])
+        given = ["run", *own]
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(given, argparse.Namespace(program=program))
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
         return WRONG_USE

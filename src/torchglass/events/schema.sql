@@ -69,7 +69,7 @@ CREATE VIEW events AS SELECT
         || '/' || w.name || '#' || e.occurrence AS key,  -- the same in two runs of one program
     x.text AS error,                              -- Type: text of the exception that left this event
     w.note AS note,                               -- what the reader should know
-    w.detail AS detail                            -- of a variable: argument, assigned, deleted or changed (in place)
+    CASE w.kind WHEN 'module' THEN coalesce(m.detail, '') ELSE w.detail END AS detail  -- of a module its settings; of a variable: argument, assigned, deleted or changed (in place)
 FROM event_rows AS e
 LEFT JOIN whats AS w ON w.id = e.what
 LEFT JOIN threads AS t ON t.id = e.thread

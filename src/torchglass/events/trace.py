@@ -39,6 +39,10 @@ class OpensTensors(Protocol):
         """The values whose content there is, with the names under which it was kept."""
         ...
 
+    def stored(self) -> Iterator[Any]:
+        """What a store needs to keep each content once more."""
+        ...
+
 
 class Trace:
     """Everything recorded between start and stop. Looked at inside its block it is a snapshot."""
@@ -166,6 +170,10 @@ class Trace:
     def kept(self) -> dict[int, str]:
         """The ids of the values whose content was kept, with the names under which it was."""
         return {} if self._contents is None else self._contents.kept()
+
+    def stored(self) -> Iterator[Any]:
+        """What a store needs to keep the contents once more."""
+        return iter(()) if self._contents is None else self._contents.stored()
 
     def outputs(self, path: str, call: int = 0) -> tuple[Value, ...]:
         """What the module at this path gave on its n-th call; ``root:path`` where several roots have it."""

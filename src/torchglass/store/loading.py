@@ -42,11 +42,19 @@ def load(path: Path | str) -> Loaded:
     return loaded
 
 
+def load_part(path: Path | str, part: Path) -> Loaded:
+    """The same of one part alone, with its own numbers."""
+    loaded = Loaded(Path(path), part)
+    loaded.tables()
+    return loaded
+
+
 class Loaded:
     """The tables of a bundle; those of one that is being written are read again when it has grown."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, only: Path | None = None) -> None:
         self.path = path
+        self._only = only
         self._parts: list[Path] = []
         self._maps = Maps(path)
         self._tables: Tables | None = None
@@ -84,7 +92,7 @@ class Loaded:
 
     def _part_paths(self) -> list[Path]:
         with reading(self.path, self.path):
-            return part_paths(self.path)
+            return part_paths(self.path) if self._only is None else [self._only]
 
     def _refresh(self) -> None:
         if self._tables is not None and not self._running:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PAUSE = 0.05
 """Seconds between two looks."""
 PATIENCE_NS = 1_000_000_000
-"""How long a function without tensors may be open before it is taken for an event all the same."""
+"""How long the events inside of one wait for it to be decided what that one is."""
 
 
 class Keeper(Protocol):
@@ -65,10 +65,11 @@ class StreamSettler(Settler):
         self._open: dict[int, tuple[ThreadLog, int]] = {}
         """Events that had not ended when they were settled: their record."""
         self._over = 0
+        self._last = False
 
     def advance(self, last: bool) -> set[int]:
         """Settle what is new; returns the values that are described anew."""
-        rows = self.rows
+        rows, self._last = self.rows, last
         spans = [self._rest(window.log, window.begin, window.end, last) for window in list(self.recorder.windows)]
         rows.add_modules(NONE)
         before = len(self.tables.value_meta)
@@ -88,20 +89,34 @@ class StreamSettler(Settler):
         return log, first, stop if last else self._before_undecided(log, first, stop)
 
     def _before_undecided(self, log: ThreadLog, first: int, stop: int) -> int:
-        """Whether a function without tensors is an event is known when it ends: what it calls waits for that."""
+        """What some events are is known when they end: what they call waits for that, but not for ever."""
         records = log.records
         for at in range(first, stop, WIDTH):
-            if records[at + END] == NONE and records[at + ERROR] == NONE and self._may_be_nothing(records, at):
+            if not self._has_ended(records, at) and self._is_undecided(records, at):
                 return at
         return stop
 
-    def _may_be_nothing(self, records: list[int], at: int) -> bool:
-        what = records[at + WHAT]
-        if what < 0 or self.session.whats[what].kind != FUNCTION:
+    def _has_ended(self, records: list[int], at: int) -> bool:
+        """Whether all is written that is known of an event: its result comes some moments after the time of its end.
+
+        Some events have none (a mark, whose end is its beginning, and what a fault of ours left): these wait a little.
+        """
+        end = records[at + END]
+        if end == NONE:
             return False
+        if records[at + RESULT] != NONE or records[at + ERROR] != NONE or end == records[at + START]:
+            return True
+        return self._last or time.perf_counter_ns() - end > PATIENCE_NS
+
+    def _is_undecided(self, records: list[int], at: int) -> bool:
+        """A function without tensors is an event only if it gives one; a lazy module becomes one of another class."""
+        what = records[at + WHAT]
         if time.perf_counter_ns() - records[at + START] > PATIENCE_NS:
             return False
-        return not self.rows.takes_tensors(what, records[at + ARGS])
+        if what < 0:
+            module = self.session.modules[module_row(what)]
+            return not module.described and hasattr(module.cls, "cls_to_become")
+        return self.session.whats[what].kind == FUNCTION and not self.rows.takes_tensors(what, records[at + ARGS])
 
     def _settle(self, log: ThreadLog, at: int) -> None:
         """Append the row of a record, unless it is none."""
@@ -113,6 +128,7 @@ class StreamSettler(Settler):
             parent = seen[(parent_at - begin) // WIDTH]
         else:
             parent = self._caller_of(log) if parent_at == NONE else NONE
+        ended = self._has_ended(records, at)
         if self.rows.is_nothing(records, at) or not self._asked_for(what):
             seen.append(parent)
             return
@@ -124,10 +140,12 @@ class StreamSettler(Settler):
             module = module_row(what)
         else:
             module = tables.module[parent] if parent != NONE else module_above(log, parent_at)
-        if records[at + END] == NONE:
+        if not ended:
             self._open[len(tables)] = (log, at)
         seen.append(len(tables))
         self.rows.append(log, at, parent, module, backward_marks(log, at, at + WIDTH)[0])
+        if not ended:
+            tables.end_ns[-1] = NONE
 
     def _caller_of(self, log: ThreadLog) -> int:
         """For what the autograd engine runs in a thread of its own: the event that called backward."""
@@ -143,7 +161,7 @@ class StreamSettler(Settler):
         tables, rows = self.tables, self.rows
         for number, (log, at) in list(self._open.items()):
             records = log.records
-            if records[at + END] == NONE:
+            if not self._has_ended(records, at):
                 continue
             del self._open[number]
             tables.end_ns[number] = records[at + END]

@@ -1,0 +1,3 @@
+"""Found because the folder comes first."""
+
+NAME = "near"

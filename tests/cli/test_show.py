@@ -1,0 +1,152 @@
+"""`torchglass show` prints a kept trace with every view and option, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchglass as tg
+from tests import programs
+from torchglass.api import VIEWS
+from torchglass.cli import main, show
+from torchglass.cli._main import COMMANDS
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kept trace with modules, functions and ops."""
+    path = tmp_path_factory.mktemp("show") / "run.trace"
+    with tg.record(to=path, ops=True, name="attention"):
+        programs.load("attention").main()
+    return path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["show", *arguments]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    return said.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["show", *arguments]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("torchglass: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_what_show_gives(bundle: Path, view: str, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tg.load(bundle)
+    assert printed(capsys, str(bundle), "--view", view, "--width", "100") == tg.render(trace, view, width=100) + "\n"
+    colored = printed(capsys, str(bundle), "--view", view, "--width", "100", "--color")
+    assert colored == tg.render(trace, view, width=100, color=True) + "\n"
+    only = printed(capsys, str(bundle), "--view", view, "--only", "kind=op", "--only", "op=*mm*", "--width", "100")
+    assert only == tg.render(trace, view, width=100, only=tg.select(kind="op", op="*mm*")) + "\n"
+    either = printed(
+        capsys, str(bundle), "--view", view, "--only", "kind=op", "--only", "kind=module", "--width", "100"
+    )
+    assert either == tg.render(trace, view, width=100, only=tg.select(kind=("op", "module"))) + "\n"
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is known under its own name, and those of type bool can be switched both ways."""
+    trace = tg.load(bundle)
+    for name, kind in show.view_options(view).items():
+        flag = "--" + name.replace("_", "-")
+        tries: list[tuple[Any, list[str]]] = []
+        if kind == "bool":
+            tries = [(True, [flag]), (False, [flag.replace("--", "--no-", 1)])]
+            tries = tries[1:] if name == "functions" else tries  # a word in another view
+        elif kind.startswith("int"):
+            tries = [(2, [flag, "2"])]
+        for value, given in tries:
+            text = printed(capsys, str(bundle), "--view", view, *given, "--width", "100")
+            assert text == tg.render(trace, view, width=100, **{name: value}) + "\n"
+
+
+def test_what_is_a_word_in_one_view_and_a_switch_in_another(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "takes no word in the view 'tree'" in refused(capsys, str(bundle), "--functions", "main")
+    assert "takes a word" in refused(capsys, str(bundle), "--view", "listing", "--no-functions")
+    by_name = printed(capsys, str(bundle), "--view", "listing", "--functions", "all", "--width", "100")
+    assert by_name == tg.render(tg.load(bundle), "listing", functions="all", width=100) + "\n"
+
+
+def test_the_default_is_the_tree(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, str(bundle)) == printed(capsys, str(bundle), "--view", "tree")
+    shallow = printed(capsys, str(bundle), "--depth", "0")
+    assert len(shallow) < len(printed(capsys, str(bundle)))
+
+
+def test_wrong_use_is_one_line_with_the_cure(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "KEY=PATTERN" in refused(capsys, str(bundle), "--only", "encoder")
+    assert "did you mean 'module'?" in refused(capsys, str(bundle), "--only", "modul=x")
+    assert "there are: " in refused(capsys, str(bundle), "--only", "kind=ops")
+    assert "is not there" in refused(capsys, str(tmp_path / "none"))
+    assert "no bundle" in refused(capsys, str(tmp_path))
+    assert "has no option 'inner'" in refused(capsys, str(bundle), "--view", "table", "--inner")
+
+
+@pytest.mark.parametrize("arguments", [["x", "--view", "tre"], ["x", "--nothing"], ["x", "--width", "wide"], []])
+def test_what_argparse_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["show", *arguments])
+    assert caught.value.code == 2
+    assert "usage: torchglass" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away(bundle: Path) -> None:
+    """`torchglass show … | head -1` ends quietly."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "torchglass", "show", str(bundle)]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_torch(bundle: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from torchglass.cli import main\n"
+        "sys.exit(main(['show', sys.argv[1], '--width', '100']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == tg.render(tg.load(bundle), width=100) + "\n"
+
+
+# --help
+
+
+@pytest.mark.parametrize("name", [each.__name__.rpartition(".")[2] for each in COMMANDS])
+def test_help_has_examples_that_can_be_parsed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from torchglass.cli import run
+    from torchglass.cli._main import build_parser
+
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "examples:\n" in text
+    examples = re.findall(r"^  torchglass (.*?)(?:  .*)?$", text.partition("examples:\n")[2].partition("\n\n")[0], re.M)
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition(" | ")[0])
+        own = ["run", *run.split(words[1:])[0]] if words[0] == "run" else words
+        try:
+            options = build_parser().parse_args(own)
+        except SystemExit:
+            pytest.fail(f"{example}: {capsys.readouterr().err}")
+        assert callable(options.run)

@@ -1,0 +1,113 @@
+"""`torchglass values` lists what was kept, and writes one of them in a format that others read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import torchglass as tg
+from torchglass.cli import main
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five tensors and an array, two under the same name."""
+    path = tmp_path_factory.mktemp("values") / "run.trace"
+    with tg.record(to=path):
+        tg.mark("q", torch.arange(6.0).reshape(2, 3))
+        tg.mark("q", torch.arange(6.0).reshape(2, 3).t() + 1)
+        tg.mark("half", torch.ones(2, dtype=torch.bfloat16))
+        tg.mark("complex", torch.ones(2, dtype=torch.complex64))
+        tg.mark("array", np.arange(3))
+        tg.mark("\x1b[31m", torch.tensor(True))
+    return path
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["values", *arguments]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("torchglass: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
+    assert main(["values", *arguments]) == 0
+    return [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_list(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    *rows, last = listed(capsys, str(bundle))
+    assert last == ["6", "tensors kept"]
+    assert [text.split("  ")[0] for _, text in rows] == [
+        "f32[2, 3]", "f32[3, 2]", "bf16[2]", "c64[2]", "i64[3] numpy", "b8[]",
+    ]  # fmt: skip
+    assert [text.rpartition(" ")[2] for _, text in rows] == ["q", "q", "half", "complex", "array", "\\x1b[31m"]
+    assert len(listed(capsys, str(bundle), "--name", "q")) == 3
+
+
+def test_one_is_written(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    expected = torch.arange(6.0).reshape(2, 3).t() + 1
+    for suffix in ("npy", "pt", "safetensors"):
+        assert main(["values", str(bundle), "--name", "q", "--out", str(tmp_path / f"q.{suffix}")]) == 0
+    assert capsys.readouterr().out == ""
+    assert np.array_equal(np.load(tmp_path / "q.npy"), expected.numpy())
+    assert torch.equal(torch.load(tmp_path / "q.pt", weights_only=True), expected)
+    assert torch.equal(load_file(tmp_path / "q.safetensors")["tensor"], expected)
+
+
+def test_one_is_chosen_by_its_number(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = listed(capsys, str(bundle))[0][0]
+    assert main(["values", str(bundle), "--id", first, "--out", str(tmp_path / "q.npy")]) == 0
+    assert np.load(tmp_path / "q.npy").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("half", "pt"), ("half", "safetensors"), ("array", "npy"), ("array", "pt"), ("complex", "npy")]
+)
+def test_other_kinds(bundle: Path, tmp_path: Path, name: str, suffix: str) -> None:
+    out = tmp_path / f"x.{suffix}"
+    assert main(["values", str(bundle), "--name", name, "--out", str(out)]) == 0
+    read = {"npy": np.load, "pt": torch.load, "safetensors": lambda path: load_file(path)["tensor"]}[suffix](out)
+    assert read.tolist() == {"half": [1, 1], "array": [0, 1, 2], "complex": [1, 1]}[name]
+
+
+def test_what_cannot_be_written(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "x.npy")]
+    assert "numpy has no dtype for torch.bfloat16" in fails(capsys, str(bundle), "--name", "half", *out)
+    assert "did you mean 'array'?" in fails(capsys, str(bundle), "--name", "arry", *out)
+    assert "--name or --id" in fails(capsys, str(bundle), *out)
+    assert "no tensor 99" in fails(capsys, str(bundle), "--id", "99", *out)
+    assert ".npy, .pt, .safetensors" in fails(capsys, str(bundle), "--name", "q", "--out", "x.csv")
+    assert "is not there" in fails(capsys, str(tmp_path / "none"))
+    nowhere = str(tmp_path / "nowhere" / "q")
+    for suffix in ("npy", "pt", "safetensors"):
+        said = fails(capsys, str(bundle), "--name", "q", "--out", f"{nowhere}.{suffix}")
+        assert nowhere in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tg.record(to=tmp_path / "run.trace"):
+        torch.ones(2)
+    assert main(["values", str(tmp_path / "run.trace")]) == 0
+    assert capsys.readouterr().out == "0 tensors kept; torchglass.mark(name, tensor) keeps one\n"
+
+
+def test_without_torch(bundle: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from torchglass.cli import main\n"
+        "sys.exit(main(['values', sys.argv[1]]) or main(['values', sys.argv[1], '--name', 'q', '--out', sys.argv[2]]))"
+    )
+    command = [sys.executable, "-c", code, str(bundle), str(tmp_path / "q.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert np.load(tmp_path / "q.npy").shape == (3, 2)
