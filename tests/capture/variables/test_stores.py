@@ -119,6 +119,9 @@ def test_a_comprehension_in_a_class_body(core: str) -> None:
 
 
 def test_an_exceptions_name_is_told_each_time_and_its_hidden_end_never(core: str) -> None:
+    if not FOLLOWS_INSTRUCTIONS[core]:
+        pytest.skip(NO_INSTRUCTIONS)
+
     def program() -> None:
         for _ in range(3):
             try:

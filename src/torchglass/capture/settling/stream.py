@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -211,8 +212,21 @@ class Stream:
         self._session = self._settler.session
         self._shelf = recorder.shelf
         self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        _streams.append(self)
+        self.resume()
+
+    def resume(self) -> None:
+        """Begin, or go on after a fork."""
+        self._stopping.clear()
         self._thread = threading.Thread(target=self._work, name=f"{OUR_THREADS}stream", daemon=True)
         self._thread.start()
+
+    def pause(self) -> None:
+        """Let the thread end what it is at, and end."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def _work(self) -> None:
         while not self._stopping.wait(PAUSE):
@@ -243,8 +257,8 @@ class Stream:
 
     def stop(self) -> Tables:
         """Settle and keep the rest; returns the tables of the whole trace."""
-        self._stopping.set()
-        self._thread.join()
+        _streams.remove(self)
+        self.pause()
         try:
             self._keep(last=True)
         except Exception as fault:
@@ -261,3 +275,24 @@ class Stream:
         except Exception as fault:  # the program's own select(where=…)
             self._session.fault(fault)
             return tables
+
+
+_streams: list[Stream] = []
+"""Those under way in this process."""
+
+
+def _pause_all() -> None:
+    """Before a fork: a child must not inherit what our thread is in the middle of.
+
+    Nor should Python (from 3.12 on) warn of a thread that the program did not start.
+    """
+    for stream in _streams:
+        stream.pause()
+
+
+def _resume_all() -> None:
+    for stream in _streams:
+        stream.resume()
+
+
+os.register_at_fork(before=_pause_all, after_in_parent=_resume_all, after_in_child=_streams.clear)
