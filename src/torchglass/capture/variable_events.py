@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.notes import NOTHING, Held, hold, stack_at, write_note
+from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.notes import stack_at, write_note
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.torch_names import Parameter, Tensor, no_functions
 from torchglass.capture.variables import UNBOUND, Change, Engine, Past, Watch
 from torchglass.capture.variables.watch import CHANGED
 
-Key = tuple[int, str]
-"""The activation of a function and the name of a variable."""
-MOST_KNOWN = 100_000
+MOST_CALLS = 10_000
+"""Calls under way whose variables are remembered: more are a program that never returns from any."""
+
+Told = tuple[int, tuple[int, ...], int]
+"""What a variable held: the form of it, the values in that, and the ``id`` of the tensor, if it was one."""
+Write = Callable[[ThreadLog, Change, FrameType], None]
 
 
 class VariableEvents:
@@ -27,25 +31,16 @@ class VariableEvents:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._last: dict[Key, tuple[int, tuple[int, ...]]] = {}
-        """What a variable held: the form of it, and the values in that."""
-        self._holders: dict[int, set[Key]] = {}
-        """By ``id`` of a tensor: the variables that hold it."""
-        self._held: dict[Key, int] = {}
-        """The same the other way round."""
-        self._alive: dict[int, set[str]] = {}
-        """The variables of each activation under way."""
-
-    # What the engine tells
+        self.last: dict[int, dict[str, Told]] = {}
+        """What was told last of each variable, by the call that it lives in."""
+        self._write = _make_write(session, self.last)
 
     def entered(self, code: CodeType, serial: int, caller: int | None) -> None:
         """Calls have no events of their own."""
 
     def left(self, serial: int, error: BaseException | str | None) -> None:
         """A call has ended: its variables hold nothing any more."""
-        for name in self._alive.pop(serial, ()):
-            self._last.pop((serial, name), None)
-            self._let_go((serial, name))
+        self.last.pop(serial, None)
 
     def changed(self, change: Change, frame: FrameType) -> None:
         """Called on the thread where it happened, right after the store."""
@@ -59,76 +54,74 @@ class VariableEvents:
         finally:
             log.on = True
 
-    def _write(self, log: ThreadLog, change: Change, frame: FrameType) -> None:
-        key = (change.serial, change.name)
-        if change.how == CHANGED and _is_array(change.new):
-            self.session.values.forget_all(change.new)  # a tensor counts its changes itself
-        self._tell(
-            log, key, change.how, stack_at(log, frame, change.offset), self._before(log, key, change), change.new
-        )
-        if issubclass(type(change.new), Tensor):
-            self._hold(key, change.new)
-
-    def _tell(self, log: ThreadLog, key: Key, how: str, stack: int, took: Held, new: Any) -> None:
-        self._let_go(key)
-        gave = NOTHING if new is UNBOUND else self._now(log, key, new)
-        write_note(log, self.session.what(VARIABLE, key[1], detail=how), stack, took, gave)
-        if new is UNBOUND:
-            self._last.pop(key, None)
-
-    def _before(self, log: ThreadLog, key: Key, change: Change) -> Held:
-        """What it held: as told last time or, if it was there before us, as it is."""
-        if key in self._last:
-            return self._as_told(log, key)
-        first = len(log.values)
-        if change.old is UNBOUND:
-            return self.session.forms.intern((0,)), first
-        old = f"<{change.old.type}>" if isinstance(change.old, Past) else self._describe(log, change.old)
-        return hold(log, old, first)
-
-    def _as_told(self, log: ThreadLog, key: Key) -> Held:
-        form, values = self._last[key]
-        first = len(log.values)
-        log.values.extend(values)
-        return form, first
-
-    def _now(self, log: ThreadLog, key: Key, new: Any) -> Held:
-        first = len(log.values)
-        form, _ = hold(log, self._describe(log, new), first)
-        if len(self._last) > MOST_KNOWN:
-            self._last.clear()
-        self._last[key] = form, tuple(log.values[first:])
-        self._alive.setdefault(key[0], set()).add(key[1])
-        return form, first
-
-    def _describe(self, log: ThreadLog, value: Any) -> Any:
-        return self.session.forms.describe(value, log.values)
-
-    # Tensors that are changed in place
-
-    def _hold(self, key: Key, tensor: Any) -> None:
-        self._holders.setdefault(id(tensor), set()).add(key)
-        self._held[key] = id(tensor)
-
-    def _let_go(self, key: Key) -> None:
-        held = self._held.pop(key, None)
-        if held is not None:
-            holders = self._holders[held]
-            holders.discard(key)
-            if not holders:
-                del self._holders[held]
-
     def written(self, found: Any) -> None:
         """A torch function has changed a tensor, or each of a list: so have the variables that hold it."""
         log = LOGS.get(get_ident())
-        if log is None or not log.on or not self._holders:
+        if log is None or not log.on or not self.last:
             return
+        frame = sys._getframe(3)  # above the handler: who called the function
         for tensor in found if isinstance(found, (list, tuple)) else (found,):
-            for key in sorted(self._holders.get(id(tensor), ())):
-                stack = stack_at(log, sys._getframe(3), sys._getframe(3).f_lasti)
+            holders = [
+                (serial, name)
+                for serial, names in list(self.last.items())
+                for name, told in list(names.items())
+                if told[2] == id(tensor)
+            ]
+            for serial, name in holders:
+                change = Change(name, frame.f_code, frame.f_lasti, 0, "", CHANGED, None, tensor, serial)
                 with no_functions():
-                    self._tell(log, key, CHANGED, stack, self._as_told(log, key), tensor)
-                self._hold(key, tensor)
+                    self._write(log, change, frame)
+
+
+def _make_write(session: Session, last: dict[int, dict[str, Told]]) -> Write:
+    """The hot path of the probe: a closure, and few calls, as in edges.py."""
+    forms, describe, intern = session.forms.ids, session.forms.describe, session.forms.intern
+    value_of = session.values.value_of
+    nothing, one_tensor = intern((0,)), intern((1, None))
+    whats: dict[tuple[str, str], int] = {}
+
+    def write(log: ThreadLog, change: Change, frame: FrameType) -> None:
+        name, _, offset, _, _, how, old, new, serial = change
+        values = log.values
+        told = last.get(serial)
+        if told is None:
+            if len(last) >= MOST_CALLS:
+                last.clear()
+            told = last[serial] = {}
+        took = len(values)
+        known = told.get(name)
+        if known is not None:
+            args = known[0]
+            values.extend(known[1])
+        else:
+            args = nothing if old is UNBOUND else before(log, old)
+        gave, held = len(values), 0
+        if issubclass(type(new), Tensor):
+            values.append(value_of(new))
+            result, held = one_tensor, id(new)
+        elif new is UNBOUND:
+            result = gave = NONE
+        else:
+            if how == CHANGED and _is_array(new):
+                session.values.forget_all(new)  # a tensor counts its changes itself
+            described = (1, describe(new, values))
+            found = forms.get(described)
+            result = intern(described) if found is None else found
+        what = whats.get((name, how))
+        if what is None:
+            what = whats[name, how] = session.what(VARIABLE, name, detail=how)
+        write_note(log, what, stack_at(log, frame, offset), (args, took), (result, gave))
+        if new is UNBOUND:
+            told.pop(name, None)
+        else:
+            told[name] = (result, tuple(values[gave:]), held)
+
+    def before(log: ThreadLog, old: Any) -> int:
+        """The form of what a variable held when it was first looked at."""
+        text = f"<{old.type}>" if isinstance(old, Past) else describe(old, log.values)
+        return intern((1, text))
+
+    return write
 
 
 def _is_array(value: Any) -> bool:
