@@ -26,9 +26,7 @@ NOTE_IN_BACKWARD = (
 BRANCHING_IN_BACKWARD = frozenset(
     ["aten::prod", "aten::prod.dim_int", "aten::cumprod", "aten::linalg_eig", "aten::_linalg_eigh"]
 )
-_NODES = frozenset(
-    ["ProdBackward0", "ProdBackward1", "CumprodBackward0", "LinalgEigBackward0", "LinalgEighBackward0"]
-)
+_NODES = frozenset(["ProdBackward0", "ProdBackward1", "CumprodBackward0", "LinalgEigBackward0", "LinalgEighBackward0"])
 _NEAR, _FAR = 16, 100_000
 """How many nodes behind a result are looked at: a composite puts a few between, a script any number."""
 _SENSITIVE = {
