@@ -160,6 +160,25 @@ def test_a_name_that_never_appears_is_said_with_near_ones() -> None:
     assert any("'wieghts' never appeared" in note and "'weights'" in note for note in trace.notes)
 
 
+def test_recordings_inside_each_other_have_what_each_asked_for() -> None:
+    def run() -> None:
+        a = torch.zeros(1)
+        b = a + 1
+        a.add_(b)
+
+    with tg.record(variables=["a"]) as outer:
+        with tg.record(variables=["a", "b"]) as inner:
+            run()
+        with tg.record() as none:
+            run()
+    changes = [("a", "assigned"), ("a", "changed")]
+    assert [(e.name, e.detail) for e in inner.events(kind="variable")] == [
+        ("a", "assigned"), ("b", "assigned"), ("a", "changed")
+    ]  # fmt: skip
+    assert [(e.name, e.detail) for e in outer.events(kind="variable")] == changes * 2
+    assert list(none.events(kind="variable")) == []
+
+
 @pytest.mark.parametrize("wrong", [5, [1], object()])
 def test_variables_are_names(wrong: Any) -> None:
     with pytest.raises(tg.WrongType, match=r"record\(variables=…\) takes names"):

@@ -104,8 +104,8 @@ class FunctionTable(dict[Any, int]):
             return result
         if not (seen and self.session.records_ops):
             self.session.values.forget_all(args[0])
-        if self.session.on_write is not None:
-            self.session.on_write(args[0])
+        for tell in self.session.on_write:
+            tell(args[0])
         return args[0] if result is None else result
 
 
@@ -138,11 +138,11 @@ def _make_handler(table: FunctionTable) -> Handler:
                 table.beside(what, args)
             return func(*args, **kwargs) if kwargs else func(*args)
         if log.steps:
-            session.heal_steps(log, _frame(1))
+            session.heal_steps(log, _frame().f_back)
         parent, anchor, base = log.parent, log.anchor, log.base
         again, crowded = inner.get(what), _modes()
         try:
-            at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
+            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
             if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
                 again = None
             if at >= 0 and (again is not None or session.records_ops):

@@ -197,14 +197,14 @@ def _make_handler(table: OpTable) -> Callable[..., Any]:
         if not isinstance(func, OpOverload):
             return _call_higher_order(table, log, func, args, kwargs)
         if log.steps:
-            session.heal_steps(log, _frame(1))
+            session.heal_steps(log, _frame().f_back)
         # Only a copied handle comes with a plain class among its types.
         copied = bool(types) and func is _DETACH and types[0] in _PLAIN
         parent, at, what, crowded = log.parent, NONE, table.get(_COPY if copied else id(func), NONE), _modes()
         try:
             if what < 0:
                 what = table.add(func, copied)
-            at = (open_unseen if crowded else open_event)(log, what, _frame(1), args, kwargs)
+            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
         except BaseException as fault:
             log.parent = parent
             if not survives(fault):

@@ -136,8 +136,10 @@ class Recorder:
         if listeners is not None:
             listeners.prepare(session)
             listeners.listen(log)
-        if self.options.variables:
-            self._probe = VariablesProbe(session, self.options.variables)
+        # A recording around this one may follow some of the variables already: its events are in both.
+        fresh = tuple(name for name in self.options.variables if not session.watched & {name, "*"})
+        if fresh:
+            self._probe = VariablesProbe(session, fresh)
             self._probe.start(frame)
         self.started_ns = time.perf_counter_ns()
 

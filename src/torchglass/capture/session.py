@@ -97,8 +97,10 @@ class Session:
         self.op_mode_class: type | None = None
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
-        self.on_write: Callable[[Any], None] | None = None
-        """Told of each tensor, or list of them, that a torch function has changed in place (the variables probe)."""
+        self.on_write: list[Callable[[Any], None]] = []
+        """Told of each tensor, or list of them, that a torch function has changed in place (the variables probes)."""
+        self.watched: set[str] = set()
+        """The names of variables that are followed now."""
         self.leave_thread: Callable[[ThreadLog], None] = _nothing
         """… and takes them off when it ends (capture/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int] | None = None

@@ -145,21 +145,25 @@ class VariablesProbe:
     """The engine and its sink, for as long as one recording that asked for variables runs."""
 
     def __init__(self, session: Session, names: tuple[str, ...]) -> None:
+        self._names = names
         self._events = VariableEvents(session)
         watch = Watch(names=names, stamp=None if session.records_functions else _stamp)
         self._engine = Engine(watch, self._events, owns=lambda: get_ident() in LOGS)
 
     def start(self, frame: FrameType | None) -> None:
         session = self._events.session
+        session.watched.update(self._names)
         if session.records_functions:
-            session.on_write = self._events.written
+            session.on_write.append(self._events.written)
         self._engine.start(frame)
 
     def stop(self) -> None:
         """End; what the engine had to say goes into the notes of the trace."""
         engine, session = self._engine, self._events.session
         engine.stop()
-        session.on_write = None
+        session.watched.difference_update(self._names)
+        if self._events.written in session.on_write:
+            session.on_write.remove(self._events.written)
         for note in engine.notes:
             session.notes[note] = None
         for fault in engine.faults:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from torchglass.capture.code.sites import NO_EXPRESSION
@@ -83,7 +84,8 @@ class Settler:
         if kind == FUNCTION:
             return options.functions
         if kind == VARIABLE:
-            return bool(options.variables)
+            name = self.session.whats[what].subject
+            return any(name == wanted or fnmatchcase(name, wanted) for wanted in options.variables)
         return options.ops if kind == OP else options.modules or kind in (UNSEEN, MARK)
 
     def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
