@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import random
 import signal
 import subprocess
@@ -284,3 +286,36 @@ def test_nothing_is_traced_by_python_itself(before: snapshot.Snapshot, record: R
     with record():
         assert sys.gettrace() is before["sys", "hooks"][0]
         assert sys.getprofile() is before["sys", "hooks"][1]
+
+
+INTERRUPTING = """
+def __exit__(self, *error):
+    if self.gen.gi_code.co_name == "_pop_mode_temporarily":
+        count.append(1)
+        if len(count) == at:
+            raise KeyboardInterrupt
+    return original(self, *error)
+"""
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+def test_an_interrupt_while_torch_puts_our_mode_back(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves a generator half way, which would put the mode on the stack once more when it is collected."""
+    manager = contextlib._GeneratorContextManager
+    names: dict[str, Any] = {"count": [], "original": manager.__exit__, "at": at}
+    exec(compile(INTERRUPTING, contextlib.__file__, "exec"), names)
+    attention, x = nn.MultiheadAttention(8, 2), torch.randn(3, 1, 8)
+
+    def work() -> None:
+        for _ in range(10):
+            F.gumbel_softmax(x)
+            attention(x, x, x)
+
+    with tg.record():
+        inside = _stacks()
+        monkeypatch.setattr(manager, "__exit__", names["__exit__"])
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        monkeypatch.undo()
+        gc.collect()
+        assert _stacks() == inside

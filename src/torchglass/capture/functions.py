@@ -15,9 +15,9 @@ from torchglass.capture.conversions import SHARING, share
 from torchglass.capture.cures import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.inner import inner_copy
 from torchglass.capture.log import LOGS, NONE, STACK, WIDTH, ThreadLog
-from torchglass.capture.modes import OP_MODES
+from torchglass.capture.modes import OP_MODES, finish_pops
 from torchglass.capture.naming import changes_its_input, is_event
-from torchglass.capture.session import FUNCTION, Session, What
+from torchglass.capture.session import FUNCTION, Session, What, survives
 
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
@@ -162,6 +162,8 @@ def _make_handler(table: FunctionTable) -> Handler:
                 result = again(*args, **kwargs) if kwargs else again(*args)
                 _pop()
         except BaseException as error:
+            if not survives(error):
+                finish_pops(error)  # Ctrl-C may have left one of torch's own half way
             while _modes() > crowded:
                 _pop()
             log.parent, log.anchor, log.base = parent, anchor, base
