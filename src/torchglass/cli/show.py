@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import importlib
 from typing import Any
 
@@ -48,7 +49,14 @@ def run(options: argparse.Namespace) -> int:
     _check(options.view, chosen)
     if options.only:
         chosen["only"] = selection(options.only)
-    show(load(options.bundle), options.view, width=options.width, color=options.color, **chosen)
+    # A process that only shows makes no garbage: looking for some takes a third of the time of a large trace.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        show(load(options.bundle), options.view, width=options.width, color=options.color, **chosen)
+    finally:
+        if was_on:
+            gc.enable()
     return 0
 
 

@@ -24,7 +24,7 @@ HEADER = 1 << 20
 """Bytes before the first tensor of a shard."""
 SHARD = 1 << 30
 """A shard that has grown beyond this gets no more."""
-IN_FLIGHT = 256_000_000
+IN_FLIGHT = 200_000_000
 ALIGNMENT = 16
 LONGEST_NAME = 200
 PADDING = "padding@"
