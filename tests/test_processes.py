@@ -105,6 +105,30 @@ def test_a_killed_child_loses_nothing_that_it_had_written(tmp_path: Path) -> Non
     assert any("has no end" in note for note in trace.notes)
 
 
+def test_a_program_that_changes_its_folder(tmp_path: Path) -> None:
+    source = """
+        import os
+        import torch
+        import torchglass as tg
+
+        with tg.record(to="run.trace") as trace:
+            os.mkdir("elsewhere")
+            os.chdir("elsewhere")
+            tg.mark("x", torch.ones(2))
+            pid = os.fork()
+            if pid == 0:
+                torch.zeros(1)
+            else:
+                os.waitpid(pid, 0)
+        if pid:
+            print(sorted(trace.kept().values()), trace.tensor(next(iter(trace.kept()))).tolist())
+    """
+    assert run(tmp_path, source) == "['x'] [1.0, 1.0]\n"
+    trace = tg.load(tmp_path / "run.trace")
+    assert len({event.process for event in trace.events()}) == 2
+    assert [event.name for event in trace.events(function="zeros")] == ["zeros"]
+
+
 def test_without_a_bundle_children_are_not_recorded(tmp_path: Path) -> None:
     source = """
         import os

@@ -54,7 +54,7 @@ class Recording:
         self._recorder.start(frame, outermost)
         if keeper is not None:
             self._recorder.stream_to(keeper, self._only)
-            self._part = keeper.part
+            self._to, self._part = keeper.path, keeper.part  # whole paths: the program may change its folder
             self._invite_children(keeper)
 
     def _invite_children(self, keeper: Keeper) -> None:
