@@ -110,7 +110,7 @@ class Oracle:
         return {
             name: (value, frozen(value))
             for name, value in dict(frame.f_locals).items()
-            if name[0] != "." and not (name.startswith("__") and name.endswith("__"))
+            if name[0] != "." and name not in ("self", "cls") and not (name.startswith("__") and name.endswith("__"))
         }
 
     def _compare(self, frame: FrameType, line: int, before: dict[str, Any], now: dict[str, Any]) -> None:

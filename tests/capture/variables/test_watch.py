@@ -130,3 +130,11 @@ def test_names_that_never_appear_are_said_with_near_ones(core: str) -> None:
     with Engine(watch, Listing(), core=core) as engine:
         program()
     assert engine.never_seen() == {"vidoe": ["video"], "x*": [], "slef.cache": []}
+
+
+def test_self_is_followed_only_when_it_is_named() -> None:
+    """Every method has one, and it hardly ever changes."""
+    assert not Watch(("*",)).wants("self")
+    assert not Watch(("s*",)).wants("self")
+    assert Watch(("self",)).wants("self")
+    assert Watch(("*",)).wants("selfish")

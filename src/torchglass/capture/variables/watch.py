@@ -101,8 +101,8 @@ class Watch:
     """Which variables of which code, and how closely."""
 
     names: tuple[str, ...] = ("*",)
-    """Exact (``x``), globs (``hidden_*``; names like ``__this__`` only when exact), attributes (``self.cache``)
-    and items (``batch["x"]``)."""
+    """Exact (``x``), globs (``hidden_*``; ``self``, ``cls`` and names like ``__this__`` only when exact), attributes
+    (``self.cache``) and items (``batch["x"]``)."""
     code: Callable[[CodeType], bool] = is_user_code
     depth: int = 2
     """How many containers deep a change is noticed: 1 sees ``xs[0] = 1``, 2 also ``xs[0][0] = 1``."""
@@ -134,8 +134,8 @@ class Watch:
         """Whether a variable of this name is watched; never Python's own ones, such as ``.0``."""
         if name in self._exact:
             return True
-        dunder = name.startswith("__") and name.endswith("__")
-        return not dunder and name[:1] != "." and bool(self._globs and self._globs.match(name))
+        unasked = name in ("self", "cls") or (name.startswith("__") and name.endswith("__"))
+        return not unasked and name[:1] != "." and bool(self._globs and self._globs.match(name))
 
 
 def _is_path(name: str) -> bool:
