@@ -19,6 +19,7 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, attention
+from tests.modules import module_of
 from tests.zoo import FAMILIES
 from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, listing_view
 from torchglass.analyse.listing_lines import NEVER, RAN, UNSEEN, Gap, LineNote
@@ -181,14 +182,7 @@ def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> N
 
 def loaded(folder: Path, text: str, name: str = "sample") -> ModuleType:
     """A module of that text, imported from a file."""
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(folder, text, name)
 
 
 def listing_of(folder: Path, text: str, **options: Any) -> FileListing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import linecache
 import sys
 import traceback
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import torchglass as tg
+from tests.modules import module_of
 
 X = torch.ones(2, 3)
 HEAD = "import torch\nimport torch.nn.functional as F\n"
@@ -24,14 +24,7 @@ HEAD = "import torch\nimport torch.nn.functional as F\n"
 
 def load(folder: Path, body: str, name: str = "sample") -> ModuleType:
     """A module made of a source file, as a user has them."""
-    path = folder / f"{name}.py"
-    path.write_text(HEAD + body, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(folder, HEAD + body, name)
 
 
 def steps(function: Callable[..., Any], *args: Any) -> list[tg.Event]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from contextlib import suppress
@@ -17,6 +16,7 @@ import torch
 import torchglass as tg
 from tests import programs, zoo
 from tests.handmade import HandmadeTrace, Maker
+from tests.modules import module_of
 from tests.work import work_of
 from torchglass.analyse.nesting import edges
 from torchglass.events.types import Event, Location
@@ -89,14 +89,7 @@ def lines_of(trace: Any, width: int = 100, page: Page | None = None, **options: 
 
 def program(folder: Path, text: str = PROGRAM, name: str = "model") -> ModuleType:
     """A module in a file of its own."""
-    path = folder / f"{name}.py"
-    path.write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of(folder, text, name)
 
 
 @pytest.fixture

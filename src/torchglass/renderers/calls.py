@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from torchglass.analyse.calls import Call, CallsOptions, CallsView, Repeat, Thread, calls_view
-from torchglass.analyse.failure import failure_story
 from torchglass.analyse.source import Recorded
+from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
 from torchglass.renderers.cells import gives_word, shape_words
-from torchglass.renderers.failure import failure_lines
-from torchglass.renderers.listing_words import suits_most
+from torchglass.renderers.layout import suits_most
 from torchglass.renderers.style import Page
-from torchglass.renderers.tree import notes_of, nothing_recorded, wrapped
 from torchglass.renderers.words import clean, count, cut, plural, width_of
 
 Options = CallsOptions
@@ -21,10 +19,7 @@ MOST_INDENTS = 12
 
 def render(trace: Recorded, options: CallsOptions, page: Page) -> Iterator[str]:
     """The lines of the list; a trace that an exception left begins with how it ended."""
-    failure = failure_story(trace)
-    if failure is not None:
-        yield from failure_lines(failure, page)
-        yield ""
+    yield from how_it_ended(trace, page)
     if not len(trace):
         yield from nothing_recorded(trace, page)
         return
@@ -84,7 +79,7 @@ def _columns(rows: Sequence[Call | Repeat | Thread], page: Page) -> tuple[int, i
     calls = [row for row in rows if isinstance(row, Call)]
     paths = [len(_indent(row.depth)) + width_of(clean(row.path)) + len(_often(row)) for row in calls]
     takes = [width_of(", ".join(shape_words(row.event.inputs))) for row in calls]
-    return min(suits_most(paths), page.width // 2), min(suits_most(takes), page.width // 4)
+    return min(suits_most(paths, slack=8), page.width // 2), min(suits_most(takes, slack=8), page.width // 4)
 
 
 def _often(row: Call) -> str:

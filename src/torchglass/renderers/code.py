@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torchglass.analyse.code import CodeOptions, CodeRow, CodeView, code_view
-from torchglass.analyse.failure import failure_story
 from torchglass.analyse.source import Recorded
 from torchglass.events.types import Event
+from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
 from torchglass.renderers.cells import shape_words
 from torchglass.renderers.code_lines import DOWN, CodeLines, LineOptions, op_name, op_words
 from torchglass.renderers.code_source import Placed, SourceLines, Sources, assigned_word
-from torchglass.renderers.failure import failure_lines
 from torchglass.renderers.layout import guides
 from torchglass.renderers.style import Page
-from torchglass.renderers.tree import notes_of, nothing_recorded, wrapped
 from torchglass.renderers.words import clean, count, cut, duration, one_line, plural, width_of
 
 __all__ = ["CodeLines", "LineOptions", "Options", "render"]
@@ -27,10 +25,7 @@ SHORTEST_ARGS = 12
 
 def render(trace: Recorded, options: CodeOptions, page: Page) -> Iterator[str]:
     """The lines of the view; a trace that an exception left begins with how it ended."""
-    failure = failure_story(trace)
-    if failure is not None:
-        yield from failure_lines(failure, page)
-        yield ""
+    yield from how_it_ended(trace, page)
     if not len(trace):
         yield from nothing_recorded(trace, page)
         return

@@ -58,13 +58,13 @@ def columns_for(lines: Iterable[Line], width: int) -> Columns:
     """Columns that suit most of the different lines and fit on the page."""
     different = list(dict.fromkeys((line.guides, line.cells, _tail_width(line)) for line in lines))
     slack = width // 6
-    tab = _suits_most([_label_end(bars, cells) for bars, cells, _ in different if cells.what], slack)
+    tab = suits_most([_label_end(bars, cells) for bars, cells, _ in different if cells.what], slack)
     tab = min(tab, width * 2 // 5)
-    gives = _suits_most([width_of(cells.gives) for _, cells, _ in different if cells.gives], slack=6)
+    gives = suits_most([width_of(cells.gives) for _, cells, _ in different if cells.gives], slack=6)
     # A file's name stands on few lines; those give way, so that the others need not.
-    tail = _suits_most([tail for _, _, tail in different], slack=2, part=0.75)
+    tail = suits_most([tail for _, _, tail in different], slack=2, part=0.75)
     right = min(gives, width // 3) + len(ARROW) + tail
-    needed = _suits_most([_needed(bars, cells, tab) for bars, cells, _ in different if cells.gives], slack)
+    needed = suits_most([_needed(bars, cells, tab) for bars, cells, _ in different if cells.gives], slack)
     arrow = max(min(needed, width - right), 0)
     return Columns(tab, arrow, min(width, arrow + right))
 
@@ -74,7 +74,7 @@ def fixed_columns(width: int) -> Columns:
     return Columns(tab=width * 3 // 10, arrow=width * 6 // 10, edge=width)
 
 
-def _suits_most(widths: list[int], slack: int, part: float = MOST_FIT) -> int:
+def suits_most(widths: list[int], slack: int, part: float = MOST_FIT) -> int:
     """What the given part of the lines needs; what all need, when that is only a little more."""
     if not widths:
         return 0

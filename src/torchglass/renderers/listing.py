@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchglass.analyse.failure import failure_story
 from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, listing_view
 from torchglass.analyse.listing_lines import NEVER, RAN, UNSEEN, Gap, LineNote
 from torchglass.analyse.source import Recorded
-from torchglass.renderers.failure import failure_lines
+from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
 from torchglass.renderers.listing_comments import copy_lines
 from torchglass.renderers.listing_words import pieces_of
 from torchglass.renderers.style import Page
-from torchglass.renderers.tree import notes_of, nothing_recorded, wrapped
 from torchglass.renderers.words import clean, count, cut, duration, link, path_word, plural, width_of
 
 Options = ListingOptions
@@ -39,10 +37,7 @@ def render(trace: Recorded, options: ListingOptions, page: Page) -> Iterator[str
     if options.style == "comments":
         yield from copy_lines(trace, options)
         return
-    failure = failure_story(trace)
-    if failure is not None:
-        yield from failure_lines(failure, page)
-        yield ""
+    yield from how_it_ended(trace, page)
     if not len(trace):
         yield from nothing_recorded(trace, page)
         return

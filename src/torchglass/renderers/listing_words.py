@@ -14,15 +14,6 @@ LONGEST_LABEL = 40
 UNKNOWN = "…"
 
 
-def suits_most(widths: list[int], part: float = 0.9, slack: int = 8) -> int:
-    """A column as wide as the given part of the lines needs; as all need, when that is only a little more."""
-    if not widths:
-        return 0
-    ordered = sorted(widths)
-    most = ordered[int((len(ordered) - 1) * part + 0.5)]
-    return ordered[-1] if ordered[-1] <= most + slack else most
-
-
 # ---------------------------------------------------------------- shapes
 
 

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from torchglass.analyse.source import Recorded
 from torchglass.analyse.table import TableOptions, TableRow, TableView, Totals, table_view
 from torchglass.analyse.tree import Heading
+from torchglass.renderers.around import notes_of, nothing_recorded
 from torchglass.renderers.cells import shape_words
 from torchglass.renderers.layout import guides
 from torchglass.renderers.style import Page
-from torchglass.renderers.tree import notes_of, nothing_recorded
 from torchglass.renderers.words import clean, count, cut, duration, plural, share, size, width_of
 
 Options = TableOptions
 TITLES = ("Layer", "Output shape", "Parameters", "Time", "Calls")
 STYLES = ("", "output", "", "time", "dim")
-SHORTEST_NAME = 16
 
 
 def render(trace: Recorded, options: TableOptions, page: Page) -> Iterator[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
-from torchglass.analyse.failure import failure_story
 from torchglass.analyse.source import Recorded
 from torchglass.analyse.tree import Heading, Row, TreeOptions, TreeView, tree_view
+from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
 from torchglass.renderers.cells import Cells, cells_of, helper_cells
-from torchglass.renderers.failure import failure_lines
 from torchglass.renderers.layout import Layout, Line, columns_for, guides
 from torchglass.renderers.places import Places
 from torchglass.renderers.style import Page
@@ -18,19 +16,10 @@ from torchglass.renderers.words import clean, count, cut, duration, plural, shar
 Options = TreeOptions
 TIME_WIDTH = 15
 
-NOTHING = "Nothing was recorded: no module or torch function ran inside the block."
-ADVICE = (
-    "Call the model, or any torch code, inside `with record() as trace:`, on the same thread or on threads"
-    " started there; TORCHGLASS=0 in the environment turns recording off."
-)
-
 
 def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
     """The lines of the tree; a trace that an exception left begins with how it ended."""
-    failure = failure_story(trace)
-    if failure is not None:
-        yield from failure_lines(failure, page)
-        yield ""
+    yield from how_it_ended(trace, page)
     if not len(trace):
         yield from nothing_recorded(trace, page)
         return
@@ -50,26 +39,6 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
             yield from _remarks(row, page, told)
             told.add(row.note)
     yield from _footer(trace, view, options, page)
-
-
-def nothing_recorded(trace: Recorded, page: Page) -> Iterator[str]:
-    """What to say of a trace without events."""
-    for text in (NOTHING, ADVICE):
-        yield from textwrap.wrap(text, page.width)
-    yield from notes_of(trace, page)
-
-
-def notes_of(trace: Recorded, page: Page) -> Iterator[str]:
-    """What the recorder had to say, at the end of every view."""
-    for note in trace.notes:
-        yield from (page.paint("note", line) for line in wrapped("note: " + note, "", page))
-
-
-def wrapped(text: str, before: str, page: Page) -> list[str]:
-    """Text made safe and broken to the page; further lines are indented."""
-    room = max(page.width - len(before), 20)
-    lines = textwrap.wrap(clean(" ".join(text.split())), room, subsequent_indent="  ")
-    return [cut(line, room) for line in lines]
 
 
 # ---------------------------------------------------------------- rows to lines

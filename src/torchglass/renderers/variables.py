@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from torchglass.analyse.failure import failure_story
 from torchglass.analyse.source import Recorded
 from torchglass.analyse.variables import Block, LifeGroup, VariablesOptions, VariablesView, variables_view
 from torchglass.analyse.variables_lives import module_label
@@ -14,12 +13,11 @@ from torchglass.analyse.variables_reading import UNBOUND
 from torchglass.analyse.variables_rows import Repeat, Row
 from torchglass.analyse.variables_time import CallRow, ThreadRow
 from torchglass.errors import closest
+from torchglass.renderers.around import how_it_ended, notes_of, wrapped
 from torchglass.renderers.cells import Cells
-from torchglass.renderers.failure import failure_lines
 from torchglass.renderers.layout import Layout, Line, columns_for, guides
 from torchglass.renderers.places import Places, whole_place
 from torchglass.renderers.style import Page
-from torchglass.renderers.tree import notes_of, wrapped
 from torchglass.renderers.variables_words import cells_of_only_row, cells_of_row, in_scope, remarks_of, scope_word
 from torchglass.renderers.words import clean, count, cut, duration, plural, width_of
 
@@ -38,10 +36,7 @@ NOTHING = (
 
 def render(trace: Recorded, options: VariablesOptions, page: Page) -> Iterator[str]:
     """The lines of the view; a trace that an exception left begins with how it ended."""
-    failure = failure_story(trace)
-    if failure is not None:
-        yield from failure_lines(failure, page)
-        yield ""
+    yield from how_it_ended(trace, page)
     view = variables_view(trace, options)
     if not view.recorded:
         yield from wrapped(NOTHING, "", page)

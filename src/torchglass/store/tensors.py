@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name
 from torchglass.store.reader import SavedTensor
-from torchglass.store.shards import HEADER, NAMES, PADDING, SIZES
+from torchglass.store.shards import HEADER, NAMES, SIZES
 
 ITEM_SIZES = {
     **{dtype: SIZES[name] for dtype, name in NAMES.items()},
@@ -121,8 +121,3 @@ def check_header(file: int, size: int) -> None:
         end = last
     if HEADER + end != size:
         raise Unsound("its header does not speak of all of it")
-
-
-def is_padding(name: str) -> bool:
-    """Whether an entry of a header is no tensor, but what keeps the next one at a round number."""
-    return name.startswith(PADDING)
