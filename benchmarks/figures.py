@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import workloads
-from subjects import Floor
+from subjects import Floor, OpFloor
 
 import torchglass as tg
 
@@ -72,6 +72,16 @@ def memory(events: int) -> list[Figure]:
 def flatness_in_events(sizes: list[int]) -> list[Figure]:
     """The cost of an event, with so many of them in one recording."""
     return [(f"recording {size:,} events", _cost(size) * 1e6, "µs an event over the floor") for size in sizes]
+
+
+def ops_in_a_loop(size: int) -> list[Figure]:
+    """One small function over and over with `ops=True`: a function and an op each time, over two empty modes."""
+    x = torch.ones(4)
+    with Floor(), OpFloor():
+        floor = min(_bare_loop(x, size) for _ in range(5))
+    with tg.record(ops=True, max_events=20 * size):
+        recorded = min(_bare_loop(x, size) for _ in range(5))
+    return [("a function and its op, in a loop", (recorded - floor) / size * 1e6, "µs over two empty modes")]
 
 
 def cold_caches(megabytes: list[int]) -> list[Figure]:

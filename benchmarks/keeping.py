@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ from torchglass.compat.torchspy import CallTracer, spy_save
 EVENTS = 100_000
 MARKED = 2_000_000_000
 EACH = 8_000_000
+STREAMED = 5
 
 
 def main() -> None:
@@ -28,7 +32,14 @@ def main() -> None:
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(dir=sys.argv[1] if len(sys.argv) > 1 else None))
     try:
-        for name, figure, unit in (*bundles(folder), *looking(folder), *marking(folder), *calls(folder)):
+        for name, figure, unit in (
+            *bundles(folder),
+            *streaming(folder),
+            *looking(folder),
+            *marking(folder),
+            *calls(folder),
+            *log_lines(folder),
+        ):
             print(f"{figure:12,.2f}  {unit:<14} {name}", flush=True)
     finally:
         shutil.rmtree(folder)
@@ -48,6 +59,26 @@ def bundles(folder: Path) -> Iterator[tuple[str, float, str]]:
     start = time.perf_counter()
     tg.load(folder / "big.trace")
     yield f"load of {count:,} events", time.perf_counter() - start, "s"
+
+
+def streaming(folder: Path) -> Iterator[tuple[str, float, str]]:
+    """Twenty forwards of GPT-2 in one block: plain, recorded into memory, and into a bundle; CPU time, medians."""
+    model = workloads.gpt2_forward()
+    taken: dict[str, list[float]] = {"plain": [], "memory": [], "bundle": []}
+    events = 0
+    for turn in range(STREAMED):
+        for name, spent in taken.items():
+            options = {"to": folder / f"run{turn}.trace"} if name == "bundle" else {}
+            start = time.process_time()
+            with contextlib.nullcontext() if name == "plain" else tg.record(**options) as trace:
+                for _ in range(20):
+                    model.once()
+            spent.append(time.process_time() - start)
+            events = len(trace) if trace is not None else events
+    plain, memory, bundle = (statistics.median(spent) for spent in taken.values())
+    yield "20 forwards of GPT-2 into memory, to plain", memory / plain, "×"
+    yield "20 forwards of GPT-2 into a bundle, to plain", bundle / plain, "×"
+    yield "the bundle over the memory", (bundle - memory) / events * 1e6, "µs an event"
 
 
 def looking(folder: Path) -> Iterator[tuple[str, float, str]]:
@@ -98,6 +129,18 @@ def calls(folder: Path) -> Iterator[tuple[str, float, str]]:
     tracer = CallTracer(folder / "calls")
     tracer.register_hooks(module)
     yield "a call of a module with CallTracer", best(lambda: module(tensor)) - plain, "ns more"
+
+
+def log_lines(folder: Path) -> Iterator[tuple[str, float, str]]:
+    """Tensor Tracker's decorator on an empty function, with its log file, not printing."""
+    code = (
+        "import timeit; from torchglass.compat.ttracker import auto_diff, h4logger, logger;"
+        "logger.addHandler(h4logger()); f = auto_diff(lambda: None); f();"
+        "print(min(timeit.repeat(f, number=300, repeat=80)) / 300 * 1e6)"
+    )
+    environment = os.environ | {"TORCHGLASS_CONSOLE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, check=True)
+    yield "@auto_diff on an empty function, with its file", float(done.stdout), "µs"
 
 
 def best(act: object) -> float:

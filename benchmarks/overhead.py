@@ -107,6 +107,7 @@ def _all_figures(effort: Effort) -> Iterator[tuple[str, float, str]]:
     yield from single.settling(effort.events // 1_000)
     yield from single.memory(effort.events)
     yield from single.flatness_in_events(list(effort.sizes))
+    yield from single.ops_in_a_loop(effort.loops)
     yield from single.cold_caches([0, 4, 16])
     yield from single.flatness_in_frames(list(effort.depths), effort.loops)
     yield from single.rendering(effort.events)
