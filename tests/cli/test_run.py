@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,14 @@ def test_wrong_options_are_refused_before_the_program_starts(folder: Path, optio
 # Stopped from outside
 
 
+@pytest.fixture
+def answers_to_ctrl_c() -> Iterator[None]:
+    """A program started in the background of a shell inherits that SIGINT is ignored; the ones started here do not."""
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old)
+
+
 def waiting(folder: Path) -> subprocess.Popen[str]:
     process = start(folder, ["-m", "torchglass", "run", "--to", "kept.trace", str(SCRIPTS / "waits.py")])
     assert process.stdout is not None
@@ -286,7 +295,7 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_ctrl_c_keeps_the_trace(folder: Path) -> None:
+def test_ctrl_c_keeps_the_trace(answers_to_ctrl_c: None, folder: Path) -> None:
     process = waiting(folder)
     process.send_signal(signal.SIGINT)
     ours = end(process)
