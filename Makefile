@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c requirements/constraints.txt
+# A download that stalls is given up soon and tried again, often.
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --timeout 30 --retries 10 -c requirements/constraints.txt
 READY := $(VENV)/.ready
 READY_BENCH := $(VENV)/.ready-bench
 
@@ -18,6 +19,9 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help
 help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
+
+.PHONY: setup
+setup: $(READY) ## only make the environment
 
 .PHONY: demo
 demo: $(READY) ## set up, then record a real transformer and show it as a tree and a table
@@ -65,9 +69,8 @@ $(BIN)/python:
 $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt | $(BIN)/python
 	@echo 'installing torch, then the development requirements (a few minutes the first time)'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip -q
-	@$(PIP) torch
-	@$(PIP) hatchling editables
-	@$(PIP) --no-build-isolation -r requirements/dev.txt
+	@began=$$(date +%s); $(PIP) torch && $(PIP) hatchling editables && \
+		$(PIP) --no-build-isolation -r requirements/dev.txt && echo "installed in $$(($$(date +%s) - began)) s"
 	@touch $@
 
 $(READY_BENCH): benchmarks/requirements.txt $(READY)

@@ -85,7 +85,7 @@ class Session:
         self.logs: list[ThreadLog] = []
         self.listeners: list[Listener] = []
         self.copies = Copies()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # one: a `__del__` that calls torch may run while it is held
         self.recorders: list[Any] = []
         """The recordings under way (capture.recorder.Recorder), outermost first."""
         self.shared = False

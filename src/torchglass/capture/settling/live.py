@@ -21,7 +21,7 @@ class LiveFeed:
         self._settler = LiveSettler(recorder)
         self._feed = feed
         self._wants = wants
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a `__del__` that calls torch may run while it is held
 
     def __call__(self, log: ThreadLog, at: int, edge: str) -> None:
         if not self._wants(log, at, edge):
