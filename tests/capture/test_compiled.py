@@ -156,6 +156,10 @@ def test_a_region_is_one_unseen_event_that_says_how_to_look_inside(way: Callable
     assert region.note is not None
     assert "set_stance" in region.note
     assert region.end_ns is not None
+    # What goes in and comes out is joined to what was seen around it.
+    (given,), (made,) = region.inputs, region.outputs
+    assert (given.id, region.target) == (relu.inputs[0].id, ("y",))
+    assert (made.id, made.producer, made.shape) == (after.inputs[0].id, region.id, tuple(y.shape))
 
 
 def test_a_compiled_module_is_a_module_event_with_an_unseen_inside() -> None:

@@ -11,12 +11,12 @@ import importlib.machinery
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
 
-from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.log import LOGS, NONE, RESULT, ThreadLog
 from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import UNSEEN
@@ -28,6 +28,7 @@ NOTE = "compiled: its inside is not seen; to look inside, run it with torch.comp
 BLIND = "module calls of other threads were not seen while a thread ran a compiled region"
 
 
+_NOT_KNOWN = object()
 _SKIPPED: list[Any] = []
 """Code of ours that dynamo has been told not to trace."""
 
@@ -122,7 +123,7 @@ class CompileDoor:
             try:
                 return original(callback)
             finally:
-                self.leave(region)
+                self.leave(region, sys._getframe(1))
 
         return _maybe_set_eval_frame
 
@@ -137,7 +138,7 @@ class CompileDoor:
 
         return __call__
 
-    def enter(self, frame_id: int, frame: Any) -> None:
+    def enter(self, frame_id: int, frame: FrameType) -> None:
         log = LOGS[get_ident()]
         if log.ident in self.regions or not log.on or self.stance() == "force_eager":
             return
@@ -147,7 +148,9 @@ class CompileDoor:
         try:
             with torch._C.DisableTorchFunction():
                 what = log.session.what(UNSEEN, "compiled", NOTE)
-                region.event = log.session.open_event(log, what, frame.f_back, (), None)
+                given = frame.f_locals
+                args, kwargs = given.get("args", ()), given.get("kwargs")
+                region.event = log.session.open_event(log, what, frame.f_back, args, kwargs)
         except Exception as fault:
             log.session.fault(fault)
         if len(LOGS) > 1:
@@ -158,7 +161,7 @@ class CompileDoor:
         self.patches().suspend()
         self.regions[log.ident] = region
 
-    def leave(self, region: Region) -> None:
+    def leave(self, region: Region, frame: FrameType) -> None:
         log = region.log
         self.regions.pop(log.ident, None)
         self.patches().resume()
@@ -170,17 +173,20 @@ class CompileDoor:
         log.parent, log.anchor, log.base, log.module = region.state
         if region.event >= 0:
             try:
-                self._end_event(region, sys.exc_info()[1])
+                self._end_event(region, sys.exc_info()[1], frame.f_locals.get("result", _NOT_KNOWN))
             except Exception as fault:
                 log.session.fault(fault)
 
-    def _end_event(self, region: Region, error: BaseException | None) -> None:
-        session = region.log.session
+    def _end_event(self, region: Region, error: BaseException | None, result: Any) -> None:
+        """The region's result is a variable of torch's own wrapper; some versions of torch have none."""
+        session, log = region.log.session, region.log
         with torch._C.DisableTorchFunction():
-            if error is None or error is region.error_before:
-                session.close_event(region.log, region.event, None)
-            else:
-                session.fail_event(region.log, region.event, error)
+            if error is not None and error is not region.error_before:
+                session.fail_event(log, region.event, error)
+                return
+            session.close_event(log, region.event, None if result is _NOT_KNOWN else result)
+            if result is _NOT_KNOWN:
+                log.records[region.event + RESULT] = session.forms.intern((1, "…"))
 
     def _take_modes(self, region: Region) -> None:
         """Take only our modes off the stacks (a running handler may have done so already)."""
