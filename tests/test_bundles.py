@@ -195,3 +195,9 @@ def test_a_mark_without_plain_bytes_is_left_out_and_said(tmp_path: Path) -> None
     assert list(loaded.kept().values()) == ["dense"]
     assert any("'sparse'" in note and "no plain bytes" in note for note in loaded.notes)
     assert trace.notes == ()
+
+
+def test_a_refused_option_leaves_no_bundle_behind(tmp_path: Path) -> None:
+    with pytest.raises(tg.UsageError, match="self"), tg.record(to=tmp_path / "run.trace", variables=["self.*"]):
+        pass
+    assert not (tmp_path / "run.trace").exists()

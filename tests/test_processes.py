@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing import spawn
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_a_killed_child_loses_nothing_that_it_had_written(tmp_path: Path) -> Non
             if pid == 0:
                 for _ in range(20):
                     torch.ones(2).add(1)
-                time.sleep(0.5)  # more than the writer's pause
+                time.sleep(3)  # more than the writer's longest pause
                 print("ready", flush=True)
                 time.sleep(60)
             os.waitpid(pid, 0)
@@ -141,14 +142,89 @@ def test_without_a_bundle_children_are_not_recorded(tmp_path: Path) -> None:
                 torch.zeros(1)
                 os._exit(0)
             os.wait()
-        print([event.name for event in trace.events()], "TORCHGLASS_TO" in os.environ)
+        print([event.name for event in trace.events()], "TORCHGLASS_RUN" in os.environ)
     """
     assert run(tmp_path, source) == "['ones'] False\n"
 
 
-def test_the_environment_is_put_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHGLASS_TO", "what the user had")
-    with tg.record(to=tmp_path / "a.trace"):
-        assert os.environ["TORCHGLASS_TO"] == str(tmp_path / "a.trace")
-    assert os.environ["TORCHGLASS_TO"] == "what the user had"
-    assert "TORCHGLASS_RUN" not in os.environ
+def test_the_environment_is_put_back_in_whatever_order_recordings_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHGLASS_RUN", "what the user had")
+    original = spawn.get_preparation_data
+    first, second = tg.record(to=tmp_path / "a.trace"), tg.record(to=tmp_path / "b.trace")
+    first.__enter__()
+    of_the_first = os.environ["TORCHGLASS_RUN"]
+    second.__enter__()
+    assert os.environ["TORCHGLASS_RUN"] not in (of_the_first, "what the user had")
+    first.__exit__(None, None, None)
+    assert os.environ["TORCHGLASS_RUN"] not in (of_the_first, "what the user had")
+    second.__exit__(None, None, None)
+    assert os.environ["TORCHGLASS_RUN"] == "what the user had"
+    assert spawn.get_preparation_data is original
+
+
+UNCHANGED = """
+    import multiprocessing, sys
+    import torch
+
+    def work(n):
+        torch.full((n,), 1.0).tanh()
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context(sys.argv[1])
+        for n in (2, 3):
+            process = context.Process(target=work, args=(n,))
+            process.start()
+            process.join()
+            print(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_children_of_a_script_that_knows_nothing_of_us(tmp_path: Path, method: str) -> None:
+    (tmp_path / "script.py").write_text(textwrap.dedent(UNCHANGED))
+    command = [sys.executable, "-m", "torchglass", "run", "--to", "run.trace", "script.py", method]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n0\n", "", 0)
+    events = [event for event in tg.load(tmp_path / "run.trace").events() if event.name == "Tensor.tanh"]
+    assert [event.outputs[0].shape for event in events] == [(2,), (3,)]
+    assert len({event.process for event in events}) == 2
+
+
+def test_a_child_started_after_the_block_is_not_recorded(tmp_path: Path) -> None:
+    """Also where a forkserver is used, which keeps the environment of its beginning."""
+    source = """
+        import multiprocessing
+        import torch
+        import torchglass as tg
+
+        def work():
+            import torchglass
+            torch.ones(1).tanh()
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("forkserver")
+            with tg.record(to="run.trace"):
+                process = context.Process(target=work); process.start(); process.join()
+            process = context.Process(target=work); process.start(); process.join()
+            print([event.name for event in tg.load("run.trace").events()].count("Tensor.tanh"))
+    """
+    assert run(tmp_path, source) == "1\n"
+
+
+def test_nothing_is_imported_by_the_first_mark(tmp_path: Path) -> None:
+    """A child that is forked while another thread imports would wait for that import for ever."""
+    source = """
+        import sys
+        import torch
+        import torchglass as tg
+
+        x = torch.ones(2)
+        with tg.record(to="run.trace"):
+            x.relu()
+            before = set(sys.modules)
+            tg.mark("x", x)
+            print(sorted(set(sys.modules) - before))
+    """
+    assert run(tmp_path, source) == "[]\n"

@@ -12,7 +12,6 @@ Nothing heavy is imported until it is used.
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 from torchglass._version import __version__
@@ -74,10 +73,6 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
-
-
-if "TORCHGLASS_TO" in os.environ:  # a recorded program has started this process
-    importlib.import_module("torchglass.recording").join_parents_run()
 
 
 def __dir__() -> list[str]:

@@ -1,29 +1,25 @@
 """One recording from start to stop: the recorder, where its trace comes from, and the bundle it is written to.
 
-With a bundle, child processes are recorded too, each into a part of its own: a forked one goes on in its own part
-at once, one that multiprocessing starts anew (spawn, forkserver) joins when it imports torchglass.
+With a bundle, child processes are recorded too, each into a part of its own (children.py).
 """
 
 from __future__ import annotations
 
-import atexit
-import json
+import importlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torchglass import store
+from torchglass import children, store
 from torchglass.events.selection import Selection
+from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 
 Stored = tuple[store.SavedTensor, Any]
 """The row of a tensor, and its bytes."""
-TO, OPTIONS = "TORCHGLASS_TO", "TORCHGLASS_OPTIONS"
-"""The environment variables by which a child process knows where to write and what to record."""
 
 
 class Recording:
@@ -36,11 +32,12 @@ class Recording:
         self._recorder: Any = None
         self._settled: Tables | None = None
         self._copies: dict[int, tuple[str, Any]] = {}
+        self._run: str | None = None
+        """Which run's bundle a child process joins."""
+        self._keeper: Keeper | None = None
         self._part: Path | None = None
         """The part of the bundle that this process wrote."""
         self._written: BundleTensors | None = None
-        self._environment: dict[str, str | None] = {}
-        """What stood in the environment where we wrote."""
         self.trace = Trace(self, self)
 
     def start(self, frame: FrameType | None, outermost: bool = False) -> None:
@@ -48,42 +45,39 @@ class Recording:
             return
         from torchglass.capture.recorder import Options, Recorder
 
-        # A path that cannot be written is refused before anything is recorded.
-        keeper = None if self._to is None else Keeper(store.open_writer(self._to))
+        # Needed by the first mark: a child that is forked while a thread imports waits for that import for ever.
+        importlib.import_module("torchglass.capture.marks")
+
+        # What cannot be watched or written is refused before anything is made or recorded.
+        if self._options.get("variables"):
+            from torchglass.capture.variables import Watch
+
+            Watch(names=self._options["variables"])
+        keeper = None if self._to is None else Keeper(store.open_writer(self._to, run=self._run))
         self._recorder = Recorder(Options(**self._options))
         self._recorder.start(frame, outermost)
         if keeper is not None:
             self._recorder.stream_to(keeper, self._only)
             self._to, self._part = keeper.path, keeper.part  # whole paths: the program may change its folder
-            self._invite_children(keeper)
-
-    def _invite_children(self, keeper: Keeper) -> None:
-        """Let processes that are started from now on write to the same bundle."""
-        _streaming.append(self)
-        _follow_forks()
-        told = {TO: str(keeper.path), OPTIONS: json.dumps(self._options), **keeper.environment}
-        self._environment = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
-
-    def _uninvite_children(self) -> None:
-        if self in _streaming:
-            _streaming.remove(self)
-        for name, before in self._environment.items():
-            if before is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = before
-        self._environment = {}
+            self._keeper, self._run = keeper, keeper.run
+            told = {"path": str(keeper.path), "options": self._options, "environment": keeper.environment}
+            children.invite(self, told)
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""
-        self._recorder, self._settled, self._environment = None, None, {}
+        self._recorder, self._settled = None, None
         self.start(None)
-        stop_at_exit(self)
+        children.stop_at_exit(self)
+
+    def join(self, environment: dict[str, str]) -> None:
+        """In a process that was started anew: the same."""
+        os.environ.update(environment)
+        self.start(None)
+        children.stop_at_exit(self)
 
     def stop(self, error: BaseException | None) -> None:
         """End it, if it has not ended."""
-        self._uninvite_children()
+        children.uninvite(self)
         if self._recorder is not None:
             self._recorder.stop(error)
 
@@ -135,6 +129,9 @@ class Recording:
             tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
         if tables.complete:
             self._settled, self._recorder = tables, None
+            problem = self._keeper.problem if self._keeper is not None else None
+            if problem is not None:
+                tables.notes.append(f"{clean(problem)}; the one in memory is whole")
         return tables
 
 
@@ -169,8 +166,14 @@ class Keeper:
 
     def __init__(self, writer: store.Writer) -> None:
         self._writer = writer
-        self.path, self.part, self.environment = writer.bundle.path, writer.part, writer.bundle.environment()
+        self.path, self.part, self.run = writer.bundle.path, writer.part, writer.bundle.run
+        self.environment = writer.bundle.environment()
         self.write, self.finish, self.values_changed = writer.write, writer.finish, writer.values_changed
+
+    @property
+    def problem(self) -> str | None:
+        """Why not everything could be written."""
+        return self._writer.problem
 
     def keep_tensor(self, name: str, value: int, content: Any) -> None:
         self._writer.shards.submit(name, content.data, content.dtype, content.shape, store.Belongs(value))
@@ -186,55 +189,13 @@ def _stored(number: int, name: str, value: int, copy: Any) -> Iterator[Stored]:
     yield store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0), content.data
 
 
-# ---------------------------------------------------------------- child processes
-
-_streaming: list[Recording] = []
-"""The recordings of this process that write to a bundle."""
-_following: list[bool] = []
-
-
-def _follow_forks() -> None:
-    """Once in a process, and after the recorder's own hook: that one forgets what the parent recorded."""
-    if not _following:
-        _following.append(True)
-        os.register_at_fork(after_in_child=_go_on_in_child)
-
-
-def _go_on_in_child() -> None:
-    inherited, _streaming[:] = list(_streaming), []
-    for recording in inherited:
-        try:
-            recording.go_on_in_child()
-        except Exception as fault:  # the child's program must run, recorded or not
-            sys.stderr.write(f"torchglass: the child process {os.getpid()} is not recorded: {fault}\n")
-
-
-def stop_at_exit(recording: Recording) -> None:
-    """End a recording when its process does; processes of multiprocessing leave without the usual handlers."""
-    atexit.register(recording.stop, None)
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        _finalize(recording)
-        util.register_after_fork(recording, _finalize)  # a process that has just begun forgets its finalizers
-
-
-def _finalize(recording: Recording) -> None:
-    sys.modules["multiprocessing.util"].Finalize(None, recording.stop, args=(None,), exitpriority=-100)
-
-
-def join_parents_run() -> None:
+def join(told: dict[str, Any]) -> None:
     """In a process that multiprocessing started anew for a recorded one: record into a part of its own."""
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is None or TO not in os.environ:
-        return
-    is_child = processes.parent_process() is not None or getattr(processes.current_process(), "_inheriting", False)
-    if not is_child or _streaming:
+    if children.is_invited():
         return
     try:
-        options = json.loads(os.environ.get(OPTIONS, "{}"))
-        options["variables"] = tuple(options.get("variables", ()))
-        recording = Recording(options, None, Path(os.environ[TO]))
-        recording.start(None)
-        stop_at_exit(recording)
+        options = dict(told["options"], variables=tuple(told["options"].get("variables", ())))
+        recording = Recording(options, None, Path(told["path"]))
+        recording.join(told["environment"])
     except Exception as fault:
-        sys.stderr.write(f"torchglass: the child process {os.getpid()} is not recorded: {fault}\n")
+        children.say_not_recorded(fault)

@@ -21,6 +21,7 @@ from tests import programs
 from tests.zoo import FAMILIES
 from torchglass.capture.settling import stream
 from torchglass.errors import BundleError
+from torchglass.store.writer import Writer
 
 SHORT = [name for name in programs.names() if name not in programs.SLOW]
 LONGEST = 120
@@ -29,7 +30,8 @@ LONGEST = 120
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look all the time, so that short programs too are settled in many pieces."""
-    monkeypatch.setattr(stream, "PAUSE", 0.0005)
+    for name in ("FIRST_PAUSE", "PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(stream, name, 0.0005)
 
 
 def ours() -> list[str]:
@@ -118,6 +120,41 @@ def test_threads_and_generators(tmp_path: Path) -> None:
     for name in counts:
         begun = [event.start_ns for event in loaded.events() if event.thread == name]
         assert begun == sorted(begun)
+
+
+@pytest.mark.parametrize("ops", [False, True], ids=["functions", "ops"])
+@pytest.mark.parametrize("name", ["training_step", "threads", "inplace_and_views", "lazy", "numpy_round_trips"])
+def test_piece_by_piece_is_the_same_as_at_once(name: str, ops: bool, tmp_path: Path) -> None:
+    """Two recordings of the same records, one settled while it grew: the same events, links between values too."""
+    act = programs.load(name).main
+    with tg.record(ops=ops) as whole, tg.record(ops=ops, to=tmp_path / "run.trace") as pieces:
+        act()
+    assert list(pieces.events()) == list(whole.events())
+    assert list(pieces.values()) == list(whole.values())
+
+
+def test_a_short_block_is_kept_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends before the first look is written once, with its links."""
+    monkeypatch.setattr(stream, "FIRST_PAUSE", LONGEST)
+    written: list[int] = []
+    monkeypatch.setattr(Writer, "write", lambda *_: written.append(1))
+    streamed(tmp_path / "run.trace", lambda: torch.nn.Linear(2, 2)(torch.ones(2)))
+    assert written == []
+
+
+def test_the_pause_grows_with_what_a_look_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that finds much to do is not soon followed by the next."""
+    monkeypatch.setattr(stream, "LONGEST_PAUSE", LONGEST)
+    looks: list[int] = []
+
+    def slow(*_: object) -> None:
+        looks.append(1)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(Writer, "write", slow)
+    with tg.record(to=tmp_path / "run.trace"):
+        time.sleep(0.5)
+    assert len(looks) == 1, "twenty times as long as it took is a second"
 
 
 def test_recordings_in_each_other(tmp_path: Path) -> None:
@@ -209,7 +246,7 @@ import resource, signal, sys, threading, time, warnings
 import torch, torchglass as tg
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with tg.record(to=sys.argv[1]) as trace:
-    torch.ones(2); time.sleep(0.2)
+    torch.ones(2); time.sleep(1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     total = torch.zeros(1)
     for n in range(3_000):
@@ -218,6 +255,7 @@ with tg.record(to=sys.argv[1]) as trace:
     time.sleep(0.2)
     total = total + 1
 print(total.item(), len(trace), [each.name for each in threading.enumerate()])
+print([note.partition("could not be written")[2] for note in trace.notes])
 """
 
 
@@ -226,7 +264,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path / "run.trace")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "4498501.0 3005 ['MainThread']\n"
+    reason = " any more: File too large; the trace there is incomplete; the one in memory is whole"
+    assert done.stdout == f"4498501.0 3005 ['MainThread']\n{[reason]}\n"
     assert done.stderr.count("RuntimeWarning: torchglass: ") == 1
     assert "could not be written any more" in done.stderr
     loaded = tg.load(tmp_path / "run.trace")
@@ -277,3 +316,17 @@ def test_only_what_was_chosen_is_written(tmp_path: Path) -> None:
         torch.ones(2).sum()
     assert [event.name for event in trace.events()] == ["Tensor.sum"]
     assert [event.name for event in tg.load(tmp_path / "run.trace").events()] == ["Tensor.sum"]
+
+
+def test_forks_do_not_put_off_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our thread ends before each fork and begins again after it, but keeps its appointment."""
+    monkeypatch.setattr(stream, "FIRST_PAUSE", 0.2)
+    with tg.record(to=tmp_path / "run.trace") as trace:
+        torch.ones(2)
+        until = time.monotonic() + LONGEST
+        while len(tg.load(tmp_path / "run.trace")) < 1:
+            assert time.monotonic() < until
+            stream.pause_all()
+            stream.resume_all()
+            time.sleep(0.02)
+    assert len(trace) == 1

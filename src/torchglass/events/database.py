@@ -11,8 +11,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from importlib.resources import files
+from itertools import chain, islice
 from typing import Any
 
+from torchglass.events.links import form_sizes
 from torchglass.events.tables import NONE, Tables
 
 FORMAT = 2
@@ -23,6 +25,8 @@ TABLES, COMPACT = (
 )
 """What people ask; and what stands behind the views of it."""
 
+MOST_PLACES = 999
+"""How many question marks every SQLite takes in one statement."""
 Row = tuple[Any, ...]
 Rows = Callable[[Tables, int], Iterator[Row]]
 """The rows of a table that were added to the tables since there were this many."""
@@ -55,13 +59,23 @@ def all_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: Iterator[Row], how: str = "INSERT") -> None:
-    """Put rows into a table; ``how`` may be ``REPLACE``."""
+    """Put rows into a table; ``how`` may be ``REPLACE``.
+
+    Many rows a statement: sqlite3 lets other threads run after each statement, and to get the interpreter back from
+    a busy program took longer than to store the row.
+    """
     first = next(rows, None)
     if first is None:
         return
-    statement = f"{how} INTO {table} VALUES ({', '.join('?' * len(first))})"
-    connection.execute(statement, first)
-    connection.executemany(statement, rows)
+    places = f"({', '.join('?' * len(first))})"
+    statement = f"{how} INTO {table} VALUES "
+    size = MOST_PLACES // len(first)
+    at_once = statement + ", ".join([places] * size)
+    chunk = [first, *islice(rows, size - 1)]
+    while len(chunk) == size:
+        connection.execute(at_once, tuple(chain.from_iterable(chunk)))
+        chunk = list(islice(rows, size))
+    connection.executemany(statement + places, chunk)
 
 
 def text(value: str | None) -> str | bytes | None:
@@ -127,26 +141,35 @@ def parameter_rows(tables: Tables, module: int) -> Iterator[Row]:
 
 
 def event_rows(tables: Tables, start: int = 0, offset: int = 0) -> Iterator[Row]:
-    """Events from the ``start``-th in the tables on; ``offset`` is the id of the first one that the tables hold."""
-    counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
-    io = tables.io
-    columns = zip(
-        tables.what[start:], tables.parent[start:], tables.thread[start:], tables.backward[start:],
-        tables.start_ns[start:], tables.end_ns[start:], tables.module[start:], tables.call[start:],
-        tables.stack[start:], tables.owner[start:], tables.operands[start:], tables.direct[start:],
-        tables.args[start:], tables.result[start:], tables.occurrence[start:], tables.error[start:],
-        tables.first_io[start:],
+    """Events from the ``start``-th in the tables on; ``offset`` is the id of the first one that the tables hold.
+
+    Whole columns side by side: making each row in Python took longer than SQLite takes to store it.
+    """
+    begins, ends = tables.start_ns[start:], tables.end_ns[start:]
+    return zip(
+        range(start + offset, len(tables) + offset), tables.what[start:], tables.parent[start:], tables.thread[start:],
+        tables.backward[start:], begins,
+        [None if end == NONE else end - begin for begin, end in zip(begins, ends, strict=True)],
+        tables.module[start:], tables.call[start:], tables.stack[start:], tables.owner[start:],
+        tables.operands[start:], tables.direct[start:], tables.args[start:], tables.result[start:],
+        tables.occurrence[start:], tables.error[start:], _id_lists(tables, start),
         strict=True,
     )  # fmt: skip
-    for number, (
-        what, parent, thread, backward, begin, end, module, call, stack, owner, operands, direct, args, result,
-        occurrence, error, first,
-    ) in enumerate(columns, start + offset):  # fmt: skip
-        yield (
-            number, what, parent, thread, backward, begin, None if end == NONE else end - begin, module, call, stack,
-            owner, operands, direct, args, result, occurrence, error,
-            id_list(io[first : first + counts[args] + counts[result]].tolist()),
-        )  # fmt: skip
+
+
+def _id_lists(tables: Tables, start: int) -> list[str]:
+    """What the events took and gave, each as ``id_list`` spells it; as many formats as there are lengths."""
+    counts, firsts = form_sizes(tables), tables.first_io[start:]
+    below = min(firsts, default=0)
+    io = tuple(tables.io[below:])
+    lengths = [
+        counts[args] + counts[result] for args, result in zip(tables.args[start:], tables.result[start:], strict=True)
+    ]
+    formats = {length: f"[{','.join(['%d'] * length)}]" for length in set(lengths)}
+    return [
+        formats[length] % io[first - below : first - below + length]
+        for first, length in zip(firsts, lengths, strict=True)
+    ]
 
 
 def id_list(ids: list[int]) -> str:
@@ -166,7 +189,8 @@ def value_row(tables: Tables, number: int) -> Row:
 def value_rows(tables: Tables, start: int = 0) -> Iterator[Row]:
     """Values from the ``start``-th on; address and the value before only where links are not known yet."""
     raw = tables.value_address
-    columns = zip(
+    return zip(
+        range(start, len(tables.value_meta)),
         tables.value_meta[start:],
         tables.value_version[start:],
         tables.value_storage[start:],
@@ -175,7 +199,6 @@ def value_rows(tables: Tables, start: int = 0) -> Iterator[Row]:
         tables.value_before[start:] if raw else [None] * (len(tables.value_meta) - start),
         strict=True,
     )
-    return ((number, *row) for number, row in enumerate(columns, start))
 
 
 # Tables that only grow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from torchglass.events.tables import NONE, Tables
@@ -12,22 +13,28 @@ def link_values(tables: Tables) -> None:
 
     A variable's change and a mark tell of values, and make none.
     """
-    producer, forms, io = tables.value_producer, tables.forms, tables.io
+    producer, io, start_ns, end_ns = tables.value_producer, tables.io.tolist(), tables.start_ns, tables.end_ns
+    counts = form_sizes(tables)
     tells = {number for number, what in enumerate(tables.whats) if what.kind in ("variable", "mark")}
-    for number, result in enumerate(tables.result):
-        if result == NONE or not forms[result].roles or tables.what[number] in tells:
+    for number, (what, args, result, first) in enumerate(
+        zip(tables.what, tables.args, tables.result, tables.first_io, strict=True)
+    ):
+        given = counts[result]
+        if not given or what in tells:
             continue
-        first = tables.first_io[number]
-        args = tables.args[number]
-        middle = first + (len(forms[args].roles) if args != NONE else 0)
-        taken = io[first:middle]
-        for value in io[middle : middle + len(forms[result].roles)]:
-            if value in taken:
+        middle = first + counts[args]
+        for value in io[middle : middle + given]:
+            if value in io[first:middle]:
                 continue
             earlier = producer[value]
             # Events come in order of opening: one that began before the earlier one ended is inside of it.
-            if earlier == NONE or tables.start_ns[number] < tables.end_ns[earlier]:
+            if earlier == NONE or start_ns[number] < end_ns[earlier]:
                 producer[value] = number
+
+
+def form_sizes(tables: Tables) -> list[int]:
+    """How many values each form has a place for; the last entry is for NONE, which is -1."""
+    return [*(len(form.roles) for form in tables.forms), 0]
 
 
 def inside(before: int) -> int:
@@ -41,21 +48,19 @@ def link_storages(tables: Tables, addresses: Sequence[int], before: Sequence[int
     So does a tensor with what it was before a change. Between values that nothing joins nothing is claimed,
     because addresses are reused at once.
     """
-    storage, io = tables.value_storage, tables.io
-    for value, event in enumerate(tables.value_producer):
-        address = addresses[value]
-        storage[value] = value if address else NONE
-        if inside(before[value]) in range(value):
-            storage[value] = storage[inside(before[value])]  # a tensor over the memory of an array
-            continue
-        if address and before[value] >= 0 and addresses[before[value]] == address:
-            storage[value] = storage[before[value]]
-            continue
-        if event == NONE or not address:
-            continue
-        first = tables.first_io[event]
-        args = tables.args[event]
-        for taken in io[first : first + (len(tables.forms[args].roles) if args != NONE else 0)]:
-            if addresses[taken] == address and taken < value:
-                storage[value] = storage[taken]
-                break
+    io, args, first_io, counts = tables.io, tables.args, tables.first_io, form_sizes(tables)
+    address_of, storage = list(addresses), list[int]()
+    for value, (event, address, earlier) in enumerate(zip(tables.value_producer, address_of, before, strict=True)):
+        found = value if address else NONE
+        if earlier < NONE and inside(earlier) < value:
+            found = storage[inside(earlier)]  # a tensor over the memory of an array
+        elif address and 0 <= earlier < value and address_of[earlier] == address:
+            found = storage[earlier]
+        elif address and event != NONE:
+            first = first_io[event]
+            for taken in io[first : first + counts[args[event]]]:
+                if address_of[taken] == address and taken < value:
+                    found = storage[taken]
+                    break
+        storage.append(found)
+    tables.value_storage = array("q", storage)

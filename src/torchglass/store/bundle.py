@@ -79,10 +79,10 @@ def make_bundle(path: Path | str) -> Bundle:
     return Bundle(place, run, owned=True)
 
 
-def make_or_join(path: Path | str) -> Bundle:
+def make_or_join(path: Path | str, run: str | None = None) -> Bundle:
     """The bundle of this run: a child of the process that made it joins, whoever else finds it there is refused."""
     place = Path(path).absolute()
-    run = os.environ.get(RUN)
+    run = run or os.environ.get(RUN)
     if run and os.path.lexists(place / MANIFEST):
         manifest = read_manifest(place)
         if manifest["run"] == run and manifest["owner"] != os.getpid():

@@ -152,7 +152,8 @@ def _read_part(bundle: Path, part: Path) -> Contents:
     check_extents(bundle, part, contents.tensors)
     if not finished and not contents.tables.complete and not is_held(part):
         contents.tables.notes.append(
-            f"the recording in {part.name} has no end, its process was stopped; what it had written is here; "
+            f"the recording in {part.name} has no end: its process was stopped, or could not write; "
+            "what it had written is here; "
             f"`torchglass repair {bundle}` finishes the bundle"
         )
     return contents

@@ -39,31 +39,35 @@ def new_database(path: Path, journal: str) -> sqlite3.Connection:
 def _set_up(path: Path, journal: str) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     try:
+        connection.execute("PRAGMA synchronous = OFF")  # an empty database need not survive a power cut
         (mode,) = connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()
         if mode != journal.lower():
             raise sqlite3.OperationalError(f"journal mode {journal} is not to be had here")
-        connection.execute("PRAGMA synchronous = NORMAL")
         connection.executescript(
             f"BEGIN; PRAGMA user_version = {FORMAT}; PRAGMA application_id = {APPLICATION};\n{SCHEMA}"
         )
         empty = Tables(process=os.getpid(), started_at=time.time())
         insert(connection, "trace", iter([trace_row(empty, complete=False, linked=True)]))
         connection.execute("COMMIT")
+        connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def store_links(connection: sqlite3.Connection, tables: Tables | None = None) -> None:
-    """Keep which event made each value and which share memory; from these tables, if they have all the events."""
-    if tables is None:
-        linked = read_contents(connection).tables
-    else:
-        nothing = array("q", [NONE]) * len(tables.value_meta)
-        linked = replace(tables, value_storage=nothing[:], value_producer=nothing)
-        link_values(linked)
-        link_storages(linked, tables.value_address, tables.value_before)
+def linked_copy(tables: Tables) -> Tables:
+    """The same with the links between values, found from the addresses; the tables given stay as they are."""
+    nothing = array("q", [NONE]) * len(tables.value_meta)
+    linked = replace(tables, value_producer=nothing, value_address=array("q"), value_before=array("q"))
+    link_values(linked)
+    link_storages(linked, tables.value_address, tables.value_before)
+    return linked
+
+
+def store_links(connection: sqlite3.Connection) -> None:
+    """Keep which event made each value and which share memory, as found from what was written."""
+    linked = read_contents(connection).tables
     rows = zip(linked.value_storage, linked.value_producer, range(len(linked.value_meta)), strict=True)
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(
@@ -76,8 +80,9 @@ def store_links(connection: sqlite3.Connection, tables: Tables | None = None) ->
 def to_one_file(connection: sqlite3.Connection) -> bool:
     """Bring everything into the database file itself; not possible as long as another program reads it.
 
-    SQLite does not wait for its turn here, so we do.
+    SQLite does not wait for its turn here, so we do. Nor does it wait for the disk: that is for ``seal`` to do, once.
     """
+    connection.execute("PRAGMA synchronous = OFF")
     last = time.monotonic() + PATIENCE
     while True:
         try:
@@ -92,13 +97,14 @@ def to_one_file(connection: sqlite3.Connection) -> bool:
 
 
 def seal(part: Path) -> None:
-    """Write the file ``done``: what the finished files are."""
-    content: dict[str, object] = {"format": FORMAT, EVENTS: _file_digest(part / EVENTS)}
+    """Write the file ``done``: what the finished files are; the events are on the disk by then."""
+    content: dict[str, object] = {"format": FORMAT, EVENTS: _synced_digest(part / EVENTS)}
     for path in shard_paths(part).values():
         content[path.name] = plain_size(path)
     write_whole(part / DONE, json.dumps(content, indent=1).encode())
 
 
-def _file_digest(path: Path) -> str:
+def _synced_digest(path: Path) -> str:
     with path.open("rb") as file:
+        os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -49,7 +49,10 @@ from torchglass.store.salvage import salvage
 from torchglass.store.shards import HEADER, Entry, entry_key, header, padded, write_all
 from torchglass.store.tensors import check_header, check_view
 
-NO_END = "the recording has no end: its process was stopped; steps that were under way then are shown without an end"
+NO_END = (
+    "the recording has no end: its process was stopped, or could not write; "
+    "steps that were under way then are shown without an end"
+)
 READING = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 
 

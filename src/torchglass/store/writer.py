@@ -18,7 +18,8 @@ one that is still in the tables is found closed there. Values and interned lists
 
 While a recording runs, nobody knows which event made a value and which values share memory. A caller that streams
 gives what is needed to find out, ``value_address`` and ``value_before``; it is found at ``finish``, or when a part
-that has no end is read. Tables without addresses are taken to be linked.
+that has no end is read. Tables without addresses are taken to be linked: a caller that has found the links itself
+gives them to ``finish``, and values that were written without are written anew.
 
 A write that fails (a full disk) never raises: ``problem`` says why, one warning is given, and from then on nothing
 is written. What was committed stays readable.
@@ -58,9 +59,9 @@ from torchglass.store.layout import (
     hold,
     let_go,
     spelt,
-    write_first,
+    write_whole,
 )
-from torchglass.store.part import new_database, seal, store_links, to_one_file
+from torchglass.store.part import linked_copy, new_database, seal, store_links, to_one_file
 from torchglass.store.shards import Shards
 
 
@@ -74,9 +75,12 @@ class Closing:
     outputs: tuple[int, ...] = ()
 
 
-def open_writer(path: Path | str, report: Callable[[str], None] | None = None) -> Writer:
-    """A writer with a part of its own in the bundle at this path, which is made or, by a child process, joined."""
-    bundle = make_or_join(path)
+def open_writer(path: Path | str, report: Callable[[str], None] | None = None, run: str | None = None) -> Writer:
+    """A writer with a part of its own in the bundle at this path, which is made or, by a child process, joined.
+
+    ``run`` is the run that a child belongs to; by default its environment says so.
+    """
+    bundle = make_or_join(path, run)
     return Writer(bundle, bundle.new_part(), report or _warn)
 
 
@@ -100,6 +104,8 @@ class Writer:
         self._counts = dict.fromkeys(GROWING, 0)
         self._events = 0
         self._values = 0
+        self._unlinked = False
+        """The values were written without their links."""
         self._open: dict[int, tuple[int, list[int]]] = {}
         """Events that were written while open: when they began, and what they took."""
         self._closings: dict[int, Closing] = {}
@@ -135,8 +141,7 @@ class Writer:
         if os.getpid() != self._process:
             return False
         self.shards.close()
-        linked = not tables.value_address
-        stored = self._attempt(lambda: self._end(tables, offset, linked))
+        stored = self._attempt(lambda: self._end(tables, offset))
         if not stored:
             self._note_problem()
         alone = stored and to_one_file(self._connection)
@@ -151,10 +156,13 @@ class Writer:
         self._connection.close()
         let_go(self._held)
 
-    def _end(self, tables: Tables, offset: int, linked: bool) -> None:
+    def _end(self, tables: Tables, offset: int) -> None:
+        if tables.value_address and offset == 0:
+            tables = linked_copy(tables)
+        linked = not tables.value_address
         self._transaction(tables, offset, complete=tables.complete, linked=linked)
         if not linked:
-            store_links(self._connection, tables if offset == 0 else None)
+            store_links(self._connection)
 
     def _attempt(self, work: Callable[[], None]) -> bool:
         if not self.usable:
@@ -193,7 +201,7 @@ class Writer:
             for table, (field, rows) in GROWING.items():
                 if len(getattr(tables, field)) > self._counts[table]:
                     insert(connection, table, rows(tables, self._counts[table]))
-            self._write_values(tables)
+            self._write_values(tables, linked)
             started = self._write_events(tables, offset)
             closed = self._close_events(tables, offset, started)
             self._write_modules(tables)
@@ -216,7 +224,7 @@ class Writer:
         """Only what is committed counts as written."""
         self._counts = {table: len(getattr(tables, field)) for table, (field, _) in GROWING.items()}
         self._events = max(self._events, offset + len(tables))
-        self._values = len(tables.value_meta)
+        self._values, self._unlinked = len(tables.value_meta), bool(tables.value_address)
         self._undescribed = {value for value in self._undescribed if tables.value_meta[value] == NONE}
         self._changed = set()
         self._open.update(started)
@@ -231,7 +239,11 @@ class Writer:
             self._connection.execute(f"DELETE FROM {table}")
             fill()
 
-    def _write_values(self, tables: Tables) -> None:
+    def _write_values(self, tables: Tables, linked: bool) -> None:
+        if linked and self._unlinked:  # nearly every row changes, and to insert is cheaper than to update
+            self._connection.execute("DELETE FROM value_rows")
+            insert(self._connection, "value_rows", value_rows(tables))
+            return
         late = [value for value in self._undescribed if tables.value_meta[value] != NONE]
         late += [value for value in self._changed - self._undescribed if value < self._values]
         insert(self._connection, "value_rows", (value_row(tables, value) for value in late), "REPLACE")
@@ -274,16 +286,12 @@ class Writer:
 
     def _write_modules(self, tables: Tables) -> None:
         """Modules may be known better later: their paths, settings and parameters."""
-        if tables.modules == self._modules:
-            return
-        for number, row in enumerate(tables.modules):
-            known = self._modules[number] if number < len(self._modules) else None
-            if row == known:
-                continue
-            insert(self._connection, "modules", iter([module_row(tables, number)]), "REPLACE")
-            if known is not None:
-                self._connection.execute("DELETE FROM parameters WHERE module = ?", (number,))
-            insert(self._connection, "parameters", parameter_rows(tables, number))
+        known = self._modules
+        fresh = [number for number, row in enumerate(tables.modules) if known[number : number + 1] != [row]]
+        insert(self._connection, "modules", (module_row(tables, number) for number in fresh), "REPLACE")
+        again = [(number,) for number in fresh if number < len(known)]
+        self._connection.executemany("DELETE FROM parameters WHERE module = ?", again)
+        insert(self._connection, "parameters", (row for number in fresh for row in parameter_rows(tables, number)))
 
     def _new_sources(self, tables: Tables) -> list[tuple[object, ...]]:
         """Put new source texts beside the parts, each once under the name of its content; returns their rows."""
@@ -296,10 +304,8 @@ class Writer:
                 continue  # no reader would take it
             digest = hashlib.sha256(content).hexdigest()
             path = self.bundle.path / SOURCES / f"{digest}.py"
-            try:
-                write_first(path, content)
-            except FileExistsError:
-                pass
+            if not os.path.lexists(path):  # whoever else writes it, writes the same
+                write_whole(path, content)
             rows.append((text(file), None, digest))
         return rows
 

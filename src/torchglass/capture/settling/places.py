@@ -35,6 +35,8 @@ class Places:
         self._direct: list[bool] = []
         """Whether the innermost frame of a stack is the user's."""
         self._methods: dict[int, str | None] = {}
+        self._names: dict[tuple[type, int], str | None] = {}
+        """By which name a class has a code object as a method."""
 
     def stack(self, raw: int) -> int:
         """The number of a stack in the tables; its bases come first."""
@@ -119,7 +121,11 @@ class Places:
 
     def _method(self, code: CodeType, code_id: int, cls: type | None) -> str | None:
         """The class under way if the code is one of its methods, else the class that defines it."""
-        name = None if cls is None else _method_name(cls, code)
+        name = None
+        if cls is not None:
+            if (cls, code_id) not in self._names:
+                self._names[cls, code_id] = _method_name(cls, code)
+            name = self._names[cls, code_id]
         if cls is not None and name is not None:
             return f"{cls.__name__}.{name}"
         if code_id not in self._methods:

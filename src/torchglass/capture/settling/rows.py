@@ -1,4 +1,4 @@
-"""One raw record turned into one row of the event columns.
+"""Raw records turned into rows of the event columns.
 
 What repeats (names, forms, places, operands) is worked out once for each combination that occurs: a forward of
 GPT-2 has 732 events, but 83 stacks and 41 forms of arguments.
@@ -7,10 +7,10 @@ GPT-2 has 732 events, but 83 stacks and 41 forms of arguments.
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchglass.capture.code.sites import Slots, is_direct, operands
-from torchglass.capture.log import ARGS, NONE, RESULT, WHAT, WIDTH, ThreadLog
+from torchglass.capture.log import NONE, ThreadLog
 from torchglass.capture.session import FUNCTION, OP, Session
 from torchglass.capture.settling.forms import NO_NAMES, Names, result_form, shown_form, tensor_slots
 from torchglass.capture.settling.places import Places
@@ -30,6 +30,42 @@ def module_row(what: int) -> int:
     return -2 - what
 
 
+class Fixed(NamedTuple):
+    """All that is the same whenever the same is called in the same way, from the same place, in the same module."""
+
+    columns: tuple[int, ...]
+    """The entries of the columns in ``FIXED``."""
+    stem: int
+    """Counts the occurrences."""
+    taken: int
+    given: int
+    """How many values."""
+
+
+FIXED = ("what", "args", "stack", "owner", "operands", "direct", "result")
+Combination = tuple[int, int, int, int, int]
+"""What was called, and the raw numbers of its arguments, its stack, its module and its result."""
+
+
+class Batch:
+    """Rows to be, in lists of their own: a loop fills these, and the columns get them at once.
+
+    Seventeen columns are longer by one entry after each event; appending to arrays one by one took more time than
+    finding out what to append.
+    """
+
+    def __init__(self, first_io: int) -> None:
+        self.fixed: list[tuple[int, ...]] = []
+        self.varying: list[int] = []
+        """An entry for each column in ``VARYING``, event after event."""
+        self.io: list[int] = []
+        self.first_io = first_io
+        """How many values there were before those in ``io``."""
+
+
+VARYING = ("parent", "backward", "start_ns", "end_ns", "module", "call", "first_io", "occurrence", "error")
+
+
 class Rows:
     """Fills the columns of one ``Tables`` from the records of one session."""
 
@@ -42,79 +78,68 @@ class Rows:
         self.before = array("q")
         """The value that the same tensor was before, by value."""
         self._raw_forms: list[Any] = []
-        self._fixed: dict[tuple[int, int, int, int], tuple[int, ...]] = {}
+        self.known: dict[Combination, Fixed] = {}
         self._shared: dict[tuple[Subject, int, int, type | None], tuple[int, ...]] = {}
         self._whats: dict[Subject, tuple[int, Names]] = {}
         self._forms: dict[tuple[Subject, int], int] = {}
         self._texts: dict[str, int] = {}
         self._operands: dict[tuple[str, ...], int] = {}
         self._threads: dict[int, int] = {}
-        self._calls: dict[int, int] = {}
+        self.calls: dict[int, int] = {}
+        """How often each module was called."""
         self._stems: dict[tuple[Any, ...], int] = {}
-        self._seen: dict[int, int] = {}
+        self.occurrences: list[int] = []
+        """How often each stem has occurred."""
         self._labels: dict[int, str] = {}
         self._values_taken = 0
         self._operand_id(())
 
-    def append(self, log: ThreadLog, at: int, parent: int, module: int, backward: int) -> None:
-        """Append the row of a record."""
-        tables = self.tables
-        what, _, raw_stack, start, end, raw_args, inputs, raw_result, outputs, error = log.records[at : at + WIDTH]
-        key = (what, raw_args, raw_stack, module)
-        fixed = self._fixed.get(key)
-        if fixed is None:
-            fixed = self._fixed[key] = self._work_out(*key)
-        number, args, stack, owner, named, stem, direct, taken = fixed
-        tables.what.append(number)
-        tables.parent.append(parent)
-        tables.thread.append(self._thread(log))
-        tables.backward.append(backward)
-        tables.start_ns.append(start)
-        tables.end_ns.append(end)
-        tables.module.append(module)
-        tables.call.append(self._call(module) if what < 0 else NONE)
-        tables.stack.append(stack)
-        tables.owner.append(owner)
-        tables.operands.append(named)
-        tables.direct.append(direct)
-        tables.args.append(args)
-        tables.first_io.append(len(tables.io))
-        tables.io.extend(log.values[inputs : inputs + taken])
-        tables.occurrence.append(self._occurrence(stem))
-        tables.error.append(NONE if error == NONE else self.text(self.session.errors[error]))
-        result = NONE
-        if raw_result != NONE:
-            result = self.result(raw_result)
-            tables.io.extend(log.values[outputs : outputs + len(tables.forms[result].roles)])
-        tables.result.append(result)
+    def extend(self, log: ThreadLog, batch: Batch) -> None:
+        """Append rows that are all of one thread."""
+        if not batch.fixed:
+            return
+        tables, count = self.tables, len(batch.fixed)
+        for name, entries in zip(FIXED, zip(*batch.fixed, strict=True), strict=True):
+            getattr(tables, name).fromlist(list(entries))  # half the time of extend()
+        for index, name in enumerate(VARYING):
+            getattr(tables, name).fromlist(batch.varying[index :: len(VARYING)])
+        tables.thread.fromlist([self._thread(log)] * count)
+        tables.io.fromlist(batch.io)
 
-    def is_nothing(self, records: list[int], at: int) -> bool:
+    def is_nothing(self, what: int, raw_args: int, raw_result: int) -> bool:
         """A function that neither took nor gave a tensor is no event, nor is an attribute that holds none."""
-        what, result = records[at + WHAT], records[at + RESULT]
-        if what < 0 or result == NONE or self.session.whats[what].kind != FUNCTION:
+        if what < 0 or raw_result == NONE or self.session.whats[what].kind != FUNCTION:
             return False
-        if self.tables.forms[self.result(result)].roles:
+        if self.tables.forms[self.result(raw_result)].roles:
             return False
         is_read = getattr(self.session.whats[what].subject, "__name__", "") == "__get__"
-        return is_read or not self.tables.forms[self._args(what, records[at + ARGS])].roles
+        return is_read or not self.takes_tensors(what, raw_args)
 
     def takes_tensors(self, what: int, raw_args: int) -> bool:
         """Whether there is a tensor among the arguments of a function or op."""
         return bool(self.tables.forms[self._args(what, raw_args)].roles)
 
-    def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int) -> tuple[int, ...]:
-        """All that depends on nothing but what was called, how, from where and in which module."""
+    def fixed(self, combination: Combination) -> Fixed:
+        """What a row says but times and values; worked out once."""
+        known = self.known.get(combination)
+        if known is None:
+            known = self.known[combination] = self._work_out(*combination)
+        return known
+
+    def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int, raw_result: int) -> Fixed:
         cls = self.session.modules[module].cls if module != NONE else None
         key = (self._subject(what), raw_args, raw_stack, cls)
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = self._work_out_shared(*key)
-        number, args, stack, owner, named, direct, taken = shared
-        stem = self._stem(number, self.tables.stack_user[stack], module)
-        return number, args, stack, owner, named, stem, direct, taken
+        *columns, taken = shared
+        result = NONE if raw_result == NONE else self.result(raw_result)
+        given = 0 if result == NONE else len(self.tables.forms[result].roles)
+        number, stack = columns[0], columns[2]
+        return Fixed((*columns, result), self._stem(number, self.tables.stack_user[stack], module), taken, given)
 
     def _work_out_shared(self, subject: Subject, raw_args: int, raw_stack: int, cls: type | None) -> tuple[int, ...]:
-        """What is the same for all modules of a class: sixty layers are worked out once."""
+        """What is the same for all modules of a class, and how many values are taken: sixty layers are one."""
         number, _ = self._what(subject)
         args = self._args(subject, raw_args)
         stack = self.places.stack(raw_stack)
@@ -218,11 +243,6 @@ class Rows:
             self.tables.threads.append(f"{label} #{same + 1}" if same else label)
         return number
 
-    def _call(self, module: int) -> int:
-        count = self._calls.get(module, 0)
-        self._calls[module] = count + 1
-        return count
-
     def _stem(self, what: int, site: int, module: int) -> int:
         """A number for all that a key says but the occurrence; two sites may be one place to the reader.
 
@@ -232,12 +252,11 @@ class Rows:
         row = self.session.modules[module] if module != NONE else None
         place = None if row is None else (module if row.root == NONE else row.root, row.path)
         stem = (self.tables.whats[what].name, place, at and (at.function, at.line, at.col))
-        return self._stems.setdefault(stem, len(self._stems))
-
-    def _occurrence(self, stem: int) -> int:
-        count = self._seen.get(stem, 0)
-        self._seen[stem] = count + 1
-        return count
+        number = self._stems.get(stem)
+        if number is None:
+            number = self._stems[stem] = len(self.occurrences)
+            self.occurrences.append(0)
+        return number
 
     # Values and modules
 
@@ -249,25 +268,38 @@ class Rows:
             return []
         fresh = rows[self._values_taken : end]
         self._values_taken = end
-        missing = max(fresh[0::VALUE]) + 1 - len(tables.value_meta)
-        if missing > 0:
-            for column in (
-                tables.value_meta,
-                tables.value_version,
-                tables.value_storage,
-                tables.value_producer,
+        numbers, metas, versions, addresses, before = (fresh[column::VALUE] for column in range(VALUE))
+        have = len(tables.value_meta)
+        if numbers != list(range(have, have + len(numbers))):
+            self._lengthen(max(numbers) + 1 - have)
+            for index, value in enumerate(numbers):
+                tables.value_meta[value] = metas[index]
+                tables.value_version[value] = versions[index]
+                self.addresses[value] = addresses[index]
+                self.before[value] = before[index]
+        else:  # nothing is described anew, and no two threads met: the whole batch at once
+            for column, entries in (
+                (tables.value_meta, metas),
+                (tables.value_version, versions),
+                (self.addresses, addresses),
+                (self.before, before),
             ):
-                column.extend([NONE] * missing)
-            self.addresses.extend([0] * missing)
-            self.before.extend([NONE] * missing)
-        columns = [fresh[column::VALUE] for column in range(VALUE)]
-        for value, meta, version, address, before in zip(*columns, strict=True):
-            tables.value_meta[value] = meta
-            tables.value_version[value] = version
-            self.addresses[value] = address
-            self.before[value] = before
+                column.fromlist(entries)
+            self._lengthen(0)
         self._take_metas()
-        return columns[0]
+        return numbers
+
+    def _lengthen(self, missing: int) -> None:
+        """Make room for values of which nothing is known yet."""
+        tables = self.tables
+        missing = max(missing, 0)
+        nothing = array("q", [NONE])
+        tables.value_meta.extend(nothing * missing)
+        tables.value_version.extend(nothing * missing)
+        self.addresses.extend(array("q", [0]) * missing)
+        self.before.extend(nothing * missing)
+        for column in (tables.value_storage, tables.value_producer):
+            column.extend(nothing * (len(tables.value_meta) - len(column)))
 
     def _take_metas(self) -> None:
         metas = self.tables.metas

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from torchglass.capture.code.sites import NO_EXPRESSION
-from torchglass.capture.log import END, ERROR, NONE, OUTPUTS, PARENT, RESULT, START, WHAT, WIDTH, ThreadLog
+from torchglass.capture.log import (
+    ARGS,
+    END,
+    ERROR,
+    INPUTS,
+    NONE,
+    OUTPUTS,
+    PARENT,
+    RESULT,
+    STACK,
+    START,
+    WHAT,
+    WIDTH,
+    ThreadLog,
+)
 from torchglass.capture.session import FUNCTION, MARK, OP, UNSEEN, VARIABLE
 from torchglass.capture.settling.places import Places
-from torchglass.capture.settling.rows import MODULE, Rows, module_row
+from torchglass.capture.settling.rows import MODULE, Batch, Combination, Fixed, Rows, module_row
 from torchglass.events.links import link_storages, link_values
 from torchglass.events.tables import EVENT_COLUMNS, Tables
 from torchglass.events.types import Event
 
 if TYPE_CHECKING:
-    from torchglass.capture.recorder import Recorder
+    from torchglass.capture.recorder import Recorder, Window
 
 Span = tuple[ThreadLog, int, int]
 """A log, and the first and last offset of the records that belong to a recording."""
+Run = tuple[int, int, int]
+"""The number of a span, and the first and last offset of records in it that follow each other."""
 
 
 class Settler:
@@ -31,51 +49,109 @@ class Settler:
         self.session = recorder.session
         self.tables = Tables(process=recorder.process, name=recorder.options.name, started_at=recorder.started_at)
         self.rows = Rows(self.session, Places(self.session.stacks, recorder.shelf, self.tables), self.tables)
+        self._numbers: dict[int, list[int]] = {}
+        """By log: the event of each record settled so far (of its parent, where it is none)."""
+        self._open: dict[int, tuple[ThreadLog, int]] = {}
+        """Events that had not ended when they were settled: their record."""
+        self._nothing: set[Combination] = set()
+        """What is no event, or was not asked for."""
+        self._over = 0
+        """How many were over the limit."""
 
     def settle(self) -> Tables:
         """All events of the recording so far, in order of opening."""
-        spans = [
-            (window.log, window.begin, len(window.log.records) if window.end is None else window.end)
-            for window in list(self.recorder.windows)
-        ]
         self.rows.take_modules()
-        over = self._fill(spans)
+        self._fill_all([(window.log, window.begin, end_of(window)) for window in list(self.recorder.windows)])
         if self.session.shared:
             self.rows.keep_own_modules()
         self.rows.take_values()
         link_values(self.tables)
         link_storages(self.tables, self.rows.addresses, self.rows.before)
-        self._finish(over)
+        self._finish()
         return self.tables
 
-    def _fill(self, spans: list[Span]) -> int:
-        """Append a row an event; returns how many were over the limit."""
-        tables, rows = self.tables, self.rows
-        numbers = [[NONE] * ((end - begin) // WIDTH) for _, begin, end in spans]
-        backward = [backward_marks(log, begin, end) for log, begin, end in spans]
-        limit, over = self.recorder.options.max_events, 0
-        for index, at in _in_order(spans):
+    def _fill_all(self, spans: list[Span]) -> None:
+        """Append a row an event; those of several threads in the order of their beginning."""
+        marks = [backward_marks(*span) for span in spans]
+        for index, first, stop in _in_order(spans):
             log, begin, _ = spans[index]
-            slot = (at - begin) // WIDTH
-            parent_at = log.records[at + PARENT]
-            if parent_at >= begin:
-                parent = numbers[index][(parent_at - begin) // WIDTH]
-            else:
-                parent = self._parent_elsewhere(log, spans, numbers) if parent_at == NONE else NONE
-            if rows.is_nothing(log.records, at) or not self._asked_for(log.records[at + WHAT]):
-                numbers[index][slot] = parent  # what it called belongs to its parent
-                continue
-            if len(tables) >= limit:
-                over += 1
-                continue
-            what = log.records[at + WHAT]
-            if what < 0:
-                module = module_row(what)
-            else:
-                module = tables.module[parent] if parent != NONE else module_above(log, parent_at)
-            numbers[index][slot] = len(tables)
-            rows.append(log, at, parent, module, backward[index][slot])
-        return over
+            self._fill(log, first, stop, marks[index][(first - begin) // WIDTH : (stop - begin) // WIDTH])
+
+    def _fill(self, log: ThreadLog, first: int, stop: int, backward: bytearray) -> None:
+        """Append the rows of the records of a log that come next.
+
+        Settling spends its time in this loop: what can be done for many events at once is done outside of it.
+        """
+        tables, rows = self.tables, self.rows
+        known, occurrences, calls, limit = rows.known, rows.occurrences, rows.calls, self.recorder.options.max_events
+        numbers = self._numbers.setdefault(id(log), [])
+        begin, before, values = first - len(numbers) * WIDTH, len(tables), log.values
+        block = log.records[first:stop]  # a copy, taken at once: the program goes on writing
+        batch = Batch(len(tables.io))
+        columns, varying, io, modules = batch.fixed, batch.varying, batch.io, list[int]()
+        try:
+            for what, parent_at, stack, start, end, args, inputs, result, outputs, error, is_backward in zip(
+                *(block[field::WIDTH] for field in range(WIDTH)), backward, strict=True
+            ):
+                if parent_at >= begin:
+                    parent = numbers[(parent_at - begin) // WIDTH]
+                else:
+                    parent = self._caller_of(log) if parent_at == NONE else NONE
+                if what < 0:
+                    module = -2 - what  # module_row(what), which a call would make dearer than the rest of the line
+                elif parent >= before:
+                    module = modules[parent - before]
+                else:
+                    module = tables.module[parent] if parent != NONE else module_above(log, parent_at)
+                combination = (what, args, stack, module, result)
+                fixed = known.get(combination) or self._work_out(combination)
+                number = before + len(modules)
+                if fixed is None or number >= limit:
+                    numbers.append(parent if fixed is None else NONE)  # what nothing called belongs to its parent
+                    self._over += fixed is not None
+                    continue
+                if result == NONE and not self._has_ended(start, end, error):
+                    self._open[number] = (log, begin + len(numbers) * WIDTH)
+                    end = NONE
+                numbers.append(number)
+                modules.append(module)
+                entries, stem, taken, given = fixed
+                columns.append(entries)
+                call = NONE
+                if what < 0:
+                    call = calls[module] = calls.get(module, NONE) + 1
+                varying += (
+                    parent, is_backward, start, end, module, call, batch.first_io + len(io), occurrences[stem],
+                    NONE if error == NONE else rows.text(self.session.errors[error]),
+                )  # fmt: skip
+                occurrences[stem] += 1
+                io += values[inputs : inputs + taken]
+                io += values[outputs : outputs + given]
+        finally:
+            rows.extend(log, batch)
+
+    def _work_out(self, combination: Combination) -> Fixed | None:
+        """What is the same whenever this occurs; None when it is no event of this recording."""
+        if combination in self._nothing:
+            return None
+        what, args, _, _, result = combination
+        if self.rows.is_nothing(what, args, result) or not self._asked_for(what):
+            self._nothing.add(combination)
+            return None
+        return self.rows.fixed(combination)
+
+    def _has_ended(self, start: int, end: int, error: int) -> bool:
+        """Whether all is written that will be known of an event without a result."""
+        return end != NONE
+
+    def _caller_of(self, log: ThreadLog) -> int:
+        """For what the autograd engine runs in a thread of its own: the event that called backward."""
+        if log.spawned_by is None:
+            return NONE
+        caller, at = log.spawned_by
+        begin = next((window.begin for window in self.recorder.windows if window.log is caller), 0)
+        numbers = self._numbers.get(id(caller), [])
+        return numbers[(at - begin) // WIDTH] if begin <= at < begin + len(numbers) * WIDTH else NONE
 
     def _asked_for(self, what: int) -> bool:
         """Recordings that share a session may have asked for different probes."""
@@ -88,17 +164,7 @@ class Settler:
             return any(name == wanted or fnmatchcase(name, wanted) for wanted in options.variables)
         return options.ops if kind == OP else options.modules or kind in (UNSEEN, MARK)
 
-    def _parent_elsewhere(self, log: ThreadLog, spans: list[Span], numbers: list[list[int]]) -> int:
-        """For what the autograd engine runs in a thread of its own: the event that called backward."""
-        if log.spawned_by is None:
-            return NONE
-        caller, at = log.spawned_by
-        for index, (each, begin, end) in enumerate(spans):
-            if each is caller and begin <= at < end:
-                return numbers[index][(at - begin) // WIDTH]
-        return NONE
-
-    def _finish(self, over: int) -> None:
+    def _finish(self) -> None:
         tables, recorder = self.tables, self.recorder
         tables.complete = not recorder.running
         tables.left_by = recorder.left_by
@@ -106,7 +172,7 @@ class Settler:
         tables.duration_ns = max(stopped - recorder.started_ns, 0)
         tables.notes = list(self.session.notes)
         tables.notes += unread_files(tables)
-        lost = over + sum(window.log.lost for window in recorder.windows)
+        lost = self._over + sum(window.log.lost for window in recorder.windows)
         if lost:
             tables.notes.append(
                 f"{lost:,} events were not recorded: the limit of {recorder.options.max_events:,} was reached; "
@@ -145,13 +211,30 @@ class LiveSettler(Settler):
         else:
             module = above[1] if above is not None else module_above(log, parent_at)
         parent = above[0].id if above is not None else NONE
-        self.rows.append(log, at, parent, module, int(self.session.in_backward is not None))
+        self._append(log, at, parent, module)
         event = self.tables.event(0, self.count)
         for column in self.columns:
             del column[:]
         self.count += 1
         self.open[id(log), at] = (event, module)
         return event
+
+    def _append(self, log: ThreadLog, at: int, parent: int, module: int) -> None:
+        records, rows, values, batch = log.records, self.rows, log.values, Batch(0)
+        what, result, error = records[at + WHAT], records[at + RESULT], records[at + ERROR]
+        fixed = rows.fixed((what, records[at + ARGS], records[at + STACK], module, result))
+        call = NONE
+        if what < 0:
+            call = rows.calls[module] = rows.calls.get(module, NONE) + 1
+        batch.fixed.append(fixed.columns)
+        batch.varying += (
+            parent, int(self.session.in_backward is not None), records[at + START], records[at + END], module, call, 0,
+            rows.occurrences[fixed.stem], NONE if error == NONE else rows.text(self.session.errors[error]),
+        )  # fmt: skip
+        rows.occurrences[fixed.stem] += 1
+        batch.io += values[records[at + INPUTS] : records[at + INPUTS] + fixed.taken]
+        batch.io += values[records[at + OUTPUTS] : records[at + OUTPUTS] + fixed.given]
+        rows.extend(log, batch)
 
     def _closed(self, event: Event, module: int, log: ThreadLog, at: int) -> Event:
         """The same event with what is known at its end; nothing else can have changed."""
@@ -179,17 +262,28 @@ def unread_files(tables: Tables) -> list[str]:
     return [f"{file}: {problem}; its steps are shown without their expressions" for file, problem in problems.items()]
 
 
-def _in_order(spans: list[Span]) -> Iterator[tuple[int, int]]:
-    """(index of the span, offset) of every record, in order of opening."""
+def _in_order(spans: list[Span]) -> Iterator[Run]:
+    """The records of all spans in order of opening, in runs of one thread."""
     if len(spans) == 1:
         _, begin, end = spans[0]
-        return ((0, at) for at in range(begin, end, WIDTH))
+        return iter([(0, begin, end)])
     each = [
-        (log.records[at + START], index, at)
+        (start, index, begin + number * WIDTH)
         for index, (log, begin, end) in enumerate(spans)
-        for at in range(begin, end, WIDTH)
+        for number, start in enumerate(log.records[begin + START : end : WIDTH])
     ]
-    return ((index, at) for _, index, at in sorted(each))
+    return _runs(sorted(each))
+
+
+def _runs(each: list[tuple[int, int, int]]) -> Iterator[Run]:
+    for index, run in groupby(each, itemgetter(1)):
+        (_, _, first), *rest = run
+        yield index, first, first + (1 + len(rest)) * WIDTH
+
+
+def end_of(window: Window) -> int:
+    """Behind the last record of a recording in one log, so far."""
+    return len(window.log.records) if window.end is None else window.end
 
 
 def backward_marks(log: ThreadLog, begin: int, end: int) -> bytearray:

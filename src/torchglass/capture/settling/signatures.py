@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -51,6 +52,7 @@ def _code_parameters(func: FunctionType) -> tuple[tuple[str, ...], str | None]:
     return names, code.co_varnames[code.co_argcount + code.co_kwonlyargcount] if takes_rest else None
 
 
+@cache
 def _schema_parameters(name: str) -> tuple[str, ...]:
     """The names in torch's own operator schemas; overloads agree on the leading ones nearly always."""
     stem = name.strip("_") if name.startswith("__") else name

@@ -16,7 +16,6 @@ from torchglass.capture.log import (
     INPUTS,
     NONE,
     OUTPUTS,
-    PARENT,
     RESULT,
     START,
     WHAT,
@@ -25,17 +24,23 @@ from torchglass.capture.log import (
 )
 from torchglass.capture.session import FUNCTION
 from torchglass.capture.settling.rows import module_row
-from torchglass.capture.settling.settle import Settler, backward_marks, module_above
+from torchglass.capture.settling.settle import Settler, Span, end_of
 from torchglass.capture.threads import OUR_THREADS
 from torchglass.events.links import link_storages, link_values
 from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 
 if TYPE_CHECKING:
-    from torchglass.capture.recorder import Recorder
+    from torchglass.capture.recorder import Recorder, Window
 
-PAUSE = 0.05
-"""Seconds between two looks."""
+FIRST_PAUSE = 0.25
+"""Seconds before the first look: what ends sooner is settled when it has ended, and nothing is kept twice."""
+PAUSE = 0.1
+"""Seconds between two looks, at least: a look that finds nothing must not show …"""
+LONGEST_PAUSE = 1.0
+"""… and at most: so much is lost when the process is killed."""
+SHARE = 20
+"""Looking takes the interpreter from the program: the pause is so many times as long as the last look took."""
 PATIENCE_NS = 1_000_000_000
 """How long the events inside of one wait for it to be decided what that one is."""
 
@@ -61,51 +66,48 @@ class StreamSettler(Settler):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self._seen: dict[int, list[int]] = {}
-        """By log: the event of each record settled so far (of its parent, where it is none)."""
-        self._open: dict[int, tuple[ThreadLog, int]] = {}
-        """Events that had not ended when they were settled: their record."""
-        self._over = 0
         self._last = False
+        self._is_packed = True
+        """Whether the values of the events stand in the order of the events."""
 
     def advance(self, last: bool) -> set[int]:
         """Settle what is new; returns the values that are described anew."""
         rows, self._last = self.rows, last
-        spans = [self._rest(window.log, window.begin, window.end, last) for window in list(self.recorder.windows)]
+        spans = [self._rest(window, last) for window in list(self.recorder.windows)]
         rows.add_modules(NONE)
         before = len(self.tables.value_meta)
-        for log, at in _by_time([span for span in spans if span[1] < span[2]]):
-            self._settle(log, at)
+        self._fill_all([span for span in spans if span[1] < span[2]])
         self._close_ended()
         rows.take_modules()
         changed = rows.take_values()
         self.tables.value_address, self.tables.value_before = rows.addresses, rows.before
         return {value for value in changed if value < before}
 
-    def _rest(self, log: ThreadLog, begin: int, end: int | None, last: bool) -> tuple[ThreadLog, int, int]:
+    def _rest(self, window: Window, last: bool) -> Span:
         """The records of a window that are not settled yet, as far as they can be."""
-        seen = self._seen.setdefault(id(log), [])
-        first = begin + len(seen) * WIDTH
-        stop = len(log.records) if end is None else end
+        log, stop = window.log, end_of(window)
+        first = window.begin + len(self._numbers.setdefault(id(log), [])) * WIDTH
         return log, first, stop if last else self._before_undecided(log, first, stop)
 
     def _before_undecided(self, log: ThreadLog, first: int, stop: int) -> int:
         """What some events are is known when they end: what they call waits for that, but not for ever."""
         records = log.records
-        for at in range(first, stop, WIDTH):
-            if not self._has_ended(records, at) and self._is_undecided(records, at):
-                return at
+        for number, result in enumerate(records[first + RESULT : stop : WIDTH]):
+            if result == NONE:
+                at = first + number * WIDTH
+                start, end, error = records[at + START], records[at + END], records[at + ERROR]
+                if not self._has_ended(start, end, error) and self._is_undecided(records, at):
+                    return at
         return stop
 
-    def _has_ended(self, records: list[int], at: int) -> bool:
-        """Whether all is written that is known of an event: its result comes some moments after the time of its end.
+    def _has_ended(self, start: int, end: int, error: int) -> bool:
+        """The result comes some moments after the time of the end.
 
         Some events have none (a mark, whose end is its beginning, and what a fault of ours left): these wait a little.
         """
-        end = records[at + END]
         if end == NONE:
             return False
-        if records[at + RESULT] != NONE or records[at + ERROR] != NONE or end == records[at + START]:
+        if error != NONE or end == start:
             return True
         return self._last or time.perf_counter_ns() - end > PATIENCE_NS
 
@@ -119,58 +121,22 @@ class StreamSettler(Settler):
             return not module.described and hasattr(module.cls, "cls_to_become")
         return self.session.whats[what].kind == FUNCTION and not self.rows.takes_tensors(what, records[at + ARGS])
 
-    def _settle(self, log: ThreadLog, at: int) -> None:
-        """Append the row of a record, unless it is none."""
-        tables, records = self.tables, log.records
-        seen = self._seen[id(log)]
-        begin = at - len(seen) * WIDTH
-        parent_at, what = records[at + PARENT], records[at + WHAT]
-        if parent_at >= begin:
-            parent = seen[(parent_at - begin) // WIDTH]
-        else:
-            parent = self._caller_of(log) if parent_at == NONE else NONE
-        ended = self._has_ended(records, at)
-        if self.rows.is_nothing(records, at) or not self._asked_for(what):
-            seen.append(parent)
-            return
-        if len(tables) >= self.recorder.options.max_events:
-            self._over += 1
-            seen.append(NONE)
-            return
-        if what < 0:
-            module = module_row(what)
-        else:
-            module = tables.module[parent] if parent != NONE else module_above(log, parent_at)
-        if not ended:
-            self._open[len(tables)] = (log, at)
-        seen.append(len(tables))
-        self.rows.append(log, at, parent, module, backward_marks(log, at, at + WIDTH)[0])
-        if not ended:
-            tables.end_ns[-1] = NONE
-
-    def _caller_of(self, log: ThreadLog) -> int:
-        """For what the autograd engine runs in a thread of its own: the event that called backward."""
-        if log.spawned_by is None:
-            return NONE
-        caller, at = log.spawned_by
-        begin = next((window.begin for window in self.recorder.windows if window.log is caller), 0)
-        seen = self._seen.get(id(caller), [])
-        return seen[(at - begin) // WIDTH] if begin <= at < begin + len(seen) * WIDTH else NONE
-
     def _close_ended(self) -> None:
         """Complete the rows of events that have ended since they were settled."""
         tables, rows = self.tables, self.rows
         for number, (log, at) in list(self._open.items()):
             records = log.records
-            if not self._has_ended(records, at):
+            raw_result, start, end, error = (records[at + field] for field in (RESULT, START, END, ERROR))
+            if raw_result == NONE and not self._has_ended(start, end, error):
                 continue
             del self._open[number]
             tables.end_ns[number] = records[at + END]
-            if records[at + ERROR] != NONE:
-                tables.error[number] = rows.text(self.session.errors[records[at + ERROR]])
-            if records[at + RESULT] == NONE:
+            if error != NONE:
+                tables.error[number] = rows.text(self.session.errors[error])
+            if raw_result == NONE:
                 continue
-            result = tables.result[number] = rows.result(records[at + RESULT])
+            self._is_packed = False
+            result = tables.result[number] = rows.result(raw_result)
             taken = len(tables.forms[tables.args[number]].roles)
             given, outputs = len(tables.forms[result].roles), records[at + OUTPUTS]
             tables.first_io[number] = len(tables.io)
@@ -178,8 +144,8 @@ class StreamSettler(Settler):
             tables.io.extend(log.values[outputs : outputs + given])
 
     def finish(self) -> Tables:
-        """All of it, and how it ended; values are linked when it has been kept."""
-        self._finish(self._over)
+        """All of it, and how it ended; values are not linked yet."""
+        self._finish()
         return self.tables
 
     def linked(self) -> Tables:
@@ -188,17 +154,9 @@ class StreamSettler(Settler):
         link_values(tables)
         link_storages(tables, rows.addresses, rows.before)
         tables.value_address, tables.value_before = tables.value_address[:0], tables.value_before[:0]
-        tables.pack_values(tables.io)  # values of events that ended late stand behind those of later ones
+        if not self._is_packed:
+            tables.pack_values(tables.io)  # values of events that ended late stand behind those of later ones
         return tables
-
-
-def _by_time(spans: list[tuple[ThreadLog, int, int]]) -> list[tuple[ThreadLog, int]]:
-    each = [
-        (log.records[at + START], index, at) for index, (log, a, b) in enumerate(spans) for at in range(a, b, WIDTH)
-    ]
-    if len(spans) > 1:
-        each.sort()
-    return [(spans[index][0], at) for _, index, at in each]
 
 
 class Stream:
@@ -213,6 +171,10 @@ class Stream:
         self._shelf = recorder.shelf
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._due = time.perf_counter() + FIRST_PAUSE
+        """When to look next; a program that forks all the time does not put it off."""
+        self._codes = 0
+        """How many code objects were known at the last look."""
         _streams.append(self)
         self.resume()
 
@@ -229,21 +191,35 @@ class Stream:
             self._thread.join()
 
     def _work(self) -> None:
-        while not self._stopping.wait(PAUSE):
+        while not self._stopping.wait(max(self._due - time.perf_counter(), 0)):
+            begun = time.perf_counter()
             try:
-                self._keep(last=False)
+                self._keep()
             except Exception as fault:  # a fault of ours costs events, never the program
                 self._session.fault(fault)
+            ended = time.perf_counter()
+            self._due = ended + max(PAUSE, min(LONGEST_PAUSE, SHARE * (ended - begun)))
 
-    def _keep(self, last: bool) -> None:
+    def _keep(self) -> None:
+        self._settle(last=False)
+        if self._only is None:
+            tables = self._settler.tables
+            self._read_sources()
+            tables.complete = False
+            self._keeper.write(tables)
+
+    def _settle(self, last: bool) -> None:
         changed = self._settler.advance(last)
         if changed:
             self._keeper.values_changed(changed)
-        if not last and self._only is None:
-            self._shelf.read_all(list(self._session.stacks.codes.values()))
+
+    def _read_sources(self) -> None:
+        """The texts of files that are new; they may change or go before the end."""
+        codes = list(self._session.stacks.codes.values())
+        if len(codes) > self._codes:
+            self._shelf.read_all(codes[self._codes :])
+            self._codes = len(codes)
             self._settler.tables.sources = self._shelf.texts()
-            self._settler.tables.complete = False
-            self._keeper.write(self._settler.tables)
 
     def take_copy(self, name: str, value: int, copy: Any) -> bool:
         """Hand the bytes of a copy on; those of a kind that has none stay in memory."""
@@ -260,14 +236,18 @@ class Stream:
         _streams.remove(self)
         self.pause()
         try:
-            self._keep(last=True)
+            self._settle(last=True)
         except Exception as fault:
             self._session.fault(fault)
         tables = self._settler.finish()
+        try:
+            tables = self._settler.linked()
+        except Exception as fault:  # whoever keeps the tables links them too, from the addresses
+            self._session.fault(fault)
         if self._only is not None:
-            tables = self._chosen(self._settler.linked(), self._only)
+            tables = self._chosen(tables, self._only)
         self._keeper.finish(tables)
-        return tables if self._only is not None else self._settler.linked()
+        return tables
 
     def _chosen(self, tables: Tables, only: Selection) -> Tables:
         try:
@@ -281,7 +261,7 @@ _streams: list[Stream] = []
 """Those under way in this process."""
 
 
-def _pause_all() -> None:
+def pause_all() -> None:
     """Before a fork: a child must not inherit what our thread is in the middle of.
 
     Nor should Python (from 3.12 on) warn of a thread that the program did not start.
@@ -290,9 +270,10 @@ def _pause_all() -> None:
         stream.pause()
 
 
-def _resume_all() -> None:
+def resume_all() -> None:
+    """After it, in the parent."""
     for stream in _streams:
         stream.resume()
 
 
-os.register_at_fork(before=_pause_all, after_in_parent=_resume_all, after_in_child=_streams.clear)
+os.register_at_fork(before=pause_all, after_in_parent=resume_all, after_in_child=_streams.clear)
