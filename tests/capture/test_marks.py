@@ -101,6 +101,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "negated": lambda: torch.complex(numbers(), numbers()).conj().imag,
     "empty": lambda: torch.empty(0, 3),
     "one_number": lambda: torch.tensor(3),
+    "one_of_a_row": lambda: torch.rand(1, 5)[:, 0],
     "parameter": lambda: torch.nn.Parameter(numbers()),
     "subclass": lambda: numbers().as_subclass(Own),
     "inference": in_inference,
@@ -124,7 +125,14 @@ ARRAYS: dict[str, Callable[[], Any]] = {
 
 
 def raw(tensor: torch.Tensor) -> bytes:
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().contiguous().reshape(-1)
+    plain = (
+        tensor.detach()
+        .as_subclass(torch.Tensor)
+        .resolve_conj()
+        .resolve_neg()
+        .clone(memory_format=torch.contiguous_format)
+    )
+    plain = plain.reshape(-1)
     return plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
 
 

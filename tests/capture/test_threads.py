@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -143,3 +145,31 @@ def test_a_thread_started_twice_raises_as_ever_and_keeps_no_mark() -> None:
         with pytest.raises(RuntimeError, match="once"):
             thread.start()
     assert not [name for name in vars(thread) if "torchglass" in name]
+
+
+DAEMON = """
+import sys, threading, time
+import torch, torchglass as tg
+
+def work():
+    while True:
+        torch.ones(2) + 1
+
+recording = tg.record(ops=sys.argv[1] == "ops")
+recording.__enter__()
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+if sys.argv[2] == "ended":
+    recording.__exit__(None, None, None)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("ended", ["ended", "running"])
+@pytest.mark.parametrize("probe", ["functions", "ops"])
+def test_a_daemon_thread_at_work_when_python_ends(probe: str, ended: str) -> None:
+    """It is ended below our handler, where C++ cannot be left: the process aborted."""
+    command = [sys.executable, "-c", DAEMON, probe, ended]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")

@@ -50,7 +50,7 @@ def bytes_of(copy: Any) -> Bytes:
     if copy.is_meta:
         raise CannotKeep("a meta tensor has no content")
     plain = copy.cpu().resolve_conj().resolve_neg().contiguous()
-    flat = plain.reshape(-1)
+    flat = plain.as_strided((plain.numel(),), (1,))  # one element may have any stride, and then cannot be viewed
     raw = flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
     return Bytes(raw.numpy(), str(copy.dtype).removeprefix("torch."), tuple(copy.shape))
 

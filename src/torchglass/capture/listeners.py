@@ -18,6 +18,7 @@ from torchglass.capture.modules import add_uncalled as add_uncalled
 from torchglass.capture.ops import op_mode_class
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Session
+from torchglass.capture.warning_places import WarningPlaces
 
 
 def patches() -> list[Any]:
@@ -32,6 +33,7 @@ def patches() -> list[Any]:
         Patch(jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(jit_trace, "trace_module", guards.make_jit_trace),
         optimizers.StepHooks(),
+        WarningPlaces(),
     ]
 
 

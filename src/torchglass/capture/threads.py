@@ -5,10 +5,13 @@ Not seen: pools made before the block, and threads started below ``threading`` (
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
+import time
 from collections.abc import Callable
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 from torchglass.capture.log import LOGS, ThreadLog
@@ -16,6 +19,13 @@ from torchglass.capture.log import LOGS, ThreadLog
 OUR_THREADS = "torchglass "
 """How the names of our own threads begin; they are never recorded."""
 _MARK = "_torchglass_starter"
+HANDLERS = ("__torch_function__", "__torch_dispatch__")
+LONGEST_WAIT = 0.5
+"""Seconds that the end of the program waits for daemon threads that are inside of a handler of ours."""
+LEAVING: list[bool] = []
+"""Not empty once Python ends."""
+_for_ever = threading.Lock()
+_for_ever.acquire()
 
 
 def thread_label(log: ThreadLog) -> str:
@@ -67,6 +77,9 @@ def make_bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
 def join(starter: ThreadLog, name: str) -> ThreadLog:
     """Begin to record the calling thread into the session of the one that started it."""
     session = starter.session
+    if threading.current_thread().daemon and not _waits_at_exit:
+        _waits_at_exit.append(True)
+        atexit.register(_wait_for_daemons)
     log = session.add_log(name)
     session.extend_windows(starter, log)
     frame = sys._getframe(1)
@@ -81,3 +94,42 @@ def leave(log: ThreadLog) -> None:
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
     log.session.leave_thread(log)
+
+
+# ---------------------------------------------------------------- the end of the program
+#
+# Daemon threads go on while Python ends, and are ended where they next ask for its lock. Below a handler there are
+# frames of C++, which cannot be left that way: the process would abort. Without us those threads are in Python there.
+
+_waits_at_exit: list[bool] = []
+
+
+def stay_out() -> None:
+    """From a handler: a daemon thread that is still at work when Python ends goes no further, and harms nobody."""
+    if LEAVING and threading.current_thread() is not threading.main_thread() and threading.current_thread().daemon:
+        _for_ever.acquire()
+
+
+def _wait_for_daemons() -> None:
+    LEAVING.append(True)
+    for log in list(LOGS.values()):
+        if log.ident != get_ident():
+            log.on = False
+    last = time.monotonic() + LONGEST_WAIT
+    while time.monotonic() < last and any(map(_is_in_handler, _frames_of_others())):
+        time.sleep(0.001)
+
+
+def _frames_of_others() -> list[FrameType]:
+    return [frame for ident, frame in sys._current_frames().items() if ident != get_ident()]
+
+
+def _is_in_handler(frame: FrameType | None) -> bool:
+    """Whether a thread is inside of a handler, and not in one that stays there."""
+    if frame is not None and frame.f_code is stay_out.__code__:
+        return False
+    while frame is not None:
+        if frame.f_code.co_name in HANDLERS and str(frame.f_globals.get("__name__")).startswith("torchglass."):
+            return True
+        frame = frame.f_back
+    return False
