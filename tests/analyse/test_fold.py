@@ -65,6 +65,10 @@ def test_labels_of_ranges(paths: list[str], label: str) -> None:
 
 
 def test_what_is_alike_is_added_level_by_level() -> None:
-    added: list[tuple[int, int]] = []
-    merge_alike([0, 10], {0: [1, 2], 10: [11, 12], 1: [3], 11: [13]}, lambda first, other: added.append((first, other)))
-    assert sorted(added) == [(0, 10), (1, 11), (2, 12), (3, 13)]
+    added: list[tuple[int, ...]] = []
+    children = {0: [1, 2], 10: [11, 12], 20: [21, 22], 1: [3], 11: [13], 21: [23]}
+    merge_alike([0, 10, 20], children, lambda first, others: added.append((first, *others)))
+    assert sorted(added) == [(0, 10, 20), (1, 11, 21), (2, 12, 22), (3, 13, 23)]
+    added.clear()
+    merge_alike([0], children, lambda first, others: added.append((first, *others)))
+    assert added == []

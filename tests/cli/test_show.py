@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import os
 import re
 import shlex
@@ -75,6 +77,29 @@ def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: py
             assert text == tg.render(trace, view, width=100, **{name: value}) + "\n"
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_options_written_down_are_those_of_the_view(view: str) -> None:
+    options = importlib.import_module(f"torchglass.renderers.{view}").Options
+    theirs = {each.name: str(each.type) for each in dataclasses.fields(options) if each.name not in ("only", "file")}
+    assert show.view_options(view) == theirs
+
+
+def test_only_what_is_shown_is_imported(bundle: Path) -> None:
+    """How soon the first line comes is half a matter of what is imported before it."""
+    code = (
+        "import sys; from torchglass.cli import main\n"
+        "main(['show', sys.argv[1]])\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    imported = set(done.stderr.split())
+    assert "torchglass.renderers.tree" in imported
+    others = {f"torchglass.renderers.{view}" for view in VIEWS if view != "tree"}
+    others |= {f"torchglass.cli.{name}" for name in COMMANDS if name != "show"}
+    assert not imported & (others | {"torch", "numpy", "socket", "subprocess", "torchglass.compat"})
+
+
 def test_what_is_a_word_in_one_view_and_a_switch_in_another(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "takes no word in the view 'tree'" in refused(capsys, str(bundle), "--functions", "main")
     assert "takes a word" in refused(capsys, str(bundle), "--view", "listing", "--no-functions")
@@ -130,7 +155,7 @@ def test_without_torch(bundle: Path) -> None:
 # --help
 
 
-@pytest.mark.parametrize("name", [each.__name__.rpartition(".")[2] for each in COMMANDS])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples_that_can_be_parsed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from torchglass.cli import run
     from torchglass.cli._main import build_parser

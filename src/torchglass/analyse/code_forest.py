@@ -51,7 +51,9 @@ class Forest:
         self.threads: dict[str, list[int]] = {}
         self._before: dict[str, tuple[Path, list[int]]] = {}
         self._paths: dict[tuple[int, int], Path] = {}
+        self._patterns: dict[tuple[int, tuple[int, ...]], Path] = {}
         self._chains: dict[int, tuple[int, ...]] = {-1: ()}
+        self._depths: dict[int, tuple[int, ...]] = {-1: ()}
         self._assigned = bytearray(len(read.events))
 
     def add(self, step: int, inside: int) -> None:
@@ -100,19 +102,31 @@ class Forest:
         return found
 
     def _make_path(self, stack: tuple[Location, ...], call: int) -> Path:
-        """Lines and calls, each call before the first line inside of it.
+        """The pattern of such a stack under calls that deep, with the calls themselves put in.
+
+        A model that runs a hundred times goes down each stack a hundred times, each time in other calls.
+        """
+        calls = self._chain(call)
+        key = (id(stack), self._depths[call])
+        pattern = self._patterns.get(key)
+        if pattern is None:
+            pattern = self._patterns[key] = self._make_pattern(stack, self._depths[call])
+        return Path([item if item >= 0 else -1 - calls[-1 - item] for item in pattern.items], pattern.frames)
+
+    def _make_pattern(self, stack: tuple[Location, ...], depths: Sequence[int]) -> Path:
+        """Lines and calls, each call (by its place in the chain) before the first line inside of it.
 
         Where a line calls itself many levels deep, the way from it to itself is left out.
         """
         items: list[int] = []
         frames: list[int] = []
         first: dict[int, int] = {}
-        calls, lines = self._chain(call), self.lines.lines
+        called, lines = 0, self.lines.lines
         for index, line in self.lines.of(stack):
-            while calls and len(self.read.events[calls[0]].stack) <= index:
-                items.append(-1 - calls[0])
+            while called < len(depths) and depths[called] <= index:
+                items.append(-1 - called)
                 frames.append(-1)
-                calls, first = calls[1:], {}
+                called, first = called + 1, {}
             place = first.get(line) if self._folds and lines[line].levels > FEWEST_LEVELS else None
             if place is None:
                 first[line] = len(items)
@@ -123,7 +137,7 @@ class Forest:
             items.append(line)
             frames.append(index)
         places = {index: place for place, index in enumerate(frames) if index >= 0}
-        return Path([*items, *(-1 - each for each in calls)], places)
+        return Path([*items, *(-1 - each for each in range(called, len(depths)))], places)
 
     def _chain(self, call: int) -> tuple[int, ...]:
         """A call and those around it, outermost first."""
@@ -132,7 +146,9 @@ class Forest:
             todo.append(call)
             call = self.read.calls[call]
         for each in reversed(todo):
-            self._chains[each] = (*self._chains[self.read.calls[each]], each)
+            around = self.read.calls[each]
+            self._chains[each] = (*self._chains[around], each)
+            self._depths[each] = (*self._depths[around], len(self.read.events[each].stack))
         return self._chains[todo[0] if todo else call]
 
     def _assign_around(self, step: int, path: Path, nodes: Sequence[int]) -> None:

@@ -70,13 +70,16 @@ def _repeats(marks: Sequence[int], at: int, unit: int) -> int:
     return same // unit + 1
 
 
-def merge_alike(members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, int], None]) -> None:
-    """Call ``add(first, other)`` for the first of several that are alike, and so for all that is in it."""
-    pending = [(members[0], other) for other in members[1:]]
+def merge_alike(
+    members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, Sequence[int]], None]
+) -> None:
+    """Call ``add(first, others)`` for the first of several that are alike, and so for all that is in it."""
+    pending: list[Sequence[int]] = [members] if len(members) > 1 else []
     while pending:
-        first, other = pending.pop()
-        add(first, other)
-        pending.extend(zip(children.get(first, ()), children.get(other, ()), strict=True))
+        alike = pending.pop()
+        add(alike[0], alike[1:])
+        if alike[0] in children:
+            pending += zip(*[children[each] for each in alike], strict=True)
 
 
 def range_label(paths: Iterable[str]) -> str:

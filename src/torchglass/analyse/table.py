@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 from torchglass.analyse.checks import check_depth, check_only, check_switch
 from torchglass.analyse.fold import groups, merge_alike, range_label
+from torchglass.analyse.looks import TellsAlike
 from torchglass.analyse.nesting import settings_of, split_index
 from torchglass.analyse.source import Recorded
 from torchglass.analyse.tree import Heading
@@ -107,7 +108,7 @@ class _Work:
 
 def table_view(trace: Recorded, options: TableOptions) -> TableView:
     """Rows for the modules of a trace, in the order of their first calls."""
-    modules, calls = trace.modules(), [event for event in trace.events() if event.kind == "module"]
+    modules, calls = trace.modules(), list(_module_calls(trace))
     nodes, children, roots = _nodes(modules, calls)
     totals = _count_parameters(nodes, children, roots, _forward_ns(calls))
     if options.only is not None:
@@ -119,6 +120,20 @@ def table_view(trace: Recorded, options: TableOptions) -> TableView:
 
 
 # ---------------------------------------------------------------- modules
+
+
+def _module_calls(trace: Recorded) -> Iterator[Event]:
+    """The calls of modules; where the trace tells which events are alike, no others are made to find them."""
+    if not isinstance(trace, TellsAlike):
+        yield from (event for event in trace.events() if event.kind == "module")
+        return
+    is_module: dict[Hashable, bool] = {}
+    for number, (key, _, _) in enumerate(trace.alike()):
+        found = is_module.get(key)
+        if found is None:
+            found = is_module[key] = trace.event(number).kind == "module"
+        if found:
+            yield trace.event(number)
 
 
 def _nodes(
@@ -311,5 +326,5 @@ def _row(work: _Work, members: Sequence[int], depth: int, each: int, level: int)
     )
 
 
-def _add_time(nodes: Sequence[_Node], first: int, other: int) -> None:
-    nodes[first].spent += nodes[other].spent
+def _add_time(nodes: Sequence[_Node], first: int, others: Sequence[int]) -> None:
+    nodes[first].spent += sum([nodes[at].spent for at in others])

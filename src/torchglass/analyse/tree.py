@@ -174,33 +174,43 @@ def _forest(looks: Looks, nest: Nesting, options: TreeOptions) -> _Forest:
     by_name = looks.matched if options.only is not None and options.only.names_calls else None
     anchors: list[int] = []
     forest = _Forest({}, {}, {}, {})
+    # What becomes of an event depends only on how it and the one around it look: asked once for each such pair.
+    fates: dict[tuple[int, int, bool], tuple[bool, bool]] = {}
+    look, containers = looks.look, nest.containers
     for at, parent in enumerate(looks.parents):
         anchor = anchors[parent] if parent >= 0 else -1
+        pair = (look[at], look[parent] if parent >= 0 else -1, parent in containers)
+        fate = fates.get(pair)
+        if fate is None:
+            fate = fates[pair] = _fate(looks, nest, options, at, parent)
+        hidden, helper = fate
         if kept is not None and not kept[at]:
             forest.left_out += 1
-        elif not (by_name is not None and by_name[at]) and _is_hidden(looks, nest, options, at, parent):
+        elif hidden and not (by_name is not None and by_name[at]):
             forest.hide(looks.events[at], anchor)
         else:
-            anchor = _place(forest, looks, at, anchor, bundle=not options.inner)
+            anchor = _place(forest, looks, at, anchor, helper)
         anchors.append(anchor)
     return forest
 
 
-def _is_hidden(looks: Looks, nest: Nesting, options: TreeOptions, at: int, parent: int) -> bool:
+def _fate(looks: Looks, nest: Nesting, options: TreeOptions, at: int, parent: int) -> tuple[bool, bool]:
+    """Whether an event is hidden, and whether it is part of an expression that is no event itself."""
     event = looks.events[at]
-    if not options.functions and event.kind in ("function", "op"):
-        return True
-    return not options.inner and is_inner(event, *_around(looks.events, nest, parent))
+    hidden = not options.functions and event.kind in ("function", "op")
+    if not hidden and not options.inner:
+        hidden = is_inner(event, *_around(looks.events, nest, parent))
+    return hidden, not options.inner and is_torch_helper(event, looks.events[parent] if parent >= 0 else None)
 
 
-def _place(forest: _Forest, looks: Looks, at: int, anchor: int, bundle: bool) -> int:
+def _place(forest: _Forest, looks: Looks, at: int, anchor: int, helper: bool) -> int:
     """Put an event under its anchor, or into the row of the helper before it; the row that it is in."""
-    event, parent = looks.events[at], looks.parents[at]
+    event = looks.events[at]
     if anchor >= 0:  # also what the autograd engine runs in a thread of its own: it belongs to the backward call
         siblings = forest.children.setdefault(anchor, [])
     else:
         siblings = forest.threads.setdefault(event.thread, [])
-    if bundle and not event.direct and is_torch_helper(event, looks.events[parent] if parent >= 0 else None):
+    if helper:
         before = siblings[-1] if siblings else -1
         if before in forest.helpers and _one_expression(looks, before, at):
             forest.helpers[before].append(at)
@@ -343,12 +353,13 @@ def _say_difference(work: _Work, row: Row, before: int, found: list[Row | Headin
         row.unlike = f"{there}: {difference(work.marks, before, row.id)}"
 
 
-def _add(work: _Work, first: int, other: int) -> None:
-    """Count what is in one event to the other that stands for it."""
+def _add(work: _Work, first: int, others: Sequence[int]) -> None:
+    """Count what is in several events to the one that stands for them."""
     inside = work.forest.inside
-    if other in inside:
-        inside[first] = inside.get(first, 0) + inside[other]
+    more = sum([inside[at] for at in others if at in inside])
+    if more:
+        inside[first] = inside.get(first, 0) + more
     if work.sizes:
-        work.sizes[first] += work.sizes[other]
+        work.sizes[first] += sum([work.sizes[at] for at in others])
     if work.spent is not None:
-        work.spent[first] += work.spent[other]
+        work.spent[first] += sum([work.spent[at] for at in others])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torchglass.capture.rooms import SMALLEST, Rooms
 from torchglass.capture.torch_names import HAS_TORCH, Parameter, Tensor, no_subclasses
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class Copies:
         """The name under which each value was kept, here or elsewhere."""
         self.hands: list[Hand] = []
         """Recordings that write copies to a file."""
+        self._rooms = Rooms()
+        """Where copies are made that nobody holds in memory."""
         self.refusals: set[str] = set()
         """Why contents were not kept; a loop may mark ten thousand, and one note is enough."""
 
@@ -38,7 +41,7 @@ class Copies:
         It stays in memory as long as one of the recordings has no file, or cannot write it to its own.
         """
         self.names[value] = name
-        copy = copy_of(original)
+        copy = copy_of(original, self._rooms if len(self.hands) >= recordings else None)
         taken = [hand(name, value, copy) for hand in self.hands]
         if len(taken) < recordings or not all(taken):
             self.held[value] = copy
@@ -51,9 +54,10 @@ def refuse(session: Session, name: str, where: str, reason: str) -> None:
         session.notes[f"the content of the mark {name!r} is not {where}: {reason}"] = None
 
 
-def copy_of(original: Any) -> Any:
+def copy_of(original: Any, rooms: Rooms | None = None) -> Any:
     """A copy that shares no memory and no history with the original, made out of sight of the program's own modes.
 
+    With ``rooms`` only its bytes matter: those of a large tensor go into a room, side by side.
     Inside of ``vmap`` it is the whole batch: one sample has no content of its own.
     """
     cls = type(original)
@@ -65,7 +69,19 @@ def copy_of(original: Any) -> Any:
         if _functorch.is_functorch_wrapped_tensor(original):
             return _copy_of_wrapped(original)
         with torch._C._DisableTorchDispatch():  # pyright: ignore[reportAttributeAccessIssue]
-            return original.detach().clone()
+            plain = original.detach()
+            return plain.clone() if rooms is None or not _is_large(plain) else _copy_in(rooms, plain)
+
+
+def _is_large(plain: Any) -> bool:
+    if not plain.is_cpu or plain.layout is not torch.strided or plain.is_nested or plain.is_quantized:
+        return False
+    return plain.nbytes >= SMALLEST
+
+
+def _copy_in(rooms: Rooms, plain: Any) -> Any:
+    room = torch.frombuffer(rooms.take(plain.nbytes), dtype=torch.uint8, count=plain.nbytes)
+    return room.view(plain.dtype).view(plain.shape).copy_(plain)
 
 
 def _copy_of_wrapped(original: Any) -> Any:

@@ -12,15 +12,18 @@ examples:
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 from torchglass._version import __version__
-from torchglass.cli import command, doctor, graph, info, repair, run, show, values
+from torchglass.cli import command
 from torchglass.errors import TorchglassError
 
-COMMANDS: tuple[command.Command, ...] = (run, show, info, values, repair, graph, doctor)
+COMMANDS = ("run", "show", "info", "values", "repair", "graph", "doctor")
+"""The modules of this package that are commands, in the order of the help."""
 
 OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
@@ -30,9 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     program: list[str] = []
     if given[:1] == ["run"]:
+        from torchglass.cli import run
+
         own, program = run.split(given[1:])
         given = ["run", *own]
-    parser = build_parser()
+    # Importing all commands takes longer than any of them needs to begin: the one that is meant is enough.
+    parser = build_parser(given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS)
     options = parser.parse_args(given, argparse.Namespace(program=program))
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
@@ -52,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser with every command under it."""
+def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser with these commands under it."""
     parser = argparse.ArgumentParser(
         prog="torchglass",
         description=__doc__,
@@ -61,6 +67,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"torchglass {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for each in COMMANDS:
-        command.add(each, subparsers)
+    for name in commands:
+        command.add(cast("command.Command", importlib.import_module(f"torchglass.cli.{name}")), subparsers)
     return parser

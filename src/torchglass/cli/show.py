@@ -11,15 +11,34 @@ examples:
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gc
-import importlib
 from typing import Any
 
 from torchglass.errors import UsageError, closest
 from torchglass.events.selection import Selection, select
 
 CRITERIA = ("module", "function", "op", "variable", "kind")
+OPTIONS: dict[str, dict[str, str]] = {
+    "shapes": {"calls": "bool"},
+    "counts": {"calls": "bool"},
+    "order": {"calls": "str"},
+    "steps": {"code": "str"},
+    "frames": {"code": "str"},
+    "hide": {"code": "tuple[str, ...]"},
+    "depth": {"code": "int | None", "table": "int | None", "tree": "int | None"},
+    "times": {"code": "bool", "listing": "bool", "table": "bool", "tree": "bool", "variables": "bool"},
+    "inner": {"code": "bool", "tree": "bool"},
+    "fold": {"code": "bool", "table": "bool", "tree": "bool", "variables": "bool"},
+    "succinct": {"code": "bool"},
+    "functions": {"listing": "str", "tree": "bool"},
+    "by": {"listing": "str | None", "variables": "str"},
+    "style": {"listing": "str"},
+    "names": {"variables": "tuple[str, ...] | str"},
+}
+"""The options of all views: by name, the views that have it and its type there.
+
+Written down here (a test compares it with the views), so that a command imports only the view that it shows.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=int, metavar="N", help="columns; default: the terminal's")
     parser.add_argument("--color", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal")
-    for name, kinds in _all_options().items():
+    for name, kinds in OPTIONS.items():
         _add_option(parser, name, set(kinds.values()), f"an option of {', '.join(kinds)}")
 
 
@@ -44,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     """Load and print."""
     from torchglass.api import load, show
 
-    asked = {name: getattr(options, name) for name in _all_options()}
+    asked = {name: getattr(options, name) for name in OPTIONS}
     chosen = {name: value for name, value in asked.items() if value is not None}
     _check(options.view, chosen)
     if options.only:
@@ -62,19 +81,7 @@ def run(options: argparse.Namespace) -> int:
 
 def view_options(view: str) -> dict[str, str]:
     """The options of a view that can be given in a command, with their types as written."""
-    options = importlib.import_module(f"torchglass.renderers.{view}").Options
-    return {field.name: str(field.type) for field in dataclasses.fields(options) if field.name not in ("only", "file")}
-
-
-def _all_options() -> dict[str, dict[str, str]]:
-    """The options of all views: by name, the views that have it and its type there."""
-    from torchglass.api import VIEWS
-
-    found: dict[str, dict[str, str]] = {}
-    for view in VIEWS:
-        for name, kind in view_options(view).items():
-            found.setdefault(name, {})[view] = kind
-    return found
+    return {name: kinds[view] for name, kinds in OPTIONS.items() if view in kinds}
 
 
 def _add_option(parser: argparse.ArgumentParser, name: str, kinds: set[str], text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import socket
 import tokenize
 import unicodedata
 from functools import lru_cache
@@ -196,6 +195,8 @@ def link(text: str, file: str, line: int) -> str:
 def _address(file: str) -> str:
     if file.startswith("<") or not file:
         return ""
+    import socket  # only where places are links, and slow to import
+
     try:
         return f"file://{socket.gethostname()}{quote(str(Path(file).absolute()), errors='replace')}"
     except (OSError, ValueError):

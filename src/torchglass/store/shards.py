@@ -19,6 +19,7 @@ from typing import Any
 
 from torchglass.events.database import Row, text
 from torchglass.store.layout import shard_name
+from torchglass.store.writing import LARGE, PAGE, PastCache, Ways, write_all
 
 HEADER = 1 << 20
 """Bytes before the first tensor of a shard."""
@@ -106,6 +107,7 @@ class Shards:
         self._thread: threading.Thread | None = None
         self._rows: deque[Row] = deque()
         self._shard: _Shard | None = None
+        self._ways = Ways()
         self._count = 0
 
     def submit(
@@ -185,7 +187,7 @@ class Shards:
         shard = self._shard
         if shard is None or shard.is_full(job, self._shard_bytes):
             self._end_shard()
-            shard = self._shard = _Shard(self.part / shard_name(self._count), self._count)
+            shard = self._shard = _Shard(self.part / shard_name(self._count), self._count, self._ways)
             self._count += 1
         offset = shard.append(job)
         belongs = job.belongs
@@ -204,10 +206,11 @@ class Shards:
 class _Shard:
     """One file that grows."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, ways: Ways) -> None:
         self.number = number
         self.end = HEADER
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._past_cache = PastCache(path, self._file, ways)
         self._entries: list[Entry] = []
         self._room = HEADER - 8 - len("{}")
         write_all(self._file, header([]), 0)
@@ -218,14 +221,17 @@ class _Shard:
 
     def append(self, job: _Job) -> int:
         """Put the bytes at the end; returns where they are."""
-        gap = -self.end % ALIGNMENT
+        gap = -self.end % (PAGE if len(job.content) >= LARGE else ALIGNMENT)
         if gap:
             # A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
             self._add(Entry(f"{PADDING}{self.end}", "uint8", (gap,), self.end, gap))
             write_all(self._file, bytes(gap), self.end)
             self.end += gap
         offset = self.end
-        write_all(self._file, job.content, offset)
+        if len(job.content) < LARGE:
+            write_all(self._file, job.content, offset)
+        else:
+            self._past_cache.write(job.content, offset)
         plain = job.belongs.stride is None
         self._add(Entry(entry_key(job.name, job.key), job.dtype, job.shape, offset, len(job.content), plain))
         self.end = offset + len(job.content)
@@ -241,6 +247,7 @@ class _Shard:
             write_all(self._file, header(self._entries), 0)
         finally:
             os.close(self._file)
+            self._past_cache.close()
 
 
 def entry_key(name: str, key: int) -> str:
@@ -259,14 +266,6 @@ def header(entries: Sequence[Entry]) -> bytes:
     if len(content) > HEADER - 8:
         raise ValueError(f"{len(entries):,} tensors are more than a shard has room to name")
     return (HEADER - 8).to_bytes(8, "little") + content.ljust(HEADER - 8)
-
-
-def write_all(file: int, content: bytes | memoryview, offset: int) -> None:
-    """Write every byte; the system may take fewer at a time."""
-    view = memoryview(content).cast("B")
-    while len(view):
-        done = os.pwrite(file, view[: 1 << 26], offset)
-        view, offset = view[done:], offset + done
 
 
 def padded(entries: Sequence[Entry]) -> Iterator[Entry]:
