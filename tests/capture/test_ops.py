@@ -285,3 +285,23 @@ def test_odd_tensors_are_recorded() -> None:
     assert {value.dtype for event in ops(trace) for value in event.inputs} >= {"qint8", "bits8"}
     assert tg.render(trace)
     no_faults(trace)
+
+
+@torch.library.custom_op("test_ops::grow", mutates_args={"x", "others"})
+def grow(x: torch.Tensor, by: torch.Tensor, others: list[torch.Tensor]) -> None:
+    x.add_(by).mul_(2)
+    for each in others:
+        each.neg_()
+
+
+def grown() -> list[int]:
+    x, others = torch.ones(2), [torch.ones(3), torch.ones(4)]
+    grow(x, torch.ones(2), others)
+    return [x._version, *(each._version for each in others)]
+
+
+def test_a_custom_op_that_writes_counts_as_without_us() -> None:
+    plain = grown()
+    with tg.record(ops=True) as trace:
+        assert grown() == plain
+    assert [event.name for event in trace.events(kind="op")].count("test_ops::grow") == 1

@@ -274,6 +274,7 @@ def test_a_fault_costs_an_event_and_never_the_program(place: str, monkeypatch: p
         raise KeyError("ours")
 
     monkeypatch.setattr(place, fails)
+    monkeypatch.setattr("torchglass.capture.ops._TRAITS", {})  # nothing is known from earlier blocks
     x = torch.ones(3, requires_grad=True)
     with tg.record(ops=True) as trace:
         (x * 2).sum().backward()
@@ -281,6 +282,21 @@ def test_a_fault_costs_an_event_and_never_the_program(place: str, monkeypatch: p
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
     assert any("failed to record" in note for note in trace.notes)
     assert any(event.kind == "function" for event in trace.events())
+
+
+def test_what_an_op_is_like_is_read_in_the_first_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchglass.capture import ops
+
+    asked: list[str] = []
+    read = ops._written_arguments
+    monkeypatch.setattr(ops, "_TRAITS", {})
+    monkeypatch.setattr(ops, "_written_arguments", lambda op: (asked.append(op.name()), read(op))[1])
+    x = torch.ones(3)
+    for _ in range(3):
+        with tg.record(ops=True) as trace:
+            x.relu().add_(1)
+        assert [event.name for event in trace.events(kind="op")] == ["aten::relu", "aten::add_.Tensor"]
+    assert asked == ["aten::relu", "aten::add_.Tensor"]
 
 
 def test_faults_while_an_op_closes(monkeypatch: pytest.MonkeyPatch) -> None:

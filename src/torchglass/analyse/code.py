@@ -296,19 +296,21 @@ def _ends(values: list[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
     return values if len(values) < 2 else [values[0], values[-1]]
 
 
-def _add(work: _Work, first: int, other: int) -> None:
-    """Count what is in one node to the other that stands for it, and note where their numbers differ."""
-    node, same = work.nodes[first], work.nodes[other]
-    node.spent += same.spent
-    node.size += same.size
-    if node.kind != STEP:
-        return
-    node.inside += same.inside
-    event, twin = work.read.events[node.number], work.read.events[same.number]
-    if event is not twin:
-        args, result = node.words or (event.args, event.result)
-        if args != twin.args or result != twin.result:
-            node.words = (in_common(args, twin.args), result if result == twin.result else "…")
+def _add(work: _Work, first: int, others: Sequence[int]) -> None:
+    """Count what is in several nodes to the one that stands for them, and note where their numbers differ."""
+    node = work.nodes[first]
+    for other in reversed(others):
+        same = work.nodes[other]
+        node.spent += same.spent
+        node.size += same.size
+        if node.kind != STEP:
+            continue
+        node.inside += same.inside
+        event, twin = work.read.events[node.number], work.read.events[same.number]
+        if event is not twin:
+            args, result = node.words or (event.args, event.result)
+            if args != twin.args or result != twin.result:
+                node.words = (in_common(args, twin.args), result if result == twin.result else "…")
 
 
 def _span(work: _Work, members: Sequence[int]) -> str:

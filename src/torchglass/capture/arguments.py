@@ -18,8 +18,6 @@ from torchglass.capture.torch_names import DEVICE, SIZE, WORDS, Parameter, Tenso
 from torchglass.capture.values import ValueOf
 
 Form = tuple[Any, ...]
-FormOf = Callable[[tuple[Any, ...], dict[str, Any] | None, list[int]], int]
-"""(args, kwargs, values) → the number of their form; the tensors in them are appended to values."""
 Describe = Callable[..., Any]
 """(value, values, depth=0) → the value's part of a form; the tensors in it are appended to values."""
 LONGEST_TEXT = 200
@@ -30,6 +28,8 @@ MOST_ITEMS = 1_000
 
 LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
 """Tags of nested forms. DICT and FIELDS alternate key and item; FIELDS has the class's name first."""
+_SEQUENCES: dict[type, str] = {list: LIST, tuple: TUPLE}
+_CONSTANTS: dict[Any, str] = {None: "None", True: "True", False: "False"}
 
 
 class Forms:
@@ -43,7 +43,12 @@ class Forms:
         self._readers = readers
         self.describe_made: Describe = _make_describe(made, readers)
         """For the results of ops, to which autograd has yet to do its part."""
-        self.form_of: FormOf = _make_form_of(self, value_of)
+
+    def describe_named(self, kwargs: dict[str, Any], form: list[Any], values: list[int]) -> None:
+        """Append the names and the descriptions of keyword arguments to a form."""
+        describe = self.describe
+        for name, arg in kwargs.items():
+            form += (name, describe(arg, values))
 
     def describing(self, value_of: ValueOf) -> Describe:
         """A describe that learns the values of tensors from somebody else."""
@@ -53,32 +58,9 @@ class Forms:
         return self.ids.setdefault(form, next(self.counter))
 
 
-def _make_form_of(forms: Forms, value_of: ValueOf) -> FormOf:
-    ids, describe, intern = forms.ids, forms.describe, forms.intern
-
-    def form_of(args: tuple[Any, ...], kwargs: dict[str, Any] | None, values: list[int]) -> int:
-        form: list[Any] = [len(args)]
-        for arg in args:
-            cls = type(arg)
-            if cls is Tensor or cls is Parameter:
-                values.append(value_of(arg))
-                form.append(None)
-            elif cls is int:
-                form.append(arg)
-            else:
-                form.append(describe(arg, values))
-        if kwargs:
-            for name, arg in kwargs.items():
-                form.append(name)
-                form.append("None" if arg is None else describe(arg, values))
-        key = tuple(form)
-        number = ids.get(key)
-        return intern(key) if number is None else number
-
-    return form_of
-
-
 def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
+    """What is met all the time (None, True, plain lists and tuples) is read here, without a call for each item."""
+
     def describe(value: Any, values: list[int], room: list[int] | None = None) -> Any:
         cls = type(value)
         if cls is Tensor or cls is Parameter:
@@ -86,12 +68,28 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
             return None
         if cls is int:
             return value
+        if value is None or value is True or value is False:
+            return _CONSTANTS[value]
+        tag = _SEQUENCES.get(cls)
+        if tag is not None and len(value) <= LONGEST_LIST:
+            return sequence(tag, value, cls, values, room or [MOST_ITEMS, DEEPEST])
         read = readers[cls]
         if read is None:
             values.append(value_of(value))
             return None
         found = read(value)
         return found if type(found) is not tuple else nested(found, cls, values, room or [MOST_ITEMS, DEEPEST])
+
+    def sequence(tag: str, items: Any, cls: type, values: list[int], room: list[int]) -> Any:
+        room[0] -= len(items)
+        if room[0] < 0 or room[1] == 0:
+            return f"<{cls.__name__} of {len(items)}>"
+        room[1] -= 1
+        form: list[Any] = [tag]
+        for item in items:
+            form.append(item if type(item) is int else describe(item, values, room))
+        room[1] += 1
+        return tuple(form)
 
     def nested(found: tuple[str, Items], cls: type, values: list[int], room: list[int]) -> Any:
         tag, items = found

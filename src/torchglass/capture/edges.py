@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.arguments import Describe
 from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
-from torchglass.capture.milestones import NEAR, far_stack
-from torchglass.capture.torch_names import HANDLER, Tensor
+from torchglass.capture.milestones import find_stack
+from torchglass.capture.torch_names import HANDLER, Parameter, Tensor
 from torchglass.capture.values import ValueOf
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ Close = Callable[[ThreadLog, int, Any], None]
 
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
-    stacks, form_of, clock = session.stacks, session.forms.form_of, perf_counter_ns
-    stack_ids, intern_stack = stacks.ids, stacks.intern
+    stacks, forms, clock = session.stacks, session.forms, perf_counter_ns
+    stack_ids, form_ids, value_of, describe = stacks.ids, forms.ids, session.values.plain_value_of, forms.describe
 
     def open_event(
         log: ThreadLog,
@@ -42,27 +42,33 @@ def make_open(session: Session) -> Open:
             log.lost += 1
             return NONE
         inputs = len(values)
-        form = form_of(args, kwargs, values)
+        described: list[Any] = [len(args)]
+        for arg in args:
+            cls = type(arg)
+            if cls is Tensor or cls is Parameter:
+                values.append(value_of(arg))
+                described.append(None)
+            else:
+                described.append(arg if cls is int else describe(arg, values))
+        if kwargs:
+            forms.describe_named(kwargs, described, values)
+        form = form_ids.get(key := tuple(described))
+        if form is None:
+            form = forms.intern(key)
         if frame is not None and frame.f_code is HANDLER:
             frame = frame.f_back.f_back  # type: ignore[union-attr]
-        anchor, path, each = log.anchor, [log.base], frame
-        for _ in NEAR:
-            if each is None or id(each) == anchor:
-                if each is None:
-                    path[0] = NONE  # no anchor above: a whole stack, or a foreign one
-                elif each is frame:
-                    stack = log.base  # an op that a function made: the function's own place
-                    break
-                stack_key = tuple(path)
-                stack = stack_ids.get(stack_key)
-                if stack is None:
-                    stack = intern_stack(stack_key, frame, anchor)
-                break
-            path.append(id(each.f_code))
-            path.append(each.f_lasti)
-            each = each.f_back
-        else:
-            stack = far_stack(stacks, anchor, log.base, frame)
+        anchor, stack = log.anchor, log.base
+        if id(frame) != anchor:  # else an op that a function made: the function's own place
+            stack = None
+            if frame is not None:
+                # Most stand one or two frames below the open event; written out, a walk costs half as much as a loop.
+                above = frame.f_back
+                if id(above) == anchor:
+                    stack = stack_ids.get((log.base, id(frame.f_code), frame.f_lasti))
+                elif above is not None and id(above.f_back) == anchor:
+                    stack = stack_ids.get((log.base, id(frame.f_code), frame.f_lasti, id(above.f_code), above.f_lasti))
+            if stack is None:
+                stack = find_stack(stacks, anchor, log.base, frame)
         records.extend((what, log.parent, stack, clock(), NONE, form, inputs, NONE, NONE, NONE))
         log.parent = at
         if log.listening:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from threading import get_ident
 from typing import Any
 
@@ -18,6 +19,7 @@ from torchglass.capture.log import LOGS, NONE, STACK, WIDTH, ThreadLog
 from torchglass.capture.modes import OP_MODES, finish_pops
 from torchglass.capture.naming import changes_its_input, is_event
 from torchglass.capture.session import FUNCTION, Session, What, survives
+from torchglass.capture.threads import LEAVING, stay_out
 
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
@@ -26,51 +28,48 @@ _pop = torch._C._pop_torch_function_stack
 _modes = torch._C._len_torch_function_stack
 _no_modes = torch._C.DisableTorchFunction
 _frame = sys._getframe
-_ONLY_TENSOR = (Tensor,)
+_PLAIN: tuple[Any, ...] = ((Tensor,), (), [])
+"""The types among a call's arguments where no tensor subclass takes part."""
+_sensitive_functions = cache(sensitive_functions)
 
 Handler = Callable[..., Any]
+Call = Callable[..., Any]
+Plan = tuple[int, Call | None, Call | None, Call | None]
+"""What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
+written in Python; the way to call it with our dispatch mode off, where that would change it (capture/cures.py); and
+what more there is to know when it returns: (args, result, seen) → what to show."""
+_NO_EVENT: Plan = (SKIPPED, None, None, None)
 
 
-class FunctionTable(dict[Any, int]):
-    """What each torch function is to us: skipped, or the number of its events."""
+class FunctionTable(dict[Any, Plan]):
+    """What each torch function is to us."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._sensitive = sensitive_functions()
-        self.inner: dict[int, Callable[..., Any]] = {}
-        """Copies of functions written in Python, to look inside of them."""
-        self.bare: dict[int, Callable[..., Any]] = {}
-        """Functions that a dispatch mode would change, to be called with ours off (capture/cures.py)."""
-        self.special: dict[int, Callable[[Any, Any, bool], Any]] = {}
-        """Functions of which there is more to know when they return: (args, result, seen) → what to show."""
+        self._sensitive = _sensitive_functions()
 
-    def __missing__(self, func: Any) -> int:
+    def __missing__(self, func: Any) -> Plan:
         """Asked once for each function; never raises, an odd callable is simply not recorded."""
         try:
-            if not is_event(func):
-                number = self[func] = FORGETS if func.__name__ == "__set__" else SKIPPED
-                return number
-            with self.session.lock:
-                number = len(self.session.whats)
-                self.session.whats.append(What(FUNCTION, func))
-            copy = inner_copy(func)
-            if func in self._sensitive:
-                self.bare[number] = without_ops(func)
-            elif copy is not None:
-                self.inner[number] = copy
-            if changes_its_input(func):
-                self.special[number] = self.changed
-            elif func.__name__ in SHARING:
-                self.special[number] = self.converted
-            self[func] = number
-            return number
+            plan = self[func] = self._plan(func) if is_event(func) else _pass_by(func)
+            return plan
         except Exception as fault:
             self.session.fault(fault)
-            return SKIPPED
+            return _NO_EVENT
 
-    def call_unrecorded(self, log: ThreadLog, what: int, func: Any, args: Any, kwargs: Any) -> Any:
+    def _plan(self, func: Any) -> Plan:
+        copy, bare, special = inner_copy(func), None, None
+        if func in self._sensitive:
+            copy, bare = None, without_ops(func)
+        if changes_its_input(func):
+            special = self.changed
+        elif func.__name__ in SHARING:
+            special = self.converted
+        return self.session.add_what(What(FUNCTION, func)), copy, bare, special
+
+    def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function that there is no room to record: the cures are needed as long as our modes are on."""
-        result = (self.bare.get(what) or func)(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if log.branched:
             self.guard(log, result)
         return result
@@ -85,6 +84,7 @@ class FunctionTable(dict[Any, int]):
 
         When the recording has ended in another thread, at least the dispatch mode can go, which would change bits.
         """
+        stay_out()
         if what == FORGETS:
             self.changed(args, None)
         if not self.session.running and self.session.op_mode_class is not None:
@@ -121,29 +121,34 @@ def mode_class(table: FunctionTable) -> type[RecordingMode]:
     return type("RecordingMode", (RecordingMode,), body)
 
 
+def _pass_by(func: Any) -> Plan:
+    return (FORGETS, None, None, None) if func.__name__ == "__set__" else _NO_EVENT
+
+
 def _make_handler(table: FunctionTable) -> Handler:
     """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
-    session, inner, special, bare = table.session, table.inner, table.special, table.bare
+    session, adopt = table.session, table.session.adopt
     open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
-    open_unseen, close_unseen, adopt = without_modes(open_event), without_modes(close_event), session.adopt
+    open_unseen, close_unseen = without_modes(open_event), without_modes(close_event)
 
     def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
-            what = table[func]
+            what, again, bare, special = table[func]
         except TypeError:  # somebody's own callable that cannot be hashed
-            what = SKIPPED
+            what, again, bare, special = _NO_EVENT
         log = LOGS.get(get_ident()) or adopt()
         if what < 0 or log is None or not log.on:
-            if what == FORGETS or not session.running:
+            if what == FORGETS or not session.running or LEAVING:
                 table.beside(what, args)
             return func(*args, **kwargs) if kwargs else func(*args)
         if log.steps:
             session.heal_steps(log, _frame().f_back)
-        parent, anchor, base = log.parent, log.anchor, log.base
-        again, crowded = inner.get(what), _modes()
+        parent, anchor, base, crowded, call = log.parent, log.anchor, log.base, _modes(), bare or func
         try:
-            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
-            if crowded or (types and types != _ONLY_TENSOR) or (parent >= 0 and log.records[parent] == what):
+            at = (open_unseen if crowded else open_event)(
+                log, what, _frame(1) if log.spawned_by is None else _frame().f_back, args, kwargs
+            )
+            if again is not None and (crowded or types not in _PLAIN or (parent >= 0 and log.records[parent] == what)):
                 again = None
             if at >= 0 and (again is not None or session.records_ops):
                 log.anchor, log.base = id(_frame()), log.records[at + STACK]
@@ -152,11 +157,10 @@ def _make_handler(table: FunctionTable) -> Handler:
             session.forgive(fault)
             at = NONE
         if at < 0:
-            return table.call_unrecorded(log, what, func, args, kwargs)
+            return table.call_unrecorded(log, call, args, kwargs)
         try:
             if again is None:
-                func = bare.get(what, func)
-                result = func(*args, **kwargs) if kwargs else func(*args)
+                result = call(*args, **kwargs) if kwargs else call(*args)
             else:
                 _push(self)
                 result = again(*args, **kwargs) if kwargs else again(*args)
@@ -172,7 +176,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             raise
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
-            shown = special[what](args, result, len(log.records) > at + WIDTH) if what in special else result
+            shown = result if special is None else special(args, result, len(log.records) > at + WIDTH)
             (close_unseen if crowded else close_event)(log, at, shown)
             if log.branched:
                 table.guard(log, result)

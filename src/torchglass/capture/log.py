@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchglass.capture.session import Session
+    from torchglass.capture.session import ModuleRow, Session
 
 WHAT, PARENT, STACK, START, END, ARGS, INPUTS, RESULT, OUTPUTS, ERROR = range(10)
 WIDTH = 10
@@ -44,7 +44,7 @@ class ThreadLog:
 
     __slots__ = (
         "anchor", "backward_spans", "base", "branched", "has_mode", "has_op_mode", "ident", "limit", "listening",
-        "lost", "module", "name", "on", "parent", "records", "session", "spawned_by", "steps", "values",
+        "lost", "module", "name", "on", "parent", "records", "session", "spawned_by", "steps", "unread", "values",
     )  # fmt: skip
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
@@ -64,6 +64,8 @@ class ThreadLog:
         """… and the stack that is known above that frame."""
         self.module = NONE
         """Row of the innermost module under way."""
+        self.unread: list[ModuleRow] = []
+        """Modules whose settings are still to be read (capture/modules.py)."""
         self.limit = session.max_records * WIDTH
         self.has_mode = False
         self.has_op_mode = False
@@ -77,7 +79,7 @@ class ThreadLog:
         self.backward_spans: list[tuple[int, int]] = []
         """Ranges of records made while the autograd engine ran."""
         self.spawned_by = spawned_by
-        """For autograd's own threads: the log and record that called backward."""
+        """For autograd's own threads, which may have no frame below ours: the log and record that called backward."""
 
 
 LOGS: dict[int, ThreadLog] = {}

@@ -36,6 +36,21 @@ class Milestone:
         return None
 
 
+def find_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
+    """The number of the stack from a frame up to the anchor, whose own stack is ``base``."""
+    path, each = [base], frame
+    for _ in NEAR:
+        if each is None or id(each) == anchor:
+            if each is None:
+                path[0] = NONE  # no anchor above: a whole stack, or a foreign one
+            key = tuple(path)
+            number = table.ids.get(key)
+            return table.intern(key, frame, anchor) if number is None else number
+        path += (id(each.f_code), each.f_lasti)
+        each = each.f_back
+    return far_stack(table, anchor, base, frame)
+
+
 def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
     """The number of a deep stack: walks to the anchor or the first milestone, and leaves new ones on the way."""
     frames: list[FrameType] = []

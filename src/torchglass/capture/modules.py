@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from typing import Any
 
@@ -17,13 +18,15 @@ import torch
 from torch import nn
 
 from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
-from torchglass.capture.session import ModuleRow, Session, survives
+from torchglass.capture.session import KnownModule, ModuleRow, Session, survives
 from torchglass.capture.settings import settings_of
 
 _no_modes = torch._C.DisableTorchFunction
 _frame = sys._getframe
 MOST_PATHS = 8
 """Of one module in one root."""
+MOST_CHILDREN = 256
+"""That are looked at one by one; in larger modules the paths of all are worked out once."""
 
 
 def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,24 +96,30 @@ def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any)
 
 
 def _close(log: ThreadLog, at: int, row: int, module: nn.Module, result: Any) -> None:
+    session = log.session
     with _no_modes():
-        if not log.session.modules[row].described:
-            _describe(log.session, row, module)
-        log.session.close_event(log, at, result)
+        if not session.modules[row].described:
+            _describe(log, row, module)
+        if log.unread and log.module == NONE:
+            read_settings(log)
+        session.close_event(log, at, result)
 
 
 def _fail(log: ThreadLog, at: int, row: int, module: nn.Module, error: BaseException) -> None:
     with _no_modes():
         try:
             if not log.session.modules[row].described:
-                _describe(log.session, row, module)
+                _describe(log, row, module)
+            if log.module == NONE:
+                read_settings(log)
         except Exception as fault:
             log.session.fault(fault)
         log.session.fail_event(log, at, error)
 
 
-def _describe(session: Session, row: int, module: nn.Module) -> None:
+def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     """Settings and parameters, read when the first call ends: a lazy module has them only then."""
+    session = log.session
     described = session.modules[row]
     described.described = True
     described.cls = type(module)
@@ -118,7 +127,28 @@ def _describe(session: Session, row: int, module: nn.Module) -> None:
     described.parameters = tuple(
         [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
     )
-    described.detail = settings_of(module, session.settings)
+    described.read = partial(_settings, session)
+    log.unread.append(described)
+    if described.root == NONE or session.copies.hands:  # nobody else may hold it; or it is written while it runs
+        read_settings(log)
+
+
+def _settings(session: Session, module: nn.Module) -> str:
+    with _no_modes():  # some classes ask their tensors
+        return settings_of(module, session.settings)
+
+
+def read_settings(log: ThreadLog) -> None:
+    """Read the settings of the modules whose first call has ended.
+
+    Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
+    the time that they take between the operations of the model, where each finds the caches cold.
+    """
+    while log.unread:
+        try:
+            _ = log.unread.pop().detail
+        except Exception as fault:
+            log.session.fault(fault)
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -129,36 +159,83 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     root, path = NONE, ""
     if caller != NONE:
         above = session.modules[caller]
-        if above.module() is module:  # calls itself: the same place
+        owner = above.module()
+        if owner is module:  # calls itself: the same place
             session.module_ids[caller, id(module)] = (above.module, caller)
             return caller
         top = caller if above.root == NONE else above.root
-        way = _path_below(session.modules[top], above.path, module)
-        if way is not None:
-            root, path = (top, way) if way else (NONE, "")
+        way = _path_through(owner, above.path, module)
+        if way is None:
+            way = _path_below(session.modules[top], above.path, module)
+        if way:
+            root, path = top, way
     place = (root, path, id(module))
-    with session.lock:
-        known = session.module_paths.get(place)
-        if known is None or known[0]() is not module:
-            known = session.module_paths[place] = (weakref.ref(module), len(session.modules))
-            session.modules.append(ModuleRow(known[0], type(module), root, path))
+    known = session.module_paths.get(place)
+    if known is None or known[0]() is not module:
+        # Made before it has a number: making an object may run a `__del__` that calls a module.
+        known = _add_row(session, place, ModuleRow(weakref.ref(module), type(module), root, path))
     session.module_ids[caller, id(module)] = known
     return known[1]
 
 
+def _add_row(session: Session, place: tuple[int, str, int], row: ModuleRow) -> KnownModule:
+    with session.lock:
+        known = session.module_paths.get(place)
+        if known is None or known[0]() is not row.module():  # else another thread was first
+            number = len(session.modules)
+            session.modules.append(row)
+            known = session.module_paths[place] = (row.module, number)
+    return known
+
+
+def _path_through(caller: nn.Module | None, caller_path: str, module: nn.Module) -> str | None:
+    """The path of a module that its caller holds itself or in a list, as most do: the model need not be searched."""
+    if caller is None or len(caller._modules) > MOST_CHILDREN:
+        return None
+    prefix = f"{caller_path}." if caller_path else ""
+    for name, child in caller._modules.items():
+        if child is module:
+            return prefix + name
+    for name, child in caller._modules.items():
+        if child is not None and 0 < len(child._modules) <= MOST_CHILDREN:
+            for inner, grandchild in child._modules.items():
+                if grandchild is module:
+                    return f"{prefix}{name}.{inner}"
+    return None
+
+
 def add_uncalled(session: Session) -> None:
     """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
+    for log in session.logs:
+        read_settings(log)
     for number in [n for n, row in enumerate(session.modules) if row.root == NONE]:
         root = session.modules[number]
         owner = root.module()
-        if owner is None or not owner._modules:
+        rows = [row for row in session.modules if row.root == number]
+        if owner is None or not _has_uncalled(owner, {id(row.module()) for row in rows}):
             continue
-        called = {row.path for row in session.modules if row.root == number}
+        called = {row.path for row in rows}
         for paths in (root.below or _paths_below(owner)).values():
             module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
             if module is not None and module._parameters:
                 session.modules.append(ModuleRow(weakref.ref(module), type(module), number, paths[0]))
-                _describe(session, len(session.modules) - 1, module)
+                _describe(session.logs[0], len(session.modules) - 1, module)
+    read_settings(session.logs[0])
+
+
+def _has_uncalled(owner: nn.Module, called: set[int]) -> bool:
+    """Whether there is anything to add; mostly there is not, and then no paths need to be worked out."""
+    seen, pending = {id(owner)}, [owner]
+    while pending:
+        for child in pending.pop()._modules.values():
+            if child is None or id(child) in seen:
+                continue
+            if child._parameters and id(child) not in called:
+                return True
+            seen.add(id(child))
+            if child._modules:
+                pending.append(child)
+    return False
 
 
 def _path_below(root: ModuleRow, caller_path: str, module: nn.Module) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ from torchglass.capture.functions import without_modes
 from torchglass.capture.log import LOGS, NONE, ThreadLog
 from torchglass.capture.modes import OpMode
 from torchglass.capture.session import OP, Session, What, survives
+from torchglass.capture.threads import stay_out
 
 _no_functions = torch._C.DisableTorchFunction
 _asks = torch._C._has_torch_function
@@ -36,42 +40,46 @@ Written = tuple[tuple[int, ...], tuple[str, ...]]
 _NOTHING: Written = ((), ())
 Boxed = tuple[Any, tuple[int, ...]]
 """The dispatcher's handle of an op (None: it has none), and the positions of the arguments that are single tensors."""
+Traits = tuple[Written | None, bool, bool, bool]
+"""What an op is like: which arguments it writes into; whether its backward formula asks if a mode is on (branching),
+whether it takes tensors in lists or by keyword (nesting), and whether its kernel counts the versions of what it writes
+itself (counting)."""
+Plan = tuple[int, Written | None, bool, bool, bool]
+"""The number of an op's events, then its traits: all that the handler asks of an op, in one look-up."""
+_UNKNOWN: Plan = (NONE, None, False, True, False)
+_TRAITS: WeakKeyDictionary[Any, Traits] = WeakKeyDictionary()
+"""Of torch's own ops, kept from block to block: to read them from a schema takes 40 µs."""
 
 
-class OpTable(dict[int, int]):
-    """The number of each op's events, by ``id`` of the op: hashing an op costs a Python call."""
+class OpTable(dict[int, Plan]):
+    """What each op is to us, by ``id`` of the op: hashing an op costs a Python call."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.written: dict[int, Written] = {}
-        """By number: ops that change arguments."""
-        self.branching: set[int] = set()
-        """Ops whose backward formula asks whether a mode is on."""
-        self.nesting: set[int] = set()
-        """Ops that take tensors in lists or by keyword."""
-        self.counting: set[int] = set()
-        """Ops whose kernels count the versions of what they write themselves."""
+        self._higher: dict[int, int] = {}
         self._boxed: dict[int, Boxed] = {}
         self._kept: list[Any] = []
         """The ops themselves, so that an ``id`` stays its op's."""
 
-    def add(self, op: Any, copied: bool = False) -> int:
-        """Asked once for each op."""
-        written = _written_arguments(op)
-        with self.session.lock:
-            self._kept.append(op)
-            number = len(self.session.whats)
-            self.session.whats.append(What(OP, op, COPIED if copied else None))
-            if written != _NOTHING:
-                self.written[number] = written
-            if op_name(op) in BRANCHING_IN_BACKWARD:
-                self.branching.add(number)
-            if _takes_nested(op):
-                self.nesting.add(number)
-            if _counts_inside(op):
-                self.counting.add(number)
-            self[_COPY if copied else id(op)] = number
+    def find(self, op: OpOverload, copied: bool) -> Plan:
+        """The plan of an op that is new, or of the one that has two."""
+        key = _COPY if copied else id(op)
+        plan = self.get(key)
+        if plan is None:
+            traits = _traits(op)
+            plan = self[key] = (self._number(op, COPIED if copied else None), *traits)
+        return plan
+
+    def higher_order(self, op: Any) -> int:
+        """The number of ``cond`` and its like, which are no ops of the dispatcher's."""
+        number = self._higher.get(id(op))
+        if number is None:
+            number = self._higher[id(op)] = self._number(op, None)
         return number
+
+    def _number(self, op: Any, note: str | None) -> int:
+        self._kept.append(op)
+        return self.session.add_what(What(OP, op, note))
 
     def call_unasked(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
         """Call an op as C++ does: function modes and tensors with handlers of their own are not asked once more.
@@ -98,6 +106,11 @@ class OpTable(dict[int, int]):
         was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(_COUNTS)
         exclude(_COUNTS, False)
         try:
+            if op.namespace not in _TORCHS_OWN and _has_counter(op) and not torch._C._len_torch_dispatch_stack():
+                # Its own counting is done; with its key allowed again it would be done twice.
+                return op.redispatch(
+                    _keys(args, kwargs) & torch._C._after_ADInplaceOrView_keyset, *args, **kwargs or {}
+                )
             return self.call_unasked(op, args, kwargs)
         finally:
             exclude(_COUNTS, was_excluded)
@@ -105,10 +118,11 @@ class OpTable(dict[int, int]):
 
     def pass_on(self, log: ThreadLog | None, op: Any, args: Any, kwargs: Any) -> Any:
         """Call an op that is not recorded: the recording has ended, or our own code is at work."""
+        stay_out()
         if log is not None and op_name(op) in BRANCHING_IN_BACKWARD:
             log.branched = True  # the mode may still be there when its gradient is computed
         try:
-            if isinstance(op, OpOverload) and self.get(id(op)) in self.counting:
+            if isinstance(op, OpOverload) and self.get(id(op), _UNKNOWN)[-1]:
                 return self.call_counting(op, args, kwargs)
             if isinstance(op, OpOverload) and (_asks(args) or _asks_inside(args, kwargs)):
                 return self.call_unasked(op, args, kwargs)
@@ -123,6 +137,21 @@ def op_name(op: Any) -> str:
         return op.name()
     name = op.name() if callable(getattr(op, "name", None)) else getattr(op, "__name__", type(op).__name__)
     return f"{getattr(op, 'namespace', None) or 'higher_order'}::{name}"
+
+
+def _traits(op: OpOverload) -> Traits:
+    traits = _TRAITS.get(op)
+    if traits is None:
+        written = _written_arguments(op)
+        traits = (
+            None if written == _NOTHING else written,
+            op_name(op) in BRANCHING_IN_BACKWARD,
+            _takes_nested(op),
+            _counts_inside(op),
+        )
+        if op.namespace in _TORCHS_OWN:  # to others a program may add kernels between two blocks
+            _TRAITS[op] = traits
+    return traits
 
 
 def _written_arguments(op: Any) -> Written:
@@ -164,7 +193,19 @@ def _counts_inside(op: Any) -> bool:
         return False
     if op.namespace in _TORCHS_OWN and not (schema.is_mutable and schema.name.startswith("aten::_foreach_")):
         return False
-    return not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
+    return not _has_counter(op) or (schema.is_mutable and op.namespace not in _TORCHS_OWN)
+
+
+def _has_counter(op: OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
+
+
+def _keys(args: Any, kwargs: Any) -> Any:
+    """The dispatch keys of all tensors given."""
+    flat = [*args, *(kwargs or {}).values()]
+    flat += [each for some in flat if isinstance(some, (list, tuple)) for each in some]
+    keys = [torch._C._dispatch_keys(each) for each in flat if isinstance(each, Tensor)]
+    return functools.reduce(operator.or_, keys)
 
 
 def _takes_nested(op: Any) -> bool:
@@ -179,41 +220,45 @@ def _asks_inside(args: Any, kwargs: Any) -> bool:
 
 def op_mode_class(session: Session) -> type[OpMode]:
     """A dispatch mode that records into the logs of this session."""
+    session.values.from_ops = True
     body = {"__torch_dispatch__": _make_handler(OpTable(session)), "session": session}
     return type("OpMode", (OpMode,), body)
 
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:
     """The hot path of the probe; the open and the close of an event are the same as for all probes."""
-    session, written, branching, nesting = table.session, table.written, table.branching, table.nesting
+    session, fail_event, adopt = table.session, table.session.fail_event, table.session.adopt
     open_event, close_op, renew = session.open_event, session.close_op, session.values.renew
     open_unseen, close_unseen, renew_unseen = map(without_modes, (open_event, close_op, renew))
-    fail_event, adopt, counting = session.fail_event, session.adopt, table.counting
 
     def __torch_dispatch__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         log = LOGS.get(get_ident()) or adopt()
         if log is None or not log.on or not session.records_ops:
             return table.pass_on(log, func, args, kwargs)
-        if not isinstance(func, OpOverload):
+        plan = table.get(id(func))
+        if plan is None and not isinstance(func, OpOverload):
             return _call_higher_order(table, log, func, args, kwargs)
         if log.steps:
             session.heal_steps(log, _frame().f_back)
-        # Only a copied handle comes with a plain class among its types.
-        copied = bool(types) and func is _DETACH and types[0] in _PLAIN
-        parent, at, what, crowded = log.parent, NONE, table.get(_COPY if copied else id(func), NONE), _modes()
+        parent, at, crowded = log.parent, NONE, _modes()
+        what, written, branching, nesting, counting = plan or _UNKNOWN
         try:
-            if what < 0:
-                what = table.add(func, copied)
-            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
+            # Only a copied handle comes with a plain class among its types.
+            copied = func is _DETACH and bool(types) and types[0] in _PLAIN
+            if plan is None or copied:
+                what, written, branching, nesting, counting = table.find(func, copied)
+            at = (open_unseen if crowded else open_event)(
+                log, what, _frame(1) if log.spawned_by is None else _frame().f_back, args, kwargs
+            )
         except BaseException as fault:
             log.parent = parent
             if not survives(fault):
                 raise
             session.fault(fault)
         try:
-            if what in counting:
+            if counting:
                 result = table.call_counting(func, args, kwargs)
-            elif _asks(args) or (what in nesting and _asks_inside(args, kwargs)):
+            elif _asks(args) or (nesting and _asks_inside(args, kwargs)):
                 result = table.call_unasked(func, args, kwargs)
             else:
                 result = func(*args, **kwargs) if kwargs else func(*args)
@@ -223,14 +268,14 @@ def _make_handler(table: OpTable) -> Callable[..., Any]:
                 fail_event(log, at, error)
             args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
             raise
-        if what in branching:
+        if branching:
             log.branched = True
         if at >= 0:
             log.parent = parent
             try:
                 changed = None
-                if what in written:
-                    changed = (renew_unseen if crowded else renew)(args, kwargs, *written[what])
+                if written is not None:
+                    changed = (renew_unseen if crowded else renew)(args, kwargs, *written)
                 (close_unseen if crowded else close_op)(log, at, changed if result is None else result)
             except BaseException as fault:
                 if not survives(fault):
@@ -246,8 +291,7 @@ def _call_higher_order(table: OpTable, log: ThreadLog, func: Any, args: Any, kwa
     session, parent, at = log.session, log.parent, NONE
     try:
         with _no_functions():
-            what = table.get(id(func), NONE)
-            at = session.open_event(log, table.add(func) if what < 0 else what, _frame(2), args, kwargs)
+            at = session.open_event(log, table.higher_order(func), _frame(2), args, kwargs)
     except Exception as fault:
         log.parent = parent
         session.fault(fault)

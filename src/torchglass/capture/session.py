@@ -49,11 +49,22 @@ class ModuleRow:
     cls: type
     root: int
     path: str
-    detail: str = ""
     parameters: tuple[tuple[str, int], ...] = ()
     described: bool = False
     below: dict[int, list[str]] | None = None
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
+    settings: str = ""
+    read: Callable[[Any], str] | None = None
+    """How to read the settings of the module, until somebody has (capture/modules.py says when)."""
+
+    @property
+    def detail(self) -> str:
+        """Its settings; whoever asks first has them read, if the module is still there."""
+        read, self.read = self.read, None
+        module = None if read is None else self.module()
+        if read is not None and module is not None:
+            self.settings = read(module)
+        return self.settings
 
 
 def _nothing(log: ThreadLog) -> None:
@@ -106,7 +117,7 @@ class Session:
         self.in_backward: tuple[ThreadLog, int] | None = None
         """While the autograd engine runs: the log and the record that called it."""
         self.open_event = make_open(self)
-        self.close_event = make_close(self, self.values.value_of, self.forms.describe)
+        self.close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
         self.close_op = make_close(self, self.values.made, self.forms.describe_made)
 
     # Threads
@@ -152,9 +163,14 @@ class Session:
         """The number of something that is no torch function: an optimizer's step, an unseen region, a mark."""
         number = self.named.get((kind, subject, detail))
         if number is None:
-            with self.lock:
-                number = self.named[kind, subject, detail] = len(self.whats)
-                self.whats.append(What(kind, subject, note, detail))
+            number = self.named[kind, subject, detail] = self.add_what(What(kind, subject, note, detail))
+        return number
+
+    def add_what(self, what: What) -> int:
+        """Give something a number. It is made before, since making an object may run a `__del__` that calls torch."""
+        with self.lock:
+            number = len(self.whats)
+            self.whats.append(what)
         return number
 
     def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:

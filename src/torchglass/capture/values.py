@@ -46,10 +46,14 @@ class ValueTable:
         """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before.
 
         Instead of that last one: -2 - the value of an array in whose memory it lies."""
+        self.from_ops = False
+        """Whether ops may have made some of them."""
         self.ids = itertools.count()
         self.meta_ids = itertools.count()
         self.reluctant: Callable[[Tensor, type], int]
         """Gives the value id of tensors that may refuse to be read."""
+        self.plain_value_of: ValueOf
+        """The same as ``value_of``, for those who know that the class is Tensor or Parameter."""
         self.value_of: ValueOf = _make_value_of(self)
         self.made, self.renew = _make_for_ops(self)
 
@@ -76,11 +80,12 @@ class ValueTable:
 
     def clear(self) -> None:
         """Forget all living tensors (their rows stay); what the last ops made is complete now."""
-        with no_functions():
-            for known in list(self.living.values()):
-                tensor = known[0]() if known[2] == PENDING else None
-                if tensor is not None:
-                    _settle_op(self, tensor, known)
+        if self.from_ops:
+            with no_functions():
+                for known in list(self.living.values()):
+                    tensor = known[0]() if known[2] == PENDING else None
+                    if tensor is not None:
+                        _settle_op(self, tensor, known)
         self.living.clear()
 
 
@@ -96,28 +101,29 @@ def _make_value_of(table: ValueTable) -> ValueOf:
 
     def value_of(tensor: Tensor) -> int:
         cls = type(tensor)
-        if cls is not Tensor and cls is not Parameter:
-            return reluctant(tensor, cls)
-        before = NONE
+        return plain_value_of(tensor) if cls is Tensor or cls is Parameter else reluctant(tensor, cls)
+
+    def plain_value_of(tensor: Tensor) -> int:
+        place, before = id(tensor), NONE
         try:
-            known = living.get(id(tensor))
+            version = tensor._version
+            known = living.get(place)
             if known is not None and known[0]() is tensor:
-                before, version = known[1], known[2]
-                if version == tensor._version:
+                before = known[1]
+                if known[2] == version:
                     return before
-                if version == PENDING:
+                if known[2] == PENDING:
                     return _settle_op(table, tensor, known)
             # The stride comes first: tensors without one (sparse) go the careful way, so layout is strided here.
             stride = tensor.stride()
-            meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, cls)
-            version, address = tensor._version, storage_address(tensor)
-            meta_id = metas.get(meta)  # symbolic sizes cannot be hashed
+            meta = (tensor.shape, stride, tensor.dtype, tensor.device, tensor.requires_grad, type(tensor))
+            meta_id, address = metas.get(meta), storage_address(tensor)  # symbolic sizes cannot be hashed
         except Exception:
-            return reluctant(tensor, cls)
+            return reluctant(tensor, type(tensor))
         if meta_id is None:
             meta_id = metas.setdefault(meta, next_meta())
         number = next_id()
-        living[id(tensor)] = (ref(tensor), number, version)
+        living[place] = (ref(tensor), number, version)
         rows.extend((number, meta_id, version, address, before))
         return number
 
@@ -136,7 +142,7 @@ def _make_value_of(table: ValueTable) -> ValueOf:
         rows.extend((number, meta_id, version, address, before))
         return number
 
-    table.reluctant = reluctant
+    table.reluctant, table.plain_value_of = reluctant, plain_value_of
     return value_of
 
 
