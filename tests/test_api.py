@@ -44,6 +44,13 @@ class TestBadInput:
         with pytest.raises(tg.UnknownView):
             tg.render(trace, None)  # type: ignore[arg-type]
 
+    def test_a_name_is_no_stream(self) -> None:
+        trace = tg.trace(nn.ReLU(), X)
+        with pytest.raises(tg.WrongType, match=r"show\(file=…\) takes something to print to.* not str; .* path="):
+            tg.show(trace, "listing", file="test_api.py")  # type: ignore[arg-type]
+        with pytest.raises(tg.UnknownOption, match=r"the view 'listing' has no option 'file'; .*\bpath\b"):
+            tg.render(trace, "listing", file="test_api.py")
+
     def test_an_unknown_option(self) -> None:
         trace = tg.trace(nn.ReLU(), X)
         with pytest.raises(tg.UnknownOption, match=r"the view 'tree' has no option 'dept'; did you mean 'depth'\?"):

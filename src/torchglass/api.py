@@ -226,6 +226,11 @@ def show(
     **options: Any,
 ) -> None:
     """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …"""
+    if file is not None and not hasattr(file, "write"):
+        raise WrongType(
+            f"show(file=…) takes something to print to, such as an open file, not {type(file).__name__}; "
+            "which source files the listing shows is its option path="
+        )
     stream = sys.stdout if file is None else file
     for line in _lines(trace, view, page_for(stream, width=width, color=color), options):
         print(writable(line, stream), file=stream)

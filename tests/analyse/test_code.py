@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch import nn
 
 import torchglass as tg
 from tests import programs, zoo
+from tests.modules import module_of
 from torchglass.analyse.code import CodeOptions, CodeRow, CodeView, blurred, code_view, in_common
 from torchglass.errors import TorchglassError
 
@@ -70,6 +73,45 @@ def forward() -> None:
     with torch.no_grad():
         net = Net()
         net(torch.ones(3, 4))
+
+
+# ---------------------------------------------------------------- which text a line has
+
+
+def executed() -> None:
+    names = {"x": torch.ones(2, 3)}
+    exec("y = x * 3\nz = y.t()\n", names)
+    exec("y = x * 4\nz = y.sum()\n", names)
+    exec("y = x * 3\nz = y.t()\n", names)
+    eval("x + x", names)
+
+
+def loaded_again(folder: Path) -> tg.Trace:
+    first, second = (f"def f(x):\n    y = x.{name}()\n    return y\n" for name in ("exp", "sum"))
+    module = module_of(folder, first)
+    with tg.record(ops=True) as trace:
+        module.f(torch.ones(2))
+        (folder / "sample.py").write_text(second)
+        exec(compile(second, str(folder / "sample.py"), "exec"), vars(module))
+        module.f(torch.ones(2))
+    return trace
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("succinct", [True, False])
+def test_a_line_has_the_text_that_ran_and_no_other(fold: bool, succinct: bool, tmp_path: Path) -> None:
+    texts = ["y = x * 3", "z = y.t()", "y = x * 4", "z = y.sum()", "y = x * 3", "z = y.t()", "x + x"]
+    for trace, lines, ops in (
+        (recorded(executed), texts, ["mul.Tensor", "t", "mul.Tensor", "sum", "mul.Tensor", "t", "add.Tensor"]),
+        (loaded_again(tmp_path), ["", "y = x.sum()"], ["exp", "sum"]),
+    ):
+        rows = view_of(trace, fold=fold, succinct=succinct).rows
+        told = [
+            (above.where.source, row.event.name.removeprefix("aten::"))
+            for above, row in pairwise(rows)
+            if row.kind == "step" and above.kind == "line" and above.where and row.event
+        ]
+        assert [pair for pair in told if pair[1] not in ("ones", "full")] == list(zip(lines, ops, strict=True))
 
 
 # ---------------------------------------------------------------- nothing is lost

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import linecache
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -20,6 +24,7 @@ import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, attention
 from tests.modules import module_of
+from tests.work import work_of
 from tests.zoo import FAMILIES
 from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, listing_view
 from torchglass.analyse.listing_lines import NEVER, RAN, UNSEEN, Gap, LineNote
@@ -41,6 +46,7 @@ class LineTracer:
     folder: str
     lines: Counter[tuple[str, int]] = field(default_factory=Counter)
     values: dict[tuple[str, int, str], set[Any]] = field(default_factory=lambda: defaultdict(set))
+    returned: dict[tuple[str, int], set[Any]] = field(default_factory=lambda: defaultdict(set))
     lambdas: set[tuple[str, int]] = field(default_factory=set)
     _names: dict[str, dict[int, list[str]]] = field(default_factory=dict)
 
@@ -50,16 +56,21 @@ class LineTracer:
             self.lambdas.add((file, frame.f_lineno))
         if not file.startswith(self.folder) or frame.f_code.co_name.startswith("<"):
             return None
-        last = 0
+        last, raised, returning = 0, False, 0
 
         def local(frame: FrameType, event: str, arg: object) -> Any:
-            nonlocal last
-            if last and event in ("line", "return"):
+            nonlocal last, raised, returning
+            if last and not raised and event in ("line", "return"):
                 for name in self.names(file, last):
                     self.values[file, last, name].add(described(frame.f_locals.get(name)))
+            if event == "return":
+                self.returned[file, returning].add(described(arg))
+            raised = event == "exception"
             if event == "line":
                 last = frame.f_lineno
                 self.lines[file, last] += 1
+                # A ``with`` that is left by a ``return`` has the last word.
+                returning = last if self.is_return(file, last) else returning
             return local
 
         return local
@@ -76,11 +87,14 @@ class LineTracer:
                     found[node.lineno] += [one.id for one in each if isinstance(one, ast.Name)]
         return self._names[file].get(line, [])
 
-    def run(self, function: Any) -> tg.Trace:
+    def is_return(self, file: str, line: int) -> bool:
+        return linecache.getline(file, line).lstrip().startswith("return")
+
+    def run(self, function: Any, **options: Any) -> tg.Trace:
         """Record a call while every line is traced, in threads too."""
         import threading
 
-        with suppress(Exception), tg.record() as trace:
+        with suppress(Exception), tg.record(**options) as trace:
             threading.settrace(self)
             sys.settrace(self)
             try:
@@ -140,6 +154,10 @@ def compared(traced: LineTracer, view: ListingView) -> Counter[str]:
                 if told and truth is not None and shared[line] == 1 and each.kind in ("assigned", "changed"):
                     checked["values"] += 1
                     assert told == truth, f"{where}: {each.label}"
+                whole = each.kind == "returned" and len(note.notes) == 1 and len(told) == len(each.outcome.counted)
+                if told and whole and one_line:
+                    checked["returned"] += 1
+                    assert told <= traced.returned[listing.file, line], where
     return checked
 
 
@@ -153,7 +171,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record() as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "q, k, v").runs == 4
     assert "×" not in " ".join(words(listing, "q, k, v"))
 
@@ -166,12 +184,105 @@ def test_what_is_said_of_a_program_is_what_a_line_tracer_saw(name: str) -> None:
     assert checked["ran"] > 0
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_said_of_a_program_made_at_random_is_what_a_line_tracer_saw(seed: int, tmp_path: Path) -> None:
+    module = loaded(tmp_path, made_up(Random(seed)))
+    for options in ({}, {"ops": True}, {"ops": True, "functions": False}):
+        traced = LineTracer(str(tmp_path))
+        trace = traced.run(module.main, **options)
+        checked = compared(traced, listing_view(trace, ListingOptions(path="sample.py", functions="all")))
+        assert checked["ran"] > 5
+
+
+HEAD = """\
+import torch
+from torch import nn
+
+class Quiet:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        return kind is not None and issubclass(kind, RuntimeError)
+
+def boom(when):
+    if when:
+        raise ValueError(when)
+
+def helper(x, when):
+    y = x * 2
+    boom(when)
+    n = 1
+    return y
+
+class Inner(nn.Module):
+    def forward(self, x, when):
+        for _ in range(2):
+            x = x + 1
+        boom(when)
+        return x
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+"""
+MAIN = """
+def main():
+    net = Outer()
+    x = torch.ones(2, 3)
+    for number in range(6):
+        f = [bool(number >> bit & 1) for bit in range(3)]
+        try:
+            y = net(x, f)
+            n = 1
+        except (ValueError, RuntimeError):
+            n = 2
+"""
+
+
+def made_up(random: Random) -> str:
+    """A program whose ``forward`` may be left at many places, in many ways."""
+    body = [*suite_of(random, 2, False), "return x"]
+    return HEAD + "    def forward(self, x, f):\n" + "".join(f"        {line}\n" for line in body) + MAIN
+
+
+def suite_of(random: Random, depth: int, in_loop: bool) -> list[str]:
+    lines: list[str] = []
+    for _ in range(random.randint(1, 4)):
+        lines += statement_of(random, depth, in_loop)
+    return lines
+
+
+def statement_of(random: Random, depth: int, in_loop: bool) -> list[str]:
+    flag = f"f[{random.randrange(3)}]"
+    plain = ["x = x * 1", "a = x.sum()", "n = 1", "n = 2", f"x = helper(x, {flag})", f"x = self.inner(x, {flag})"]
+    plain += [f"boom({flag})", "a = x @ x.T", f"a = x @ (x if {flag} else x.T)", "x[0] = 1"]
+    leaving = ["return x * 2", "return x", "break", "continue"]
+    if depth == 0 or random.random() < 0.5:
+        return [random.choice(plain)]
+    if random.random() < 0.2:
+        return [f"if {flag}:", "    " + random.choice(leaving if in_loop else leaving[:2])]
+    heads = ["if", "else", "for", "try", "with", "quiet"]
+    kind = random.choice(heads)
+    inner = ["    " + line for line in suite_of(random, depth - 1, in_loop or kind == "for")]
+    other = ["    " + line for line in suite_of(random, depth - 1, in_loop)]
+    if kind in ("if", "else"):
+        return [f"if {flag}:", *inner, *(["else:", *other] if kind == "else" else [])]
+    if kind == "for":
+        return ["for i in range(2):", *inner]
+    if kind == "try":
+        return ["try:", *inner, f"except {random.choice(['ValueError', 'RuntimeError'])}:", *other]
+    return ["with torch.no_grad():" if kind == "with" else "with Quiet():", *inner]
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "whisper"])
 def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> None:
     model, inputs = FAMILIES[name]()
     traced = LineTracer(TRANSFORMERS)
     trace = traced.run(lambda: model(**inputs))
-    checked = compared(traced, listing_view(trace, ListingOptions(functions="all", file="transformers")))
+    checked = compared(traced, listing_view(trace, ListingOptions(functions="all", path="transformers")))
     assert checked["ran"] > 80
     assert checked["runs"] > 40
     assert checked["values"] > 20
@@ -190,7 +301,7 @@ def listing_of(folder: Path, text: str, **options: Any) -> FileListing:
     module = loaded(folder, text)
     with suppress(RuntimeError), tg.record() as trace:
         module.main()
-    view = listing_view(trace, ListingOptions(file="sample.py", **options))
+    view = listing_view(trace, ListingOptions(path="sample.py", **options))
     return view.shown[0]
 
 
@@ -265,7 +376,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> FileListing:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a, *rest =", ["a: f32[2, 2]", "*rest: f32[2, 2] ×2"]),
+        ("a, *rest =", ["a: f32[2, 2]", "*rest: 2 of f32[2, 2]"]),
         ("q, k =", ["q: f32[2, 6]", "k: f32[6]"]),
         ("big, where =", ["big: f32[2]", "where: i64[2]"]),
         ("row, other =", ["row, other: f32[6]"]),
@@ -319,7 +430,7 @@ def test_with_the_exact_lines_never_is_said(tmp_path: Path) -> None:
         module.main()
     file = str(tmp_path / "sample.py")
     trace.lines_run = lambda: {file: frozenset({4, 5, 7})}  # type: ignore[attr-defined]
-    view = listing_view(trace, ListingOptions(file="sample.py"))
+    view = listing_view(trace, ListingOptions(path="sample.py"))
     assert view.exact
     assert {line: each.state for line, each in view.shown[0].lines.notes.items()} == {4: RAN, 5: RAN, 6: NEVER, 7: RAN}
 
@@ -327,7 +438,7 @@ def test_with_the_exact_lines_never_is_said(tmp_path: Path) -> None:
 def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    view = listing_view(trace, ListingOptions(file="generation.py", only=select(function="cat")))
+    view = listing_view(trace, ListingOptions(path="generation.py", only=select(function="cat")))
     (listing,) = view.shown
     assert note(listing, "torch.cat").runs == 12
     assert note(listing, "best =").state == RAN
@@ -355,20 +466,178 @@ def main():
     assert said == ["→ f32[2, 4] ×2 in 0–1", "→ f32[2, 5] ×1 in 2"]
 
 
+STORED = """\
+import torch
+
+def main():
+    x, table, box = torch.ones(2, 3), {"k": torch.ones(2, 3)}, [None]
+    x[0] += 1
+    x[1] = x[0] * 2
+    table["k"][0] = 3
+    table["k"] += 4
+    table["k"] = x.T
+    table["k"][1] += 5
+    x[0][1] = 6
+    box[0], x[1] = x.sum(), x[0] * 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("+= 1", ["x: f32[2, 3]"]),
+        ("* 2", ["x: f32[2, 3]"]),
+        ("= 3", ['table["k"]: f32[2, 3]']),
+        ("+= 4", ['table["k"]: f32[2, 3]']),
+        ("= x.T", ["f32[3, 2]"]),
+        ("+= 5", ['table["k"]: f32[3, 2]']),
+        ("= 6", ["x[0]: f32[3]"]),
+        ("* 7", ["box[0]: f32[]", "x: f32[2, 3]"]),
+    ],
+)
+def test_a_part_that_is_set_goes_by_the_name_of_the_tensor(tmp_path: Path, text: str, said: list[str]) -> None:
+    assert words(listing_of(tmp_path, STORED), text) == said
+
+
+RETURNS = """\
+import torch
+from torch import nn
+
+class Loop(nn.Module):
+    def forward(self, x):
+        for _ in range(3):
+            x = x + 1
+        return x  # after a loop
+
+class Choice(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        if y.dim() > 9:
+            y = y + 1
+        return y  # after a choice
+
+class Pair(nn.Module):
+    def forward(self, x):
+        n = 1
+        return x, x * 2, n
+
+class Two(nn.Module):
+    def forward(self, x):
+        x = x.T
+        if x.dim() > 9:
+            return None
+        return x  # one of two
+
+def pair(x):
+    return x, x * 3
+
+def main():
+    x = torch.ones(2, 3)
+    for net in (Loop(), Choice(), Pair(), Two()):
+        net(x)
+    pair(x), pair(x)
+"""
+
+
+def test_what_the_only_return_of_a_forward_gave_is_what_the_module_gave(tmp_path: Path) -> None:
+    listing = listing_of(tmp_path, RETURNS)
+    for text, said in (
+        ("after a loop", "→ f32[2, 3]"),
+        ("after a choice", "→ f32[2, 3]"),
+        ("return x, x * 2, n", "→ (f32[2, 3], f32[2, 3], …)"),
+    ):
+        assert words(listing, text) == [said]
+        assert (note(listing, text).state, note(listing, text).runs) == (RAN, 1)
+    assert note(listing, "n = 1").runs == 1
+    assert note(listing, "for _ in").runs == 1
+
+
+def test_of_two_returns_neither_is_guessed(tmp_path: Path) -> None:
+    listing = listing_of(tmp_path, RETURNS)
+    assert note(listing, "one of two").state == UNSEEN
+    assert not words(listing, "one of two")
+
+
+def test_a_return_of_which_a_part_is_known_ran_all_the_same(tmp_path: Path) -> None:
+    listing = listing_of(tmp_path, RETURNS)
+    assert note(listing, "return x, x * 3").runs == 2
+    assert words(listing, "return x, x * 3") == ["→ (…, f32[2, 3])"]
+
+
+def test_what_is_selected_decides_of_returns_too(tmp_path: Path) -> None:
+    listing = listing_of(tmp_path, RETURNS, only=select(function="add"))
+    assert words(listing, "x = x + 1") == ["f32[2, 3]"]
+    assert not words(listing, "after a loop")
+    assert note(listing, "after a loop").state == RAN
+
+
+FAILING = """\
+import torch
+from torch import nn
+
+def other(x):
+    try:
+        x @ x
+        n = 1  # not reached
+    except RuntimeError:
+        n = 2
+
+class Net(nn.Module):
+    def forward(self, x):
+        h = x * 2
+        n = h.shape[0]  # in a call that ends
+        return h
+
+class Bad(nn.Module):
+    def forward(self, x):
+        h = x * 3
+        n = int("no number")
+        m = 4  # in a call that fails
+        return h
+
+class Kept(nn.Module):
+    def forward(self, x):
+        h = x * 5
+        try:
+            n = int("no number")
+            m = 6  # in a suite that is left
+        except ValueError:
+            n = 7
+        return h
+
+def main():
+    x = torch.ones(2, 3)
+    other(x)
+    Net()(x)
+    Kept()(x)
+    try:
+        Bad()(x)
+    except ValueError:
+        pass
+"""
+
+
+def test_an_error_that_is_caught_elsewhere_says_nothing_of_a_line(tmp_path: Path) -> None:
+    listing = listing_of(tmp_path, FAILING)
+    assert (note(listing, "in a call that ends").state, note(listing, "in a call that ends").runs) == (RAN, 1)
+    for text in ("not reached", "in a call that fails", "in a suite that is left"):
+        assert note(listing, text).state == UNSEEN
+
+
 # ---------------------------------------------------------------- which lines and files
 
 
 def test_functions_that_did_not_run_are_counted_and_named() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    (listing,) = listing_view(trace, ListingOptions(file="generation.py")).shown
+    (listing,) = listing_view(trace, ListingOptions(path="generation.py")).shown
     gaps = [each for each in listing.lines.shown if isinstance(each, Gap)]
     assert [name for gap in gaps for name in gap.functions if "__init__" not in name] == ["Decoder.unused"]
     shown = [each for each in listing.lines.shown if isinstance(each, int)]
     hidden = sum(gap.lines for gap in gaps)
     blank = [line for line, text in enumerate(listing.text, 1) if not text and line not in shown]
     assert len(shown) + hidden <= len(listing.text) <= len(shown) + hidden + len(blank)
-    (whole,) = listing_view(trace, ListingOptions(file="generation.py", functions="all")).shown
+    (whole,) = listing_view(trace, ListingOptions(path="generation.py", functions="all")).shown
     assert whole.lines.shown == list(range(1, len(whole.text) + 1))
 
 
@@ -380,7 +649,7 @@ def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
     shown = [Path(each.file).name for each in view.shown]
     assert [name for name in shown if name != "<string>"] == ["test_listing.py", "modeling_gpt2.py"]  # xdist's own
     assert "pytorch_utils.py" in {Path(each.file).name for each in view.named}
-    (only,) = listing_view(trace, ListingOptions(file="pytorch_utils.py")).shown
+    (only,) = listing_view(trace, ListingOptions(path="pytorch_utils.py")).shown
     assert note(only, "x = torch.addmm").runs == 8
 
 
@@ -388,15 +657,15 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
     with tg.record() as trace:
         programs.load("mlp").main()
     with pytest.raises(UsageError, match=r"mlp\.py"):
-        listing_view(trace, ListingOptions(file="nowhere.py"))
+        listing_view(trace, ListingOptions(path="nowhere.py"))
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"file": 3}, WrongType),
-        ({"file": ()}, WrongType),
-        ({"file": ("a", 2)}, WrongType),
+        ({"path": 3}, WrongType),
+        ({"path": ()}, WrongType),
+        ({"path": ("a", 2)}, WrongType),
         ({"functions": "some"}, UsageError),
         ({"functions": None}, WrongType),
         ({"by": "line"}, UsageError),
@@ -419,7 +688,7 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
     with tg.record() as trace:
         module.main()
         (tmp_path / "sample.py").write_text("import torch\n\n\n\ndef other():\n    y = torch.ones(3)\n    return y\n")
-    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
     assert "changed" in listing.problem
     assert not listing.text
     assert [(each.line, each.function) for each in listing.lines.loose] == [(4, "main"), (5, "main")]
@@ -453,11 +722,170 @@ def test_a_source_that_is_not_utf_8(tmp_path: Path) -> None:
     spec.loader.exec_module(module)
     with tg.record() as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
     assert words(listing, "é = torch") == ["f32[2]"]
 
 
+def test_another_text_at_the_same_place_is_another_line(tmp_path: Path) -> None:
+    """What ran before a module was loaded again is not counted where now something else is written."""
+    first, second = (f"def main(x):\n    y = x.{name}()\n    return y\n" for name in ("exp", "sum"))
+    module = loaded(tmp_path, first)
+    x = torch.ones(2, 3)
+    with tg.record() as trace:
+        for text in (first, second):
+            (tmp_path / "sample.py").write_text(text)
+            exec(compile(text, module.__file__, "exec"), vars(module))
+            module.main(x)
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    assert note(listing, "y = x.sum()").runs == 1
+    assert words(listing, "y = x.sum()") == ["f32[]"]
+    (before,) = listing.lines.loose
+    assert (before.line, before.runs, before.source in ("", "y = x.exp()")) == (2, 1, True)
+    assert pieces_of(before, by_module=False, names=False) in (["(f32[2, 3])"], ["f32[2, 3]"])
+
+
+def test_what_is_given_to_exec_again_is_listed_by_its_text() -> None:
+    x = torch.ones(2, 3)
+    names = {"x": x}
+    with tg.record() as trace:
+        exec("y = x * 3\nz = y.sum()", names)
+        exec("y = x.T\nz = y @ x", names)
+    (listing,) = listing_view(trace, ListingOptions(path="<string>")).shown
+    told = {each.source: (each.runs, pieces_of(each, by_module=False, names=False)) for each in listing.lines.loose}
+    assert {text: told[text] for text in ("y = x * 3", "z = y.sum()", "y = x.T", "z = y @ x")} == {
+        "y = x * 3": (1, ["f32[2, 3]"]),
+        "z = y.sum()": (1, ["f32[]"]),
+        "y = x.T": (1, ["f32[3, 2]"]),
+        "z = y @ x": (1, ["f32[3, 3]"]),
+    }
+
+
+# ---------------------------------------------------------------- code that torch writes
+
+
+class Small(torch.nn.Module):
+    """Something to transform."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.linear(x) * 2).relu().sum()
+
+
+def here() -> int:
+    """The line of the caller."""
+    return sys._getframe(1).f_lineno
+
+
+@pytest.mark.parametrize("how", ["fx", "export"])
+def test_code_that_torch_writes_is_listed_by_line(how: str) -> None:
+    x = torch.ones(2, 3)
+    graph = torch.fx.symbolic_trace(Small()) if how == "fx" else torch.export.export(Small(), (x,)).module()
+    with tg.record() as trace:
+        result, line = graph(x), here()
+    view = listing_view(trace, ListingOptions())
+    (own,) = [each for each in view.shown if each.file == __file__]
+    assert pieces_of(own.lines.notes[line], by_module=False, names=False) == ["result: f32[]"]
+    (made,) = listing_view(trace, ListingOptions(path="eval_with_key")).shown
+    assert made.file in [each.file for each in view.shown]
+    assert made.problem
+    told = {each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted) for each in made.lines.loose}
+    shapes = {name: key[0].items[0].shape for name, (_, key) in told.items() if key[0].items}
+    assert [shapes[name] for name in ("mul", "relu", "sum_1")] == [(2, 3), (2, 3), ()]
+    assert result.shape == shapes["sum_1"]
+    assert all(runs == 1 for runs, _ in told.values())
+
+
 # ---------------------------------------------------------------- op events, size, depth
+
+
+def test_ops_that_no_function_tells_of_are_steps(tmp_path: Path) -> None:
+    text = """
+import torch
+
+def main():
+    x = torch.ones(2, 3)
+    for _ in range(3):
+        y = (x @ x.T).relu()
+    loss = torch.nn.Linear(3, 1)(x).sum()
+    loss.backward()
+"""
+    module = loaded(tmp_path, text)
+    with tg.record(ops=True, functions=False) as trace:
+        module.main()
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    line = note(listing, "y = (x @ x.T)")
+    assert (line.state, line.runs) == (RAN, None)  # an expression may run one op several times
+    assert words(listing, "y = (x @ x.T)") == ["(f32[2, 2])"]
+    assert not words(listing, "loss.backward()")
+    ops = [event for event in trace.events() if event.kind == "op" and event.parent is None]
+    assert listing.steps == len([event for event in ops if event.file == listing.file]) + 1  # the call of Linear
+    assert note(listing, "y = (x @ x.T)").spent_ns > 0
+
+
+def test_ops_in_code_that_autograd_calls_are_steps(tmp_path: Path) -> None:
+    text = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        doubled = 2 * x * gradient
+        return doubled
+
+def main():
+    x = torch.ones(2, 3, requires_grad=True)
+    y = checkpoint(Square.apply, x, use_reentrant=True)
+    y.sum().backward()
+"""
+    module = loaded(tmp_path, text)
+    with tg.record(ops=True) as trace:
+        module.main()
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    assert note(listing, "doubled =").state == RAN
+    assert "f32[2, 3]" in " ".join(words(listing, "doubled ="))
+
+
+def test_an_op_selects_the_line_it_ran_on(tmp_path: Path) -> None:
+    text = """
+import torch
+
+def main():
+    x = torch.ones(2, 3)
+    linear = torch.nn.Linear(3, 4)
+    for _ in range(2):
+        y = linear(x)
+    z = y.relu()
+    w = z * 2
+"""
+    module = loaded(tmp_path, text)
+    with tg.record(ops=True) as trace:
+        module.main()
+    listings = {
+        name: listing_view(trace, ListingOptions(path="sample.py", only=only)).shown[0]
+        for name, only in {
+            "op": select(op="relu"),
+            "several": select(op=("addmm", "t")),
+            "where": select(where=lambda event: event.kind == "op" and event.name == "aten::relu"),
+        }.items()
+    }
+    for name in ("op", "where"):
+        assert words(listings[name], "z = y.relu()") == ["f32[2, 4]"]
+        assert note(listings[name], "z = y.relu()").runs == listings[name].steps == 1
+        assert not words(listings[name], "w = z * 2")
+        assert not words(listings[name], "y = linear(x)")
+    assert words(listings["several"], "y = linear(x)") == ["f32[2, 4]"]
+    assert note(listings["several"], "y = linear(x)").runs == 2
+    assert not words(listings["several"], "z = y.relu()")
 
 
 def test_op_events_change_nothing() -> None:
@@ -514,7 +942,32 @@ def main():
     finally:
         sys.setrecursionlimit(limit)
     assert len(trace) > 100_000
-    (listing,) = listing_view(trace, ListingOptions(file="sample.py")).shown
+    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "y = x.view").runs == 50_000
     assert note(listing, "y = down").runs == 800
     assert words(listing, "y = down") == ["f32[2]"]
+
+
+STATEMENTS: dict[str, Callable[[list[str]], str]] = {
+    "list": lambda each: f"b = [{', '.join(each)}]",
+    "lines": lambda each: "b = [\n        " + ",\n        ".join(each) + "\n    ]",
+    "targets": lambda each: f"{', '.join(f'b{n}' for n in range(len(each)))} = {', '.join(each)}",
+    "choices": lambda each: f"b = [{', '.join(f'(n or {one})' for one in each)}]",
+    "calls": lambda each: f"b = [{', '.join(f'g({one})' for one in each)}]",
+    "lambdas": lambda each: f"b = [{', '.join(f'(lambda: {one})()' for one in each)}]",
+}
+
+
+@pytest.mark.parametrize("kind", STATEMENTS)
+def test_the_work_grows_with_the_steps_of_a_statement_and_no_faster(tmp_path: Path, kind: str) -> None:
+    work: list[int] = []
+    for number in (20, 80, 320):
+        statement = STATEMENTS[kind]([f"a * {n}" for n in range(number)])
+        text = f"def g(a):\n    return a + 1\n\ndef f(a, n=0):\n    {statement}\n"
+        module = loaded(tmp_path, text, f"sample{number}")
+        with tg.record() as trace:
+            module.f(torch.ones(2))
+        assert len(trace) >= number
+        work.append(work_of(lambda trace=trace: listing_view(trace, ListingOptions(path="sample"))))
+    less, more = (after - before for before, after in pairwise(work))  # the test runner's own files are parsed too
+    assert more < 6 * less

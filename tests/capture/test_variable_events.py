@@ -143,6 +143,91 @@ class TestInPlace:
         assert first.outputs[0].id != second.outputs[0].id
         assert first.outputs[0].storage == second.outputs[0].storage
 
+    @pytest.mark.parametrize("ops", [False, True])
+    def test_what_a_function_writes_into_out(self, ops: bool) -> None:
+        def run() -> None:
+            a = torch.zeros(2, 3)
+            torch.add(a, 1, out=a)
+            b = torch.zeros(2, dtype=torch.long)
+            c = torch.zeros(2)
+            torch.max(a, 1, out=(c, b))
+            torch.add(a, 1, out=None)
+
+        with tg.record(variables=True, ops=ops) as trace:
+            run()
+        changed = [event for event in trace.events(kind="variable") if event.detail == "changed"]
+        assert [(event.name, event.code) for event in changed] == [
+            ("a", "torch.add(a, 1, out=a)"),
+            ("c", "torch.max(a, 1, out=(c, b))"), ("b", "torch.max(a, 1, out=(c, b))"),
+        ]  # fmt: skip
+        assert all(event.inputs[0].id != event.outputs[0].id for event in changed)
+        made = {trace.event(event.outputs[0].producer).kind for event in changed}  # type: ignore[arg-type]
+        assert made == {"op" if ops else "function"}
+
+    def test_other_memory_for_a_tensor(self) -> None:
+        """No mode sees ``set_``."""
+
+        def run() -> None:
+            a = torch.zeros(4)
+            a.set_(torch.ones(5))
+            a.set_()
+
+        original = torch.Tensor.set_
+        with tg.record(variables=["a"]) as trace:
+            run()
+        assert life(trace, "a") == [
+            ("assigned", "", "f32[4]"), ("changed", "f32[4]", "f32[5]"), ("changed", "f32[5]", "f32[0]")
+        ]  # fmt: skip
+        assert [event.code for event in of(trace, "a")[1:]] == ["a.set_(torch.ones(5))", "a.set_()"]
+        assert torch.Tensor.set_ is original
+        assert "set_" not in vars(torch.Tensor)
+
+    def test_none_in_the_place_of_a_tensor(self) -> None:
+        class Holder:
+            cache: Any = None
+
+        holder = Holder()
+
+        def run() -> None:
+            holder.cache = torch.ones(3)
+            holder.cache = None
+            holder.cache = 1
+
+        with tg.record(variables=["holder.cache"]) as trace:
+            run()
+        assert life(trace, "holder.cache")[1:] == [("assigned", "f32[3]", "None"), ("assigned", "None", "1")]
+
+    def test_sets_show_how_many(self) -> None:
+        def run() -> None:
+            names = {"a"}
+            names.add("b")
+            names = frozenset(names)
+            del names
+
+        with tg.record(variables=["names"]) as trace:
+            run()
+        assert [result for _, _, result in life(trace, "names")] == ["<set of 1>", "<set of 2>", "<frozenset of 2>", ""]
+
+
+def test_arrays_over_memory_that_is_known_share_it() -> None:
+    def run() -> None:
+        a = torch.zeros(4)
+        b = np.from_dlpack(a)
+        c = b[1:]
+        d = np.asarray(memoryview(c))
+        e = np.from_dlpack(a[2:])
+        other = np.zeros(4)
+        view = other[::2]
+        assert all(np.shares_memory(b, each) for each in (c, d, e))
+        del view
+
+    with tg.record(variables=True) as trace:
+        run()
+    storages = {event.name: event.outputs[0].storage for event in trace.events(kind="variable") if event.outputs}
+    assert {storages[name] for name in "abcde"} == {storages["a"]}
+    assert storages["a"] is not None
+    assert storages["other"] == storages["view"] != storages["a"]
+
 
 def test_deletion_gives_nothing() -> None:
     def run() -> None:
@@ -231,3 +316,78 @@ def test_a_program_without_torch(tmp_path: Any) -> None:
         "video assigned u8[2, 4, 3] numpy -> u8[3, 2, 4] numpy array",
         "video assigned u8[3, 2, 4] numpy -> f32[3, 2, 4] numpy array",
     ]
+
+
+def test_a_closures_variable_shows_what_another_function_gave_it() -> None:
+    def run() -> None:
+        count = 1
+
+        def first() -> None:
+            nonlocal count
+            count = 2
+
+        def second() -> None:
+            nonlocal count
+            count = 3
+
+        first()
+        second()
+        count = 4
+
+    with tg.record(variables=["count"]) as trace:
+        run()
+    assert life(trace, "count")[1:3] == [("assigned", "1", "2"), ("assigned", "2", "3")]
+
+
+class TestStacks:
+    """The stack above a call is walked once, and yet each change has the whole of it."""
+
+    def test_in_recursion_each_call_has_its_own(self) -> None:
+        def down(depth: int) -> None:
+            left = torch.zeros(depth)
+            if depth:
+                down(depth - 1)
+            left = left + 1
+
+        with tg.record(variables=["left"]) as trace:
+            down(20)
+        depths = [sum(each.function.endswith("down") for each in event.stack) for event in of(trace, "left")]
+        assert depths == [*range(1, 22), *range(21, 0, -1)]
+        for event in of(trace, "left"):
+            producer = trace.event(event.outputs[0].producer)  # type: ignore[arg-type]
+            assert [(each.file, each.line) for each in event.stack] == [(p.file, p.line) for p in producer.stack]
+
+    def test_a_generator_has_those_of_whoever_resumes_it(self) -> None:
+        def numbers() -> Any:
+            number = 1
+            yield number
+            number = 2
+            yield number
+
+        def first(source: Any) -> None:
+            next(source)
+
+        def second(source: Any) -> None:
+            next(source)
+
+        with tg.record(variables=["number"]) as trace:
+            source = numbers()
+            first(source)
+            second(source)
+        callers = [[each.function.rsplit(".", 1)[-1] for each in event.stack][-2:] for event in of(trace, "number")]
+        assert callers == [["first", "numbers"], ["second", "numbers"]]
+
+
+def test_variables_are_followed_behind_errors_in_functions_and_modules() -> None:
+    def run() -> None:
+        for wrong in (lambda: torch.ones(2) @ torch.ones(3), lambda: nn.Linear(2, 2)(torch.ones(1, 3))):
+            with pytest.raises(RuntimeError):
+                wrong()
+            after = torch.ones(1)
+            after = after + 1
+
+    with tg.record(variables=["after"]) as trace:
+        run()
+    assert len(of(trace, "after")) == 4
+    assert trace.notes == ()
+    assert sys.gettrace() is None

@@ -43,3 +43,19 @@ def test_a_whole_bundle_and_one_without_an_end(tmp_path: Path, capsys: pytest.Ca
     printed = capsys.readouterr().out
     assert " (incomplete)" in printed
     assert "torchglass repair" in printed
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, float("inf")])
+def test_a_time_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
+    tables = recorded("mlp")
+    before = tables.started_at
+    writer = open_writer(tmp_path / "x")
+    try:
+        tables.started_at = seconds
+        writer.write(tables)
+        writer.finish(tables)
+    finally:
+        tables.started_at = before
+    assert run(str(tmp_path / "x")) == 0
+    said = capsys.readouterr().out
+    assert f"  recorded at an unknown time by process {tables.process}\n" in said

@@ -80,7 +80,7 @@ def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: py
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_options_written_down_are_those_of_the_view(view: str) -> None:
     options = importlib.import_module(f"torchglass.renderers.{view}").Options
-    theirs = {each.name: str(each.type) for each in dataclasses.fields(options) if each.name not in ("only", "file")}
+    theirs = {each.name: str(each.type) for each in dataclasses.fields(options) if each.name != "only"}
     assert show.view_options(view) == theirs
 
 
@@ -105,6 +105,15 @@ def test_what_is_a_word_in_one_view_and_a_switch_in_another(bundle: Path, capsys
     assert "takes a word" in refused(capsys, str(bundle), "--view", "listing", "--no-functions")
     by_name = printed(capsys, str(bundle), "--view", "listing", "--functions", "all", "--width", "100")
     assert by_name == tg.render(tg.load(bundle), "listing", functions="all", width=100) + "\n"
+
+
+def test_the_listing_of_one_file(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = printed(capsys, str(bundle), "--view", "listing", "--path", "attention.py", "--width", "100")
+    tg.show(tg.load(bundle), "listing", path="attention.py", width=100)
+    assert one == capsys.readouterr().out
+    assert one.startswith("── tests/programs/attention.py ──")
+    assert "there are: " in refused(capsys, str(bundle), "--view", "listing", "--path", "nowhere.py")
+    assert "has no option 'path'" in refused(capsys, str(bundle), "--path", "attention.py")
 
 
 def test_the_default_is_the_tree(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

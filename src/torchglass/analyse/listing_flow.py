@@ -21,7 +21,7 @@ def definition(source: Statements, use: Statement, name: str) -> Statement | Non
         return None
     while True:
         suite = source.suites[use.suite]
-        for number in reversed(suite[: suite.index(use.number)]):
+        for number in reversed(suite[: use.place]):
             if _assigns(source.all[number].node, name):
                 return source.all[number]
             if _touches(source.all[number].node, name):

@@ -2,75 +2,50 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torchglass.analyse.listing_statements import Range
+from torchglass.analyse.listing_ranges import Range
 from torchglass.analyse.looks import TellsAlike
 from torchglass.analyse.source import Recorded
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 
+CALLING_BACK = frozenset([*dir(builtins), *"sort reduce accumulate starmap sub subn apply_ map_".split()])
+"""Functions in C that call one they are given: what they give is not what that one returns."""
+_TRANSFORMED = "<eval_with_key>"
+"""How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
+_OF_OPERATORS = ("OpOverload.__call__", "OpOverloadPacket.__call__")
+_OF_GRAPH_MODULES = "_WrappedCall.__call__"
+
 
 @dataclass(slots=True)
 class Look:
-    """Events that look the same: the first of them, how many, and how long they took."""
+    """Events that look the same: the first of them, and of those that are selected how many and how long."""
 
     event: Event
-    count: int
-    spent_ns: int
-    last: int
+    frame: int
+    """The innermost frame in the program; -1: none."""
+    is_op: bool
+    is_module: bool
+    total: int = 0
+    """How many of them are steps, selected or not."""
+    count: int = 0
+    spent_ns: int = 0
+    last: int = -1
     """The id of the last of them."""
-    in_module: bool = True
-    """Whether all of them ran inside the call of a module."""
 
+    @property
+    def ended_well(self) -> bool:
+        return self.event.error is None and self.event.end_ns is not None
 
-def looks_in(trace: Recorded) -> list[Look]:
-    """All steps of a trace; aten ops only where no functions were recorded, since they tell the same again."""
-    looks = _all_looks(trace)
-    if any(look.event.kind == "function" for look in looks):
-        return [look for look in looks if look.event.kind != "op"]
-    return looks
-
-
-def selected(trace: Recorded, looks: list[Look], only: Selection | None) -> list[Look]:
-    """The steps that are meant. A callable is asked for each event: alike events may differ in what it looks at."""
-    if only is None:
-        return looks
-    if only.where is None:
-        return [look for look in looks if only.matches(look.event)]
-    kinds = {look.event.kind for look in looks}
-    chosen = (event for event in trace.events() if event.kind in kinds and only.matches(event))
-    return [Look(event, 1, event.duration_ns or 0, event.id) for event in chosen]
-
-
-def _all_looks(trace: Recorded) -> list[Look]:
-    found: dict[Hashable, Look] = {}
-    inside = bytearray()
-    """For each event: 1 in a module's call, 2 when it is such a call itself."""
-    for number, (key, parent, spent) in enumerate(_keys(trace)):
-        look = found.get(key)
-        if look is None:
-            look = found[key] = Look(trace.event(number), 0, 0, 0)
-        around = parent >= 0 and inside[parent] > 0
-        inside.append(2 if look.event.kind == "module" else around)
-        look.count += 1
-        look.spent_ns += spent
-        look.last = number
-        look.in_module = look.in_module and around
-    return list(found.values())
-
-
-def _keys(trace: Recorded) -> Iterable[tuple[Hashable, int, int]]:
-    if isinstance(trace, TellsAlike):
-        return trace.alike()
-    return (
-        (event.id, -1 if event.parent is None else event.parent, event.duration_ns or 0) for event in trace.events()
-    )
-
-
-# ---------------------------------------------------------------- frames
+    def add(self, number: int, spent_ns: int) -> None:
+        """One more that is selected."""
+        self.count += 1
+        self.spent_ns += spent_ns
+        self.last = number
 
 
 class Place(NamedTuple):
@@ -79,6 +54,9 @@ class Place(NamedTuple):
     file: str
     function: str
     where: Range
+    source: str
+    """The line as it was when it ran; ``""``: not known. Code made while the program runs may have other
+    lines at the same place."""
 
 
 @dataclass(slots=True)
@@ -91,41 +69,164 @@ class Frame:
     place: Place
     called: bool
     """Whether the parent's expression may have made the call itself: no frame of torch lies between."""
-    source: str
     looks: list[Look] = field(default_factory=list[Look])
     """The selected steps that have it as their innermost frame of the program."""
     children: list[int] = field(default_factory=list[int])
     in_module: bool = True
     """Whether every step below it ran inside a module's call."""
-    calls_module: bool = False
+    module_calls: list[Look] = field(default_factory=list[Look])
+    """The module calls made here, selected or not."""
+    run_by: dict[int, Look] = field(default_factory=dict[int, Look])
+    """Where a module's call came to it first, as to a line of ``forward``: those calls, by number."""
     live: bool = False
     """Whether a selected step is in it or below it."""
+    failed: bool = False
+    """Whether an error left a step in it or below it."""
     unproven: bool = False
     """The file's text is not that of this code."""
 
+    @property
+    def ended_modules(self) -> bool:
+        """Whether modules were called here, and every call came to its end."""
+        return bool(self.module_calls) and all(look.ended_well for look in self.module_calls)
 
-def frames_of(looks: Iterable[Look], chosen: Iterable[Look]) -> list[Frame]:
+
+def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
     """The tree of frames, parents before children; frames of torch and the standard library are left out.
 
-    Every step has its frames, but only the ``chosen`` ones are kept with them.
+    Every step has its frames, but only the selected ones are kept with them.
     """
-    tree = _Tree()
-    for look in looks:
-        number, event = tree.number(look.event), look.event
-        if number >= 0:
-            frame = tree.frames[number]
-            frame.source = frame.source or (event.location.source if event.location else "")
-            frame.calls_module = frame.calls_module or event.kind == "module"
-            if not look.in_module:
-                _note_outside(number, tree.frames)
-    for look in chosen:
-        number = tree.number(look.event)
-        if number >= 0:
-            tree.frames[number].looks.append(look)
-        while number >= 0 and not tree.frames[number].live:
-            tree.frames[number].live = True
-            number = tree.frames[number].parent
-    return tree.frames
+    read = _Reading(trace)
+    read.choose(trace, only)
+    frames = read.tree.frames
+    for look in read.looks:
+        if look.frame < 0 or not look.total:
+            continue
+        if look.is_module:
+            frames[look.frame].module_calls.append(look)
+        if not look.ended_well:
+            _note_failed(look.frame, frames)
+        if look.count:
+            frames[look.frame].looks.append(look)
+            _note_live(look.frame, frames)
+    for inner, outer in read.inside:
+        _note_module(inner, outer, read, frames)
+    return frames
+
+
+# ---------------------------------------------------------------- events
+
+
+class _Reading:
+    """A trace read once: what each event looks like, and which of them are steps of a line.
+
+    An aten op tells again what the function says that it ran in, where both stand at the same place. It is a
+    step of its own where the program's frames go deeper, as in the ``backward`` of an autograd function, and
+    where nothing else was recorded at its place.
+    """
+
+    def __init__(self, trace: Recorded) -> None:
+        self.tree = _Tree()
+        self.looks: list[Look] = []
+        self.inside: set[tuple[int, int]] = set()
+        """Numbers of looks: of an event and of the innermost module call around it (-1: none)."""
+        self._of: list[int] = []
+        """The look of each event."""
+        self._parents: list[int] = []
+        self._spent: list[int] = []
+        self._repeats = bytearray()
+        """Which events tell again what the one around them says."""
+        self._read(trace)
+
+    def _read(self, trace: Recorded) -> None:
+        looks, of, parents, repeats = self.looks, self._of, self._parents, self._repeats
+        known: dict[Hashable, int] = {}
+        modules: list[int] = []
+        for key, parent, spent in _keys(trace):
+            at = known.get(key)
+            if at is None:
+                at = known[key] = len(looks)
+                event = trace.event(len(of))
+                looks.append(Look(event, self.tree.number(event), event.kind == "op", event.kind == "module"))
+            look, module = looks[at], -1
+            if parent >= 0:
+                module = of[parent] if looks[of[parent]].is_module else modules[parent]
+            of.append(at)
+            parents.append(parent)
+            modules.append(module)
+            self._spent.append(spent)
+            self.inside.add((at, module))
+            again = look.is_op and self._tells_again(look, len(of) - 1)
+            repeats.append(again)
+            if not again:
+                look.total += 1
+                look.spent_ns += spent
+                look.last = len(of) - 1
+
+    def look(self, number: int) -> Look:
+        """What an event looks like."""
+        return self.looks[self._of[number]]
+
+    def choose(self, trace: Recorded, only: Selection | None) -> None:
+        """Count the steps that are meant; an op that is no step itself means what was called at its place."""
+        for look in self.looks:
+            if only is None:
+                look.count = look.total
+            else:
+                look.spent_ns, look.last = 0, -1
+        if only is None:
+            return
+        matches = self._matches(trace, only)
+        chosen = bytearray(len(self._of))
+        for number in (number for number, found in enumerate(matches) if found):
+            for each in self._instead(number, matches) if self._repeats[number] else (number,):
+                if not chosen[each]:
+                    chosen[each] = True
+                    self.look(each).add(each, self._spent[each])
+
+    def _tells_again(self, op: Look, number: int) -> bool:
+        if not op.event.inputs and not op.event.outputs:
+            return True  # the profiler's marks are nobody's business
+        around = self._around(number)
+        return around >= 0 and self.look(around).frame == op.frame
+
+    def _around(self, number: int) -> int:
+        """The innermost event around one that is no op; -1: none."""
+        around = self._parents[number]
+        while around >= 0 and self.look(around).is_op:
+            around = self._parents[around]
+        return around
+
+    def _instead(self, number: int, matches: bytearray) -> list[int]:
+        """The calls around an op at its place, up to the one that is written there; none if one is selected itself."""
+        found: list[int] = []
+        around, frame = self._around(number), self.look(number).frame
+        while around >= 0 and self.look(around).frame == frame:
+            if matches[around]:
+                return []
+            found.append(around)
+            if self.look(around).event.direct:
+                break
+            around = self._around(around)
+        return found
+
+    def _matches(self, trace: Recorded, only: Selection) -> bytearray:
+        """A callable is asked for each event: alike events may differ in what it looks at."""
+        if only.where is not None:
+            return bytearray(only.matches(event) for event in trace.events())
+        by_look = [only.matches(look.event) for look in self.looks]
+        return bytearray(by_look[at] for at in self._of)
+
+
+def _keys(trace: Recorded) -> Iterable[tuple[Hashable, int, int]]:
+    if isinstance(trace, TellsAlike):
+        return trace.alike()
+    return (
+        (event.id, -1 if event.parent is None else event.parent, event.duration_ns or 0) for event in trace.events()
+    )
+
+
+# ---------------------------------------------------------------- frames
 
 
 class _Tree:
@@ -150,21 +251,20 @@ class _Tree:
     def _add(self, stack: tuple[Location, ...]) -> int:
         number, called = -1, True
         for at in stack:
-            if at.origin != "user":
+            if not _is_shown(at):
                 called = False
                 continue
             key = (number, self._place(at), called)
             found = self._known.get(key)
             if found is None:
                 found = self._known[key] = len(self.frames)
-                self.frames.append(Frame(found, number, _place_of(at), called, at.source))
+                self.frames.append(Frame(found, number, _place_of(at), called))
                 if number >= 0:
                     self.frames[number].children.append(found)
             number, called = found, True
         return number
 
     def _place(self, at: Location) -> int:
-        """Locations may be equal but for their source text, which is not read for all."""
         found = self._places.get(id(at))
         if found is None:
             number = self._numbers.setdefault(_place_of(at), len(self._numbers))
@@ -172,34 +272,96 @@ class _Tree:
         return found[0]
 
 
+def _is_shown(at: Location) -> bool:
+    return at.origin == "user" or _is_transformed(at)
+
+
+def _is_transformed(at: Location) -> bool:
+    return at.origin == "generated" and at.file.startswith(_TRANSFORMED)
+
+
 def _place_of(at: Location) -> Place:
-    return Place(at.file, at.function, Range(at.line, at.end_line, at.col, at.end_col))
+    return Place(at.file, at.function, Range(at.line, at.end_line, at.col, at.end_col), at.source)
 
 
-def _note_outside(number: int, frames: list[Frame]) -> None:
-    """A frame that steps outside any module have may be one that is still running."""
-    while number >= 0 and frames[number].in_module:
-        frames[number].in_module = False
+def _note_live(number: int, frames: list[Frame]) -> None:
+    while number >= 0 and not frames[number].live:
+        frames[number].live = True
         number = frames[number].parent
 
 
+def _note_failed(number: int, frames: list[Frame]) -> None:
+    while number >= 0 and not frames[number].failed:
+        frames[number].failed = True
+        number = frames[number].parent
+
+
+def _note_module(inner: int, outer: int, read: _Reading, frames: list[Frame]) -> None:
+    """Note, from the frame of a step upwards, in which module's call it ran.
+
+    A frame that steps outside any module have may be one that is still running.
+    """
+    number = read.looks[inner].frame
+    if outer < 0:
+        while number >= 0 and frames[number].in_module:
+            frames[number].in_module = False
+            number = frames[number].parent
+        return
+    module = read.looks[outer]
+    while number >= 0 and frames[number].parent != module.frame:
+        number = frames[number].parent
+    if number >= 0:
+        frames[number].run_by[outer] = module
+
+
+# ---------------------------------------------------------------- steps of one frame
+
+
+def made_by(frame: Frame) -> list[Look]:
+    """The steps of a line, as far as its expression made them itself; of aten ops all that ran on it."""
+    return last_made(frame) or [look for look in frame.looks if look.is_op]
+
+
 def last_made(frame: Frame) -> list[Look]:
-    """The steps that its expression made itself; of several in a row (``x[0] += 1``) the last."""
-    direct = [look for look in frame.looks if look.event.direct or _unpacks(look.event) or _made_here(look.event)]
+    """The calls that its expression made itself; of several in a row (``x[0] += 1``) the last."""
+    direct = [look for look in frame.looks if not look.is_op and _is_made_here(look.event)]
     if not direct:
         return []
     last = max(direct, key=lambda look: look.last).event
     return [look for look in direct if (look.event.kind, look.event.name) == (last.kind, last.name)]
 
 
-def _unpacks(event: Event) -> bool:
-    """``a, b = tensor``: torch iterates, and the step stands at the targets."""
-    return event.name == "Tensor.unbind" and bool(event.stack) and event.stack[-1].function == "Tensor.__iter__"
+def last_op(frame: Frame) -> list[Look]:
+    """The op that ran last on a line without calls: what it gave was computed there, for whatever use.
+
+    Of what the autograd engine does by itself nothing is of interest to the line that began it.
+    """
+    ops = [] if last_made(frame) else [look for look in frame.looks if look.is_op]
+    last = max(ops, key=lambda look: look.last).event if ops else None
+    if last is None or (last.phase == "backward" and not _is_shown(last.stack[-1])):
+        return []
+    return [look for look in ops if look.event.name == last.name]
 
 
-def _made_here(event: Event) -> bool:
-    """Where the text is not known it is not known what was written; but no frame of torch lies between."""
-    return not event.code and bool(event.stack) and event.stack[-1].origin == "user"
+def _is_made_here(event: Event) -> bool:
+    """Whether the expression at its innermost frame made this call."""
+    if event.direct or not event.stack:
+        return event.direct
+    inner = event.stack[-1]
+    if event.name == "Tensor.unbind" and inner.function == "Tensor.__iter__":
+        return True  # ``a, b = tensor``: torch iterates, and the step stands at the targets
+    if event.kind == "module" and inner.function == _OF_GRAPH_MODULES:
+        return _is_plain_call(event.code)
+    if inner.function in _OF_OPERATORS and len(event.stack) > 1:
+        return _is_transformed(event.stack[-2])
+    # Where the text is not known it is not known what was written; but no frame of torch lies between.
+    return _is_transformed(inner) or (inner.origin == "user" and not event.code)
+
+
+def _is_plain_call(code: str) -> bool:
+    """``graph(x)``: no function in C that calls what it is given."""
+    name = code.partition("(")[0].rpartition(".")[2]
+    return name.isidentifier() and name not in CALLING_BACK
 
 
 def is_nested(frame: Frame) -> bool:

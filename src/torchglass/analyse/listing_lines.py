@@ -6,10 +6,11 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchglass.analyse.listing_frames import Frame, is_lambda, last_made
-from torchglass.analyse.listing_ran import may_be_left, proven
+from torchglass.analyse.listing_frames import Frame, is_lambda, last_made, made_by
+from torchglass.analyse.listing_ran import is_in_with, may_be_left, proven
+from torchglass.analyse.listing_ranges import outermost
 from torchglass.analyse.listing_results import Outcome, merged
-from torchglass.analyse.listing_statements import Function, Slot, Statement, Statements
+from torchglass.analyse.listing_statements import Function, Statement, Statements
 from torchglass.analyse.listing_steps import Steps
 
 RAN, UNSEEN, NEVER = "ran", "unseen", "never"
@@ -24,6 +25,8 @@ class Note:
     kind: str
     """``assigned``, ``changed``, ``returned`` or ``computed``."""
     outcome: Outcome
+    counts: bool = True
+    """Whether it came once for each time that the line computed it: not so for aten ops."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class Lines:
     """Lines of code whose text is not known."""
 
 
-def lines_of(file: str, steps: Steps, ended_well: bool, lines_run: frozenset[int] | None, whole: bool) -> Lines:
+def lines_of(file: str, steps: Steps, lines_run: frozenset[int] | None, whole: bool) -> Lines:
     """Notes for one file; ``lines_run`` is the exact set where a trace has it."""
     found = Lines()
     frames = [each for each in steps.frames if each.place.file == file]
@@ -78,7 +81,8 @@ def lines_of(file: str, steps: Steps, ended_well: bool, lines_run: frozenset[int
         statement = steps.statement[frame.number]
         if statement is not None:
             seen.setdefault(statement.number, []).append(frame)
-    marks = _marks(file, steps, source, seen, ended_well) if lines_run is None else _exact_marks(source, lines_run)
+    marks = _marks(file, steps, source, seen) if lines_run is None else _exact_marks(source, lines_run)
+    suites = _Suites(file, steps)
     for statement in source.all:
         for line in range(statement.start[0], statement.last_line + 1):
             found.first_line.setdefault(line, statement.first_line)
@@ -87,7 +91,7 @@ def lines_of(file: str, steps: Steps, ended_well: bool, lines_run: frozenset[int
         if note.state in (UNSEEN, NEVER) and statement.number not in seen:
             note.notes = []  # what it would have returned
         if note.runs is None and note.state == RAN:
-            note.runs = _as_often(file, steps, statement, ended_well)
+            note.runs = suites.as_often(statement)
         if note.state or note.notes or note.errors:
             _add(found.notes, note)
     found.shown = list(range(1, len(source.lines) + 1)) if whole else _shown(file, steps, source)
@@ -109,22 +113,33 @@ def _add(notes: dict[int, LineNote], note: LineNote) -> None:
 # ---------------------------------------------------------------- what ran
 
 
-def _marks(
-    file: str, steps: Steps, source: Statements, seen: dict[int, list[Frame]], ended_well: bool
-) -> dict[int, str]:
+def _marks(file: str, steps: Steps, source: Statements, seen: dict[int, list[Frame]]) -> dict[int, str]:
     """The state of each statement that has one, as far as steps prove it."""
-    finished: list[int] = []
-    if ended_well:
-        finished = [number for number, frames in seen.items() if any(came_to_end(steps, each) for each in frames)]
+    finished = [number for number, frames in seen.items() if any(came_to_end(steps, each) for each in frames)]
+    failed = _failed(source, [number for number, frames in seen.items() if any(each.failed for each in frames)])
     # A lambda runs when it is called, perhaps long after the statement that it is written in.
-    ran = proven(source, [number for number, frames in seen.items() if not all(map(is_lambda, frames))], finished)
+    begun = [number for number, frames in seen.items() if not all(map(is_lambda, frames))]
+    ran = proven(source, begun, finished, failed)
     ran.update(seen)
+    for (where, function), callers in steps.callers.items():
+        if where == file and any(steps.calls(caller, file, function) for caller in callers):
+            ran.update(each.number for each in source.by_function[function] if source.runs_once(each))
     own_code = bool(steps.callers.get((file, -1)))
     return {
         each.number: RAN if each.number in ran else UNSEEN
         for each in source.all
         if _is_marked(source, each) and (own_code or each.function >= 0 or each.number in seen)
     }
+
+
+def _failed(source: Statements, numbers: Iterable[int]) -> set[int]:
+    """Statements that an error may have left although their function went on: a context manager caught it."""
+    found: set[int] = set()
+    for number in numbers:
+        while number >= 0 and number not in found and is_in_with(source, source.all[number]):
+            found.add(number)
+            number = source.all[number].parent
+    return found
 
 
 def _exact_marks(source: Statements, lines_run: frozenset[int]) -> dict[int, str]:
@@ -150,8 +165,8 @@ def _is_marked(source: Statements, statement: Statement) -> bool:
 def came_to_end(steps: Steps, frame: Frame) -> bool:
     """Whether the calls that a frame belongs to are known to have ended: then what follows it ran too.
 
-    That is so inside a module's call, and where the caller went on, as long as no ``try`` on the way can have
-    caught an error.
+    That is so inside a module's call that came to its end, and where the caller went on, as long as no ``try``
+    on the way can have caught an error.
     """
     while frame.parent >= 0:
         statement, around = steps.statement[frame.number], steps.frames[frame.parent]
@@ -160,7 +175,9 @@ def came_to_end(steps: Steps, frame: Frame) -> bool:
             return False
         if statement.function < 0 or not source.is_plain_function(statement.function):
             return False
-        if (frame.in_module and around.calls_module) or (frame.called and steps.completed(around.number)):
+        if frame.failed and is_in_with(source, statement):
+            return False
+        if (frame.in_module and around.ended_modules) or (frame.called and steps.completed(around.number)):
             return True
         frame = around
     return False
@@ -178,9 +195,10 @@ def _note(file: str, steps: Steps, statement: Statement, frames: list[Frame]) ->
     callers = steps.callers.get((file, statement.function), {})
     slots = [steps.slots(caller, file, statement) for caller in callers]
     for column in zip(*slots, strict=True):
-        slot: Slot = column[0][0]
-        outcome = merged(each for _, each in column)
-        note.notes.append(Note(slot.label, slot.kind, outcome))
+        told = {(slot.label, slot.kind): None for slot, outcome in column if outcome}
+        for label, kind in told or [(column[0][0].label, column[0][0].kind)]:
+            outcome = merged(each for slot, each in column if (slot.label, slot.kind) == (label, kind))
+            note.notes.append(Note(label, kind, outcome))
     if not any(each.outcome for each in note.notes):
         note.notes = _computed(steps, frames)
     if not frames:
@@ -193,51 +211,75 @@ def _note(file: str, steps: Steps, statement: Statement, frames: list[Frame]) ->
     return note
 
 
-def _as_often(file: str, steps: Steps, statement: Statement, ended_well: bool) -> int | None:
-    """How often a statement without a step of its own ran: as often as one in its suite that has; None: not certain.
-
-    Between two that ran equally often it ran so too. With one of them alone this holds only where no error
-    and no ``return`` can have come between, in calls that came to their end.
-    """
-    total = 0
-    for caller in steps.callers.get((file, statement.function), {}):
-        before, after = _neighbours(caller, file, steps, statement)
-        if before is None or after is None or before[0] != after[0]:
-            alone = before or after
-            if alone is None or not ended_well or not any(came_to_end(steps, steps.frames[at]) for at in alone[1]):
-                return None
-            before = alone
-        total += before[0]
-    return total or None
-
-
 _Counted = tuple[int, list[int]]
+"""How often a statement ran, and its frames."""
 
 
-def _neighbours(caller: int, file: str, steps: Steps, statement: Statement) -> tuple[_Counted | None, _Counted | None]:
-    """How often the nearest counted statements before and after ran, with no way out of the suite between."""
-    source = steps.sources[file]
-    suite = source.suites[statement.suite]
-    at = suite.index(statement.number)
-    found: list[_Counted | None] = [None, None]
-    for side, numbers in enumerate((reversed(suite[:at]), suite[at + 1 :])):
-        last = statement.number
-        for number in numbers:
-            if (number if side == 0 else last) in source.jumping:
-                break
-            last = number
-            times = steps.times(caller, file, source.all[number])
+class _Suites:
+    """How often the statements without a step of their own ran."""
+
+    def __init__(self, file: str, steps: Steps) -> None:
+        self._file, self._steps = file, steps
+        self._source = steps.sources[file]
+        self._near: dict[tuple[int, tuple[int, str, int]], list[tuple[_Counted | None, _Counted | None]]] = {}
+
+    def as_often(self, statement: Statement) -> int | None:
+        """As often as the ``forward`` that it is in, or as one in its suite that has a step; None: not certain.
+
+        Between two that ran equally often it ran so too. With one of them alone this holds only where no error
+        and no ``return`` can have come between, in calls that came to their end.
+        """
+        total, steps = 0, self._steps
+        for caller in steps.callers.get((self._file, statement.function), {}):
+            calls = steps.calls(caller, self._file, statement.function)
+            if calls and self._source.runs_once(statement):
+                total += sum(look.count for look in calls)
+                continue
+            before, after = self._neighbours(caller, statement)
+            if before is None or after is None or before[0] != after[0]:
+                before = before or after
+                if before is None or not self._came_to_end(before[1]):
+                    return None
+            total += before[0]
+        return total or None
+
+    def _came_to_end(self, numbers: list[int]) -> bool:
+        """Whether what follows the statement of these frames ran as often: one that failed may have been left."""
+        frames, statement = [self._steps.frames[at] for at in numbers], self._steps.statement[numbers[0]]
+        if statement is None or (any(each.failed for each in frames) and is_in_with(self._source, statement)):
+            return False
+        return any(came_to_end(self._steps, each) for each in frames)
+
+    def _neighbours(self, caller: int, statement: Statement) -> tuple[_Counted | None, _Counted | None]:
+        """The nearest counted statements before and after, with no way out of the suite between."""
+        key = (caller, statement.suite)
+        if key not in self._near:
+            suite = self._source.suites[statement.suite]
+            before, after = self._nearest(caller, suite, False), self._nearest(caller, suite[::-1], True)
+            self._near[key] = list(zip(before, after[::-1], strict=True))
+        return self._near[key][statement.place]
+
+    def _nearest(self, caller: int, suite: list[int], backwards: bool) -> list[_Counted | None]:
+        """For each statement the last counted one that comes earlier in this order."""
+        found: list[_Counted | None] = []
+        last: _Counted | None = None
+        for number in suite:
+            if backwards and number in self._source.jumping:
+                last = None
+            found.append(last)
+            times = self._steps.times(caller, self._file, self._source.all[number])
             if times is not None:
-                found[side] = (times, steps.below[caller, file, number])
-                break
-    return found[0], found[1]
+                last = (times, self._steps.below[caller, self._file, number])
+            if not backwards and number in self._source.jumping:
+                last = None
+        return found
 
 
 def _errors(frames: Iterable[Frame]) -> dict[str, int]:
     """The errors that left steps of a line, and how many; what passed on through others is told once."""
     errors: dict[str, int] = {}
     for frame in frames:
-        for look in last_made(frame):
+        for look in made_by(frame):
             if look.event.error:
                 errors[look.event.error] = errors.get(look.event.error, 0) + look.count
     return errors
@@ -245,49 +287,41 @@ def _errors(frames: Iterable[Frame]) -> dict[str, int]:
 
 def _computed(steps: Steps, frames: Iterable[Frame]) -> list[Note]:
     """The last value that was computed on a line which assigns and returns none."""
-    made = [(max(look.last for look in looks), frame) for frame in frames if (looks := last_made(frame))]
+    made = [(max(look.last for look in looks), frame) for frame in frames if (looks := made_by(frame))]
     if not made:
         return []
-    where = max(made, key=lambda each: each[0])[1].place
-    outcome = merged(steps.outcome[frame.number] for _, frame in made if frame.place == where)
-    return [Note("", "computed", outcome)] if outcome else []
+    last = max(made, key=lambda each: each[0])[1]
+    outcome = merged(steps.computed(frame) for _, frame in made if frame.place == last.place)
+    return [Note("", "computed", outcome, bool(last_made(last)))] if outcome else []
 
 
 def _spent(frames: list[Frame]) -> int:
     """Time in the steps of a line; those inside the expression of another are part of it."""
-    made = {frame.place.where: 0 for frame in frames if last_made(frame)}
+    made = {frame.place.where: 0 for frame in frames if made_by(frame)}
     for frame in frames:
         if frame.place.where in made:
-            made[frame.place.where] += sum(look.spent_ns for look in last_made(frame))
-    return sum(
-        spent
-        for where, spent in made.items()
-        if not any(
-            other != where
-            and (other.line, other.col) <= (where.line, where.col)
-            and (where.end_line, where.end_col) <= (other.end_line, other.end_col)
-            for other in made
-        )
-    )
+            made[frame.place.where] += sum(look.spent_ns for look in made_by(frame))
+    return sum(made[where] for where in outermost(made))
 
 
 def _loose(steps: Steps, frames: list[Frame]) -> list[LineNote]:
-    """Lines by number and function alone."""
-    by_line: dict[tuple[str, int], list[Frame]] = {}
+    """Lines by number, function and text alone."""
+    by_line: dict[tuple[str, int, str], list[Frame]] = {}
     for frame in frames:
-        by_line.setdefault((frame.place.function, frame.place.where.line), []).append(frame)
+        place = frame.place
+        by_line.setdefault((place.function, place.where.line, place.source), []).append(frame)
     notes: list[LineNote] = []
-    for (function, line), here in by_line.items():
-        made = [frame for frame in here if last_made(frame)]
-        last = max(made, key=lambda frame: max(look.last for look in last_made(frame)), default=None)
-        note = LineNote(line, function=function, source=next((each.source for each in here if each.source), ""))
+    for (function, line, source), here in by_line.items():
+        made = [frame for frame in here if made_by(frame)]
+        last = max(made, key=lambda frame: max(look.last for look in made_by(frame)), default=None)
+        note = LineNote(line, function=function, source=source)
         if last is not None:
             looks = last_made(last)
-            note.runs = sum(look.count for look in looks)
-            target = looks[0].event.target
-            kind = "assigned" if target else "computed"
-            note.notes = [Note(", ".join(target), kind, steps.outcome[last.number])]
-            note.source = note.source or looks[0].event.code
+            note.runs = sum(look.count for look in looks) or None
+            event = made_by(last)[0].event
+            kind = "assigned" if event.target else "computed"
+            note.notes = [Note(", ".join(event.target), kind, steps.computed(last), bool(looks))]
+            note.source = source or event.code
         note.errors = _errors(here)
         notes.append(note)
     return sorted(notes, key=lambda each: each.line)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from torchglass.analyse.listing_statements import Statement, Statements
+from torchglass.analyse.listing_statements import WITH, Statement, Statements, may_swallow
 
-_ENTERED = (ast.With, ast.AsyncWith, ast.Try)
-"""Compound statements whose first suite begins whenever they do."""
+_TRY = (ast.Try, ast.TryStar)
 
 
-def proven(source: Statements, seen: Iterable[int], finished: Iterable[int]) -> set[int]:
+def proven(source: Statements, seen: Iterable[int], finished: Iterable[int], failed: Collection[int] = ()) -> set[int]:
     """The statements that ran for certain.
 
     ``seen`` are those with a step. Every statement before one that ran, in its suite and in the suites around
     it up to its function, ran too. After one of ``finished`` (in calls that are known to have come to their
-    end without an error) the next ones ran, up to the first that may leave its suite.
+    end without an error) the next ones ran, up to the first that may leave its suite; not so after one of
+    ``failed``, which an error may have left.
     """
     ran: set[int] = set()
     for number in seen:
@@ -25,7 +25,7 @@ def proven(source: Statements, seen: Iterable[int], finished: Iterable[int]) -> 
     done = set(waiting)
     while waiting:
         statement = source.all[waiting.pop()]
-        for number in (*_entered(source, statement), *_next(source, statement)):
+        for number in (*_entered(source, statement), *_next(source, statement, failed)):
             if number not in done:
                 done.add(number)
                 waiting.append(number)
@@ -40,34 +40,29 @@ def _before(source: Statements, number: int, ran: set[int]) -> None:
         if number in ran:
             return
         suite = source.suites[source.all[number].suite]
-        ran.update(suite[: suite.index(number) + 1])
+        ran.update(suite[: source.all[number].place + 1])
         number = source.all[number].parent
 
 
 def _entered(source: Statements, statement: Statement) -> list[int]:
-    if not isinstance(statement.node, _ENTERED):
-        return []
-    return source.suites[statement.number, "body", 0][:1]
+    """The first statement inside of one whose suite begins whenever it does itself."""
+    begins = isinstance(statement.node, WITH) and not may_be_left(source, statement)
+    return source.suites[statement.number, "body", 0][:1] if begins or isinstance(statement.node, _TRY) else []
 
 
-def _next(source: Statements, statement: Statement) -> list[int]:
-    if statement.number in source.jumping or _may_swallow(statement.node):
-        return []
-    suite = source.suites[statement.suite]
-    place = suite.index(statement.number) + 1
-    if place < len(suite):
-        return suite[place : place + 1]
-    around = source.all[statement.parent] if statement.parent >= 0 else None
-    ends = around is not None and isinstance(around.node, ast.If | ast.With) and around.number not in source.jumping
-    return _next(source, around) if ends and around is not None else []
+def _next(source: Statements, statement: Statement, failed: Collection[int]) -> list[int]:
+    """What ran next: the call came to its end, so a loop or an ``if`` around was left downwards.
 
-
-def _may_swallow(node: ast.stmt) -> bool:
-    """``with suppress(…)``: what is in it may have ended early without a trace."""
-    if isinstance(node, ast.With):
-        words = " ".join(ast.dump(item.context_expr) for item in node.items)
-        return "suppress" in words or "raises" in words
-    return False
+    Not so where something may be left in another way: by ``return`` or ``break``, or by an error that is caught.
+    """
+    while True:
+        suite = source.suites[statement.suite]
+        left = statement.number in source.jumping or statement.number in failed or may_be_left(source, statement)
+        if not left and statement.place + 1 < len(suite):
+            return [suite[statement.place + 1]]
+        if statement.parent < 0 or statement.parent == statement.function:
+            return []
+        statement = source.all[statement.parent]
 
 
 def may_be_left(source: Statements, statement: Statement) -> bool:
@@ -75,8 +70,17 @@ def may_be_left(source: Statements, statement: Statement) -> bool:
     while statement.parent >= 0 and statement.parent != statement.function:
         part = statement.suite[1]
         statement = source.all[statement.parent]
-        if isinstance(statement.node, ast.Try) and statement.node.handlers and part == "body":
+        if isinstance(statement.node, _TRY) and statement.node.handlers and part == "body":
             return True
-        if _may_swallow(statement.node):
+        if may_swallow(statement.node):
+            return True
+    return False
+
+
+def is_in_with(source: Statements, statement: Statement) -> bool:
+    """Whether a context manager in the same function is around it: any of them may catch an error, and few do."""
+    while statement.parent >= 0 and statement.parent != statement.function:
+        statement = source.all[statement.parent]
+        if isinstance(statement.node, WITH):
             return True
     return False

@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from torchglass.analyse.listing_ranges import Range, Spans
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Point = tuple[int, int]
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
+WITH = (ast.With, ast.AsyncWith)
 _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom)
 _REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-
-
-class Range(NamedTuple):
-    """Lines from 1, columns in characters from 0."""
-
-    line: int
-    end_line: int
-    col: int
-    end_col: int
 
 
 @dataclass(slots=True)
@@ -43,6 +37,8 @@ class Statement:
     """Equal for statements that run one after the other; the last part tells the cases of a match apart."""
     function: int
     """The innermost ``def`` around it; -1: none."""
+    place: int = 0
+    """Its place in the suite."""
 
 
 class Slot(NamedTuple):
@@ -54,6 +50,9 @@ class Slot(NamedTuple):
     """``assigned``, ``changed``, ``returned``, or ``computed`` and not kept."""
     nodes: tuple[ast.expr | ast.stmt, ...]
     """The expressions that the value comes from: more than one for ``a if c else b``."""
+    whole: str = ""
+    """Of ``x[0] = …``: ``x``, as written. That is what changes if it is a tensor, and the step stands at the target."""
+    target: ast.expr | None = None
     part: int | None = None
     """Which part of that value it is; None: all of it."""
     length: int = 0
@@ -69,8 +68,9 @@ class Statements:
         self.all: list[Statement] = []
         self.suites: dict[tuple[int, str, int], list[int]] = {}
         self._slots: dict[int, list[Slot]] = {}
-        self._repeated: dict[tuple[int, Range], bool] = {}
-        self._conditional: dict[tuple[int, Range], bool] = {}
+        self._repeated: dict[int, Spans] = {}
+        self._conditional: dict[int, Spans] = {}
+        self._nodes: dict[int, dict[Range, ast.expr]] = {}
         self._fill()
         self._starts = [each.start for each in self.all]
 
@@ -128,10 +128,13 @@ class Statements:
 
     def node_at(self, statement: Statement, where: Range) -> ast.expr | None:
         """The outermost expression of a statement's head that has this range."""
-        for node in walk_head(statement.node):
-            if isinstance(node, ast.expr) and where in self.ranges(node):
-                return node
-        return None
+        known = self._nodes.get(statement.number)
+        if known is None:
+            known = self._nodes[statement.number] = {}
+            for node in walk_head(statement.node):
+                if isinstance(node, ast.expr):
+                    known |= {each: node for each in self.ranges(node) if each not in known}
+        return known.get(where)
 
     def slots(self, statement: Statement) -> list[Slot]:
         """What it assigns, changes or returns; ``[]`` when nothing."""
@@ -141,26 +144,19 @@ class Statements:
 
     def is_repeated(self, statement: Statement, where: Range) -> bool:
         """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
-        key = (statement.number, where)
-        if key not in self._repeated:
-            held = (node for node in walk_head(statement.node) if isinstance(node, _REPEATED))
-            self._repeated[key] = any(self._holds(node, where) for node in held)
-        return self._repeated[key]
+        spans = self._repeated.get(statement.number)
+        if spans is None:
+            held = [self.range(node) for node in walk_head(statement.node) if isinstance(node, _REPEATED)]
+            spans = self._repeated[statement.number] = Spans(held)
+        return spans.hold(where)
 
     def is_conditional(self, statement: Statement, where: Range) -> bool:
         """Whether a range lies in a part of an expression that is not always run."""
-        key = (statement.number, where)
-        if key not in self._conditional:
-            parts = (part for node in walk_head(statement.node) for part in _sometimes(node))
-            self._conditional[key] = any(self._holds(part, where) for part in parts)
-        return self._conditional[key]
-
-    def _holds(self, node: ast.expr, where: Range) -> bool:
-        own = self.range(node)
-        return (own.line, own.col) <= (where.line, where.col) and (where.end_line, where.end_col) <= (
-            own.end_line,
-            own.end_col,
-        )
+        spans = self._conditional.get(statement.number)
+        if spans is None:
+            parts = [self.range(part) for node in walk_head(statement.node) for part in _sometimes(node)]
+            spans = self._conditional[statement.number] = Spans(parts)
+        return spans.hold(where)
 
     def _column(self, line: int, byte: int) -> int:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
@@ -173,7 +169,9 @@ class Statements:
             node, parent, suite, function = waiting.pop()
             number = len(self.all)
             self.all.append(self._statement(number, node, parent, suite, function))
-            self.suites.setdefault(suite, []).append(number)
+            beside = self.suites.setdefault(suite, [])
+            self.all[number].place = len(beside)
+            beside.append(number)
             inner = number if isinstance(node, Function) else function
             for name, place, body in reversed(list(_suites(node))):
                 waiting += [(each, number, (number, name, place), inner) for each in reversed(body)]
@@ -238,10 +236,22 @@ class Statements:
             return False
         return statement.number <= self._first_leave.get(function, statement.number)
 
+    def is_only_return(self, statement: Statement) -> bool:
+        """Whether every call of its function that no error leaves ends in this statement."""
+        return statement.number in self._only_returns
+
+    @cached_property
+    def _only_returns(self) -> set[int]:
+        found: set[int] = set()
+        for inside in self.by_function.values():
+            returns = [each for each in inside if isinstance(each.node, ast.Return)]
+            found.update(each.number for each in returns if len(returns) == 1 and self.runs_once(each))
+        return found
+
     def _in_own_suite(self, statement: Statement) -> bool:
         while statement.parent != statement.function:
             statement = self.all[statement.parent]
-            if not isinstance(statement.node, ast.With):
+            if not isinstance(statement.node, ast.With) or may_swallow(statement.node):
                 return False
         return statement.suite[1] == "body"
 
@@ -273,6 +283,14 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
+def may_swallow(node: ast.stmt) -> bool:
+    """``with suppress(…)``: what is in it may have ended early without a trace."""
+    if isinstance(node, WITH):
+        words = " ".join(ast.dump(item.context_expr) for item in node.items)
+        return "suppress" in words or "raises" in words
+    return False
+
+
 def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
     """The nodes of a statement without those of statements inside; the outermost first."""
     waiting: list[ast.AST] = [statement]
@@ -300,7 +318,7 @@ def _slots_of(source: Statements, statement: Statement) -> list[Slot]:
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return _targets(source, node.target, node.value)
     if isinstance(node, ast.AugAssign):
-        return [Slot(source.text(_base(node.target)), "changed", (node,))]
+        return [_stored(source, node.target, "changed", (node,))]
     if isinstance(node, ast.Return) and node.value is not None:
         return _returned(node.value)
     if isinstance(node, ast.Expr):
@@ -310,8 +328,7 @@ def _slots_of(source: Statements, statement: Statement) -> list[Slot]:
 
 def _targets(source: Statements, target: ast.expr, value: ast.expr) -> list[Slot]:
     if not isinstance(target, ast.Tuple | ast.List):
-        kind = "changed" if isinstance(target, ast.Subscript) else "assigned"
-        return [Slot(source.text(_base(target)), kind, (*passing(value), *(() if kind == "assigned" else (target,))))]
+        return [_stored(source, target, "assigned", passing(value))]
     names = target.elts
     stars = [at for at, each in enumerate(names) if isinstance(each, ast.Starred)]
     values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
@@ -323,13 +340,14 @@ def _targets(source: Statements, target: ast.expr, value: ast.expr) -> list[Slot
         starred = isinstance(name, ast.Starred)
         index = at - len(names) if stars and at > stars[0] else at
         # The unpacking of a tensor itself is a step at the targets.
-        slots.append(Slot(source.text(name), "assigned", (*passing(value), target), index, len(names), starred))
+        slot = Slot(source.text(name), "assigned", (*passing(value), target))
+        slots.append(slot._replace(part=index, length=len(names), starred=starred))
     return slots
 
 
 def _returned(value: ast.expr) -> list[Slot]:
     if isinstance(value, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in value.elts):
-        return [Slot("", "returned", passing(each), at, -1) for at, each in enumerate(value.elts)]
+        return [Slot("", "returned", passing(each), part=at, length=-1) for at, each in enumerate(value.elts)]
     return [Slot("", "returned", passing(value))]
 
 
@@ -342,11 +360,10 @@ def _changed(source: Statements, value: ast.expr) -> list[Slot]:
     return [Slot("", "computed", passing(value))]
 
 
-def _base(target: ast.expr) -> ast.expr:
-    """``x`` of ``x[0]``: what an assignment to a part changes."""
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target
+def _stored(source: Statements, target: ast.expr, kind: str, nodes: tuple[ast.expr | ast.stmt, ...]) -> Slot:
+    if isinstance(target, ast.Subscript):
+        return Slot(source.text(target), kind, nodes, source.text(target.value), target)
+    return Slot(source.text(target), kind, nodes)
 
 
 def passing(value: ast.expr) -> tuple[ast.expr, ...]:

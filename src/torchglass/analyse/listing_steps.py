@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchglass.analyse.listing_flow import definition
-from torchglass.analyse.listing_frames import Frame, Look, is_nested, last_made
+from torchglass.analyse.listing_frames import CALLING_BACK, Frame, Look, is_nested, last_made, last_op
+from torchglass.analyse.listing_ran import is_in_with
+from torchglass.analyse.listing_ranges import Range
 from torchglass.analyse.listing_results import Outcome, changed_by, merged, part, result_of
 from torchglass.analyse.listing_statements import Slot, Statement, Statements
 
-_BUILTINS = frozenset(dir(builtins))
-_WITH_CALLBACK = frozenset("sort reduce accumulate starmap sub subn apply_ map_".split())
-"""Functions in C that call one they are given: what they give is not what that one returns."""
+_Under = tuple[int, str, int]
+"""A caller's frame, a file, and the number of a statement or function in it."""
 
 
 class Steps:
@@ -25,14 +25,25 @@ class Steps:
         self.statement: list[Statement | None] = [self._statement(frame) for frame in frames]
         self.outcome: list[Outcome] = [Outcome()] * len(frames)
         self.runs: list[int | None] = [None] * len(frames)
-        self.below: dict[tuple[int, str, int], list[int]] = {}
-        """The frames of a statement under one caller: by caller, file and number of the statement."""
+        self.below: dict[_Under, list[int]] = {}
+        """The frames of a statement under one caller."""
+        self._at: dict[_Under, dict[Range, list[int]]] = {}
+        """The same by place."""
+        self._times: dict[_Under, int | None] = {}
+        self._counts: dict[_Under, int | None] = {}
+        self._forwards: dict[_Under, set[str]] = {}
+        """Functions that are the ``forward`` of modules, under the frame that called these: their classes."""
+        self._caught: set[_Under] = set()
+        """Functions in which a context manager may have caught an error."""
         self.callers: dict[tuple[str, int], dict[int, None]] = {}
         """The frames that a function (-1: the module's own code) was called from."""
         for frame, statement in zip(frames, self.statement, strict=True):
             if statement is not None and frame.live:
                 file = frame.place.file
-                self.below.setdefault((frame.parent, file, statement.number), []).append(frame.number)
+                under = (frame.parent, file, statement.number)
+                self.below.setdefault(under, []).append(frame.number)
+                self._at.setdefault(under, {}).setdefault(frame.place.where, []).append(frame.number)
+                self._note_forward(frame, statement)
                 callers = self.callers.setdefault((file, statement.function), {})
                 if not is_nested(frame):
                     callers[frame.parent] = None
@@ -44,9 +55,14 @@ class Steps:
         source = self.sources[file]
         found: list[tuple[Slot, Outcome]] = []
         for slot in source.slots(statement):
+            stored = self._from_store(caller, file, statement, slot)
+            if stored:
+                found.append((slot._replace(label=slot.whole, kind="changed"), stored))
+                continue
             outcome = self._from_nodes(caller, file, statement, slot)
             if not outcome and slot.kind == "returned":
                 outcome = self._from_name(caller, file, statement, slot)
+                outcome = outcome or self._from_module(caller, file, statement, slot)
             if slot.part is not None and slot.length >= 0:
                 outcome = part(outcome, slot.part, slot.length, slot.starred)
             found.append((slot, outcome))
@@ -54,12 +70,30 @@ class Steps:
 
     def times(self, caller: int, file: str, statement: Statement) -> int | None:
         """How often a statement ran under one caller; None when its steps do not tell."""
-        known = 0
-        for number in self.below.get((caller, file, statement.number), ()):
-            runs = self.runs[number]
-            if runs is not None and not self._is_irregular(self.frames[number], statement):
-                known = max(known, runs)
-        return known or None
+        under = (caller, file, statement.number)
+        if under not in self._times:
+            runs = [
+                self.runs[number] or 0
+                for number in self.below.get(under, ())
+                if not self._is_irregular(self.frames[number], statement)
+            ]
+            self._times[under] = max(runs, default=0) or None
+        return self._times[under]
+
+    def calls(self, caller: int, file: str, function: int) -> list[Look]:
+        """The module calls under one caller that ran this function as ``forward``.
+
+        ``[]``: not known, or not all came to their end. Else each of them ran what every call runs once.
+        """
+        names = self._forwards.get((caller, file, function))
+        if not names or caller < 0 or (caller, file, function) in self._caught:
+            return []
+        made = [look for look in self.frames[caller].module_calls if look.event.name in names]
+        return made if all(look.ended_well for look in made) else []
+
+    def computed(self, frame: Frame) -> Outcome:
+        """What a frame gave last, be it known what became of it or not."""
+        return self.outcome[frame.number] or _outcome(last_op(frame))
 
     def completed(self, number: int) -> bool:
         """Whether every run of a frame's statement is known to have come to its end: a later one ran as often."""
@@ -68,9 +102,8 @@ class Steps:
             return False
         file = frame.place.file
         source, times = self.sources[file], self.times(frame.parent, file, statement)
-        suite = source.suites[statement.suite]
-        later = suite[suite.index(statement.number) + 1 :]
-        return times is not None and any(self.times(frame.parent, file, source.all[each]) == times for each in later)
+        later = source.suites[statement.suite][statement.place + 1 :] if times is not None else []
+        return any(self.times(frame.parent, file, source.all[each]) == times for each in later)
 
     def _statement(self, frame: Frame) -> Statement | None:
         source = None if frame.unproven else self.sources.get(frame.place.file)
@@ -84,10 +117,18 @@ class Steps:
         return self._at_nodes(caller, file, statement, slot.nodes)
 
     def _at_nodes(self, caller: int, file: str, statement: Statement, nodes: Sequence[ast.expr | ast.stmt]) -> Outcome:
-        source = self.sources[file]
+        source, at = self.sources[file], self._at.get((caller, file, statement.number), {})
         ranges = {where for node in nodes for where in source.ranges(node)}
-        numbers = self.below.get((caller, file, statement.number), ())
-        return merged(self.outcome[number] for number in numbers if self.frames[number].place.where in ranges)
+        return merged(self.outcome[number] for number in sorted(_numbers(at, ranges)))
+
+    def _from_store(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+        """The tensor of which a part was set; nothing where the object is another, as a dict."""
+        if slot.target is None:
+            return Outcome()
+        at = self._at.get((caller, file, statement.number), {})
+        numbers = sorted(_numbers(at, set(self.sources[file].ranges(slot.target))))
+        stores = [last for number in numbers if (last := last_made(self.frames[number]))]
+        return merged(_outcome(looks) for looks in stores if looks[0].event.operator == "[]=")
 
     def _from_name(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
         node = slot.nodes[0] if slot.nodes else None
@@ -101,6 +142,29 @@ class Steps:
             for each, outcome in self.slots(caller, file, given)
             if each.label == node.id and each.kind != "returned"
         )
+
+    def _from_module(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+        """What the only ``return`` of a ``forward`` gave: that is what the module gave."""
+        if not self.sources[file].is_only_return(statement):
+            return Outcome()
+        given = _outcome(look for look in self.calls(caller, file, statement.function) if look.count)
+        if slot.part is None:
+            return given
+        given.counted = {
+            key: n for key, n in given.counted.items() if all(item.role[:1] == "[" for item in key[0].items)
+        }
+        return part(given, slot.part, 0)
+
+    def _note_forward(self, frame: Frame, statement: Statement) -> None:
+        file, function = frame.place.file, statement.function
+        source = self.sources[file]
+        if frame.failed and is_in_with(source, statement):
+            self._caught.add((frame.parent, file, function))
+        if not frame.run_by or function < 0 or frame.called or is_nested(frame):
+            return
+        if getattr(source.all[function].node, "name", "") == "forward" and source.is_plain_function(function):
+            names = self._forwards.setdefault((frame.parent, file, function), set())
+            names.update(look.event.name for look in frame.run_by.values())
 
     def _settle(self, frame: Frame) -> None:
         direct = last_made(frame)
@@ -131,11 +195,13 @@ class Steps:
         file, statement = frame.place.file, self.statement[frame.number]
         if statement is None or self._is_irregular(frame, statement):
             return None
-        others = [self.frames[at] for at in self.below.get((frame.parent, file, statement.number), ())]
-        counts = [
-            sum(look.count for look in last_made(each)) for each in others if not self._is_irregular(each, statement)
-        ]
-        return max(counts, default=0) or None
+        under = (frame.parent, file, statement.number)
+        if under not in self._counts:
+            others = [self.frames[at] for at in self.below.get(under, ())]
+            regular = [each for each in others if not self._is_irregular(each, statement)]
+            counts = [sum(look.count for look in last_made(each)) for each in regular]
+            self._counts[under] = max(counts, default=0) or None
+        return self._counts[under]
 
     def _is_irregular(self, frame: Frame, statement: Statement) -> bool:
         """Whether a frame may run more or less often than its statement."""
@@ -178,18 +244,22 @@ class Steps:
             return True
         given = {_last_name(each) for argument in _arguments(node) for each in ast.walk(argument)}
         special = name.startswith("__") and name != "__call__"
-        return called not in _BUILTINS | _WITH_CALLBACK and name not in given and not special
+        return called not in CALLING_BACK and name not in given and not special
 
 
 def _outcome(looks: Iterable[Look]) -> Outcome:
     outcome = Outcome()
     for look in looks:
         event = look.event
-        if event.error is None and event.end_ns is not None:
+        if look.ended_well:
             result = changed_by(event) if event.operator == "[]=" else result_of(event)
             key = (result, event.module or (event.root if event.module == "" else None))
             outcome.counted[key] = outcome.counted.get(key, 0) + look.count
     return outcome
+
+
+def _numbers(at: Mapping[Range, list[int]], ranges: Iterable[Range]) -> Iterator[int]:
+    return (number for where in ranges for number in at.get(where, ()))
 
 
 def _last_name(node: ast.AST) -> str:

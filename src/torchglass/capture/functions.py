@@ -79,6 +79,14 @@ class FunctionTable(dict[Any, Plan]):
         log.branched = False
         guard_backward(result)
 
+    def behind(self, log: ThreadLog, result: Any, kwargs: Any) -> None:
+        """What few calls need when they have returned: a cure; to say that ``out=`` was written into."""
+        if log.branched:
+            self.guard(log, result)
+        if kwargs and "out" in kwargs:
+            for tell in self.session.on_write:
+                tell(kwargs["out"])
+
     def beside(self, what: int, args: tuple[Any, ...]) -> None:
         """What a call that is not recorded still needs.
 
@@ -178,8 +186,8 @@ def _make_handler(table: FunctionTable) -> Handler:
         try:
             shown = result if special is None else special(args, result, len(log.records) > at + WIDTH)
             (close_unseen if crowded else close_event)(log, at, shown)
-            if log.branched:
-                table.guard(log, result)
+            if log.branched or (kwargs and "out" in kwargs):
+                table.behind(log, result, kwargs)
         except BaseException as fault:
             session.forgive(fault)
         return result

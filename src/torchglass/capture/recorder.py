@@ -169,6 +169,9 @@ class Recorder:
             self._stop_probe(session)
             if error is not None:
                 self._note_failure(session, error)
+            for window in self.windows:
+                if window.log.ident == get_ident():
+                    session.close_left_open(window.log, window.begin)
             self._stop(session)
         self._read_sources(session)
         if self._stream is not None:

@@ -18,7 +18,7 @@ from typing import Any
 from torchglass.capture.arguments import Forms
 from torchglass.capture.copies import Copies
 from torchglass.capture.edges import make_close, make_open
-from torchglass.capture.log import END, ERROR, LOGS, NONE, WIDTH, ThreadLog
+from torchglass.capture.log import END, ERROR, LOGS, NONE, PARENT, WIDTH, ThreadLog
 from torchglass.capture.stack import StackTable
 from torchglass.capture.values import ValueTable
 
@@ -230,6 +230,20 @@ class Session:
             log.records[step.at + ERROR] = error
             if log.listening:
                 self.tell(log, step.at, "close")
+
+    def close_left_open(self, log: ThreadLog, begin: int) -> None:
+        """Close the records that Ctrl-C left open by falling between our own steps; those under way stay open."""
+        ends = log.records[begin + END :: WIDTH]
+        if NONE not in ends:
+            return
+        under_way, at = set(), log.parent
+        while at >= begin:
+            under_way.add(at)
+            at = log.records[at + PARENT]
+        for at in (begin + number * WIDTH for number, end in enumerate(ends) if end == NONE):
+            if at not in under_way:
+                log.records[at + END] = perf_counter_ns()
+                log.records[at + ERROR] = self._text_number("left by an exception")
 
     # Faults of ours
 

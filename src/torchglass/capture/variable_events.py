@@ -3,24 +3,113 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from threading import get_ident
-from types import CodeType, FrameType
+from time import perf_counter_ns
+from types import FrameType, NoneType
 from typing import Any
 
 from torchglass.capture.log import LOGS, NONE, ThreadLog
-from torchglass.capture.notes import stack_at, write_note
+from torchglass.capture.milestones import NEAR, RESUMED, far_stack
+from torchglass.capture.notes import stack_at
+from torchglass.capture.patches import PatchSet
 from torchglass.capture.session import VARIABLE, Session
-from torchglass.capture.torch_names import Parameter, Tensor, no_functions
-from torchglass.capture.variables import UNBOUND, Change, Engine, Past, Watch
+from torchglass.capture.stack import StackTable
+from torchglass.capture.torch_names import HAS_TORCH, Parameter, Tensor, no_functions
+from torchglass.capture.values import DEEPEST_BASE, ValueTable, _read_unseen
+from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
+from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.watch import CHANGED
+
+if HAS_TORCH:
+    from torch._C import _len_torch_function_stack as _count_modes
+
+    from torchglass.capture.conversions import SET_PATCHES, tensor_around
+else:
+    SET_PATCHES = PatchSet(list[Any])
+
+    def tensor_around(tensors: Iterable[Any], address: int) -> Any:
+        """There are none."""
+
+    def _count_modes() -> int:
+        """There are none."""
+        return 0
+
 
 MOST_CALLS = 10_000
 """Calls under way whose variables are remembered: more are a program that never returns from any."""
 
+_PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type(UNBOUND)})
+"""Types of which nothing is read that torch could notice."""
+
+_SIZED = frozenset({set, frozenset, deque})
+"""Containers without an order or an index: their length says more than a few members."""
+
 Told = tuple[int, tuple[int, ...], int]
 """What a variable held: the form of it, the values in that, and the ``id`` of the tensor, if it was one."""
-Write = Callable[[ThreadLog, Change, FrameType], None]
+Write = Callable[[ThreadLog, Fields, int, dict[str, Told]], None]
+CHANGES = -2
+"""In the place of the stack above a call: not known, or another each time."""
+
+
+class Call:
+    """What is known of a call under way whose variables were told."""
+
+    __slots__ = ("above", "told")
+
+    def __init__(self) -> None:
+        self.above = CHANGES
+        """The stack of its callers."""
+        self.told: dict[str, Told] = {}
+        """What was told last of each variable."""
+
+
+class Calls(dict[int, Call]):
+    """The calls under way, by the engine's number for them; from their first event on."""
+
+    def __init__(self, stacks: StackTable) -> None:
+        self.stacks = stacks
+        self.running: dict[int, Activation] = {}
+        """The engine's own table, by ``id`` of the frame."""
+
+    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> Call:
+        """A variable of this call, which is that of the frame, is told for the first time."""
+        if len(self) >= MOST_CALLS:
+            self.clear()
+        call = self[serial] = Call()
+        call.above = self._above(log, frame)
+        return call
+
+    def _above(self, log: ThreadLog, frame: FrameType) -> int:
+        """The stack of a call's callers: walked once a call, to the nearest place above whose stack is known.
+
+        It stays while the call is under way, unless the call can be suspended and go on elsewhere.
+        """
+        if frame.f_code.co_flags & RESUMED:
+            return CHANGES
+        frames: list[FrameType] = []
+        each = frame.f_back
+        for _ in NEAR:
+            if each is None or id(each) == log.anchor:
+                base = NONE if each is None else log.base
+                break
+            frames.append(each)
+            base = self._known_above(each)
+            if base != CHANGES:
+                break
+            each = each.f_back
+        else:
+            return far_stack(self.stacks, log.anchor, log.base, frame.f_back)
+        return self.stacks.intern_part(base, frames) if frames else base
+
+    def _known_above(self, frame: FrameType) -> int:
+        """The stack above a frame, if it is of a watched call; ``CHANGES`` where it is not known."""
+        known = self.running.get(id(frame))
+        if known is None or known.plan.code is not frame.f_code:
+            return CHANGES
+        call = self.get(known.serial)
+        return CHANGES if call is None else call.above
 
 
 class VariableEvents:
@@ -29,99 +118,132 @@ class VariableEvents:
     Changes of tensors in place are not looked for: the functions probe sees them happen, and says so (``written``).
     """
 
+    remembers = True
+
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.last: dict[int, dict[str, Told]] = {}
-        """What was told last of each variable, by the call that it lives in."""
-        self._write = _make_write(session, self.last)
-
-    def entered(self, code: CodeType, serial: int, caller: int | None) -> None:
-        """Calls have no events of their own."""
+        self.calls = Calls(session.stacks)
+        self._write = _make_write(session)
+        self.changed = _make_changed(session, self.calls, self._write)
+        """Called on the thread where it happened, right after the store."""
 
     def left(self, serial: int, error: BaseException | str | None) -> None:
         """A call has ended: its variables hold nothing any more."""
-        self.last.pop(serial, None)
-
-    def changed(self, change: Change, frame: FrameType) -> None:
-        """Called on the thread where it happened, right after the store."""
-        log = LOGS.get(get_ident())
-        if log is None or not log.on or log.session is not self.session:
-            return
-        log.on = False  # what is read here is not the program's doing
-        try:
-            with no_functions():
-                self._write(log, change, frame)
-        finally:
-            log.on = True
+        self.calls.pop(serial, None)
 
     def written(self, found: Any) -> None:
         """A torch function has changed a tensor, or each of a list: so have the variables that hold it."""
         log = LOGS.get(get_ident())
-        if log is None or not log.on or not self.last:
+        if log is None or not log.on or not self.calls:
             return
         frame = sys._getframe(3)  # above the handler: who called the function
-        for tensor in found if isinstance(found, (list, tuple)) else (found,):
-            holders = [
-                (serial, name)
-                for serial, names in list(self.last.items())
-                for name, told in list(names.items())
-                if told[2] == id(tensor)
-            ]
-            for serial, name in holders:
-                change = Change(name, frame.f_code, frame.f_lasti, 0, "", CHANGED, None, tensor, serial)
+        tensors = found if isinstance(found, (list, tuple)) else (found,)
+        holders: dict[int, list[tuple[int, str]]] = {id(tensor): [] for tensor in tensors}
+        for serial, call in list(self.calls.items()):
+            for name, told in list(call.told.items()):
+                if told[2] in holders:
+                    holders[told[2]].append((serial, name))
+        for tensor in tensors:
+            for serial, name in holders[id(tensor)]:
+                change = (name, frame.f_code, frame.f_lasti, 0, "", CHANGED, TOLD, tensor, serial)
                 with no_functions():
-                    self._write(log, change, frame)
+                    self._write(log, change, stack_at(log, frame, frame.f_lasti), self.calls[serial].told)
 
 
-def _make_write(session: Session, last: dict[int, dict[str, Told]]) -> Write:
-    """The hot path of the probe: a closure, and few calls, as in edges.py."""
+def _make_changed(session: Session, calls: Calls, write: Write) -> Callable[[Fields, FrameType], bool]:
+    """The hot path of the probe, with what ``_make_write`` makes: closures, and few calls, as in edges.py."""
+    stack_ids, plain, count_modes = session.stacks.ids, _PLAIN, _count_modes
+
+    def changed(change: Fields, frame: FrameType) -> bool:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on or log.session is not session:
+            return False
+        log.on = False  # what is read here is not the program's doing
+        try:
+            call = calls.get(change[8])
+            if call is None:
+                call = calls.begin(change[8], log, frame)
+            above = call.above
+            if above == CHANGES:
+                stack = stack_at(log, frame, change[2])
+            else:
+                stack = stack_ids.get((above, id(frame.f_code), change[2]))
+                if stack is None:
+                    stack = session.stacks.intern_one(above, frame, change[2])
+            # Entering takes as long as half of the rest: only where tensors are read and somebody listens.
+            if type(change[7]) in plain or not count_modes():
+                write(log, change, stack, call.told)
+            else:
+                with no_functions():
+                    write(log, change, stack, call.told)
+        finally:
+            log.on = True
+        return True
+
+    return changed
+
+
+def _make_write(session: Session) -> Write:
+    """Writes a change of which the stack is known; the last argument is what was told last of each variable."""
     forms, describe, intern = session.forms.ids, session.forms.describe, session.forms.intern
-    value_of = session.values.value_of
+    value_of, clock, plain = session.values.value_of, perf_counter_ns, _PLAIN
     nothing, one_tensor = intern((0,)), intern((1, None))
     whats: dict[tuple[str, str], int] = {}
 
-    def write(log: ThreadLog, change: Change, frame: FrameType) -> None:
-        name, _, offset, _, _, how, old, new, serial = change
-        values = log.values
-        told = last.get(serial)
-        if told is None:
-            if len(last) >= MOST_CALLS:
-                last.clear()
-            told = last[serial] = {}
+    def write(log: ThreadLog, change: Fields, stack: int, told: dict[str, Told]) -> None:
+        name, _, _, _, _, how, old, new, _ = change
+        records, values = log.records, log.values
         took = len(values)
         known = told.get(name)
         if known is not None:
             args = known[0]
             values.extend(known[1])
         else:
-            args = nothing if old is UNBOUND else before(log, old)
-        gave, held = len(values), 0
-        if issubclass(type(new), Tensor):
-            values.append(value_of(new))
-            result, held = one_tensor, id(new)
+            args = nothing if old is UNBOUND or old is TOLD else before(log, old)
+        gave, cls = len(values), type(new)
+        # issubclass asks the class of torch's classes, which takes as long as three comparisons.
+        if cls is Tensor or cls is Parameter or (cls not in plain and issubclass(cls, Tensor)):
+            number = value_of(new)
+            values.append(number)
+            result = one_tensor
+            told[name] = (result, (number,), id(new))
         elif new is UNBOUND:
             result = gave = NONE
+            told.pop(name, None)
         else:
-            if how == CHANGED and _is_array(new):
-                session.values.forget_all(new)  # a tensor counts its changes itself
-            described = (1, describe(new, values))
+            if cls not in plain and _is_array(new):
+                if how == CHANGED:
+                    session.values.forget_all(new)  # a tensor counts its changes itself
+                else:
+                    _share(session, new)
+            described = (1, describe(new, values) if cls not in _SIZED else _sized(cls.__name__, len(new)))
             found = forms.get(described)
             result = intern(described) if found is None else found
+            told[name] = (result, tuple(values[gave:]) if len(values) > gave else (), 0)
         what = whats.get((name, how))
         if what is None:
             what = whats[name, how] = session.what(VARIABLE, name, detail=how)
-        write_note(log, what, stack_at(log, frame, offset), (args, took), (result, gave))
-        if new is UNBOUND:
-            told.pop(name, None)
-        else:
-            told[name] = (result, tuple(values[gave:]), held)
+        at, now = len(records), clock()
+        if at >= log.limit:
+            log.lost += 1
+            return
+        records.extend((what, log.parent, stack, now, now, args, took, result, gave, NONE))
+        if log.listening:
+            session.tell(log, at, "open")
+            session.tell(log, at, "close")
 
     def before(log: ThreadLog, old: Any) -> int:
         """The form of what a variable held when it was first looked at."""
-        text = f"<{old.type}>" if isinstance(old, Past) else describe(old, log.values)
+        with no_functions():
+            text = _sized(old.type, old.length) if isinstance(old, Past) else describe(old, log.values)
         return intern((1, text))
 
     return write
+
+
+def _sized(name: str, length: int | None) -> str:
+    """A container of which only the length is told."""
+    return f"<{name}>" if length is None else f"<{name} of {length}>"
 
 
 def _is_array(value: Any) -> bool:
@@ -129,16 +251,51 @@ def _is_array(value: Any) -> bool:
     return numpy is not None and issubclass(type(value), numpy.ndarray)
 
 
+def _share(session: Session, array: Any) -> None:
+    """An array over memory that a known tensor or array has says so when it is first told."""
+    values = session.values
+    known = values.living.get(id(array))
+    if known is not None and known[0]() is array:
+        return
+    owner = _owner(values, array)
+    if owner is None:
+        return
+    other, number = values.value_of(owner), values.value_of(array)
+    meta, version, address = _read_unseen(array, type(array))
+    values.rows.extend((number, values.metas[meta], version, address, -2 - other))
+
+
+def _owner(values: ValueTable, array: Any) -> Any:
+    """Whose memory an array lies in; None where nobody known has it. A subclass may have attributes of its own.
+
+    What ``numpy.from_dlpack`` gives holds on to a capsule that does not say: the tensors that live are asked.
+    """
+    plain, base = sys.modules["numpy"].ndarray, array
+    for _ in range(DEEPEST_BASE):
+        base = base.obj if type(base) is memoryview else vars(plain)["base"].__get__(base)
+        known = values.living.get(id(base))
+        if base is None or issubclass(type(base), Tensor) or (known is not None and known[0]() is base):
+            return base
+        if type(base).__name__ == "PyCapsule":
+            address = vars(plain)["__array_interface__"].__get__(array)["data"][0]
+            return tensor_around((each[0]() for each in list(values.living.values())), address)
+        if type(base) is not memoryview and not issubclass(type(base), plain):
+            return None
+    return None
+
+
 def _stamp(value: Any) -> Any:
     """Where no functions are recorded: something that differs after a tensor was changed in place."""
     cls = type(value)
     if cls is not Tensor and cls is not Parameter:
         return None
-    with no_functions():
-        try:
+    try:
+        if not _count_modes():
             return value._version, value.data_ptr(), value.shape
-        except RuntimeError:  # inference tensors have no version, some others no memory
-            return 0
+        with no_functions():
+            return value._version, value.data_ptr(), value.shape
+    except RuntimeError:  # inference tensors have no version, some others no memory
+        return 0
 
 
 class VariablesProbe:
@@ -149,12 +306,14 @@ class VariablesProbe:
         self._events = VariableEvents(session)
         watch = Watch(names=names, stamp=None if session.records_functions else _stamp)
         self._engine = Engine(watch, self._events, owns=lambda: get_ident() in LOGS)
+        self._events.calls.running = self._engine.running
 
     def start(self, frame: FrameType | None) -> None:
         session = self._events.session
         session.watched.update(self._names)
         if session.records_functions:
             session.on_write.append(self._events.written)
+            SET_PATCHES.acquire()
         self._engine.start(frame)
 
     def stop(self) -> None:
@@ -164,6 +323,7 @@ class VariablesProbe:
         session.watched.difference_update(self._names)
         if self._events.written in session.on_write:
             session.on_write.remove(self._events.written)
+            SET_PATCHES.release()
         for note in engine.notes:
             session.notes[note] = None
         for fault in engine.faults:

@@ -40,14 +40,21 @@ def lines(bundle: Loaded) -> Iterator[str]:
     tables = bundle.tables()
     yield from str(Trace(bundle)).split("\n")
     processes = sorted({tables.process, *tables.thread_processes})
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(tables.started_at))
     shown = ", ".join(map(str, processes[:5])) + (" …" if len(processes) > 5 else "")
-    yield f"  recorded {when} by {'process' if len(processes) == 1 else 'processes'} {shown}"
+    yield f"  recorded {_when(tables.started_at)} by {'process' if len(processes) == 1 else 'processes'} {shown}"
     saved = bundle.saved_tensors()
     if saved:
         names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000]))
         yield f"  {plural(len(saved), 'saved tensor')}: {names[:100]}{'…' if len(names) > 100 else ''}"
     yield f"  on disk: {', '.join(f'{kind} {size(count)}' for kind, count in sizes(bundle.path).items())}"
+
+
+def _when(seconds: float) -> str:
+    """A time as people read it; a bundle may claim any number."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return "at an unknown time"
 
 
 def sizes(path: Path) -> dict[str, int]:

@@ -5,6 +5,7 @@ Each view has options of its own; one that the view does not know is an error th
 examples:
   torchglass show run.trace
   torchglass show run.trace --view code --only module=encoder.*
+  torchglass show run.trace --view listing --path model.py
   torchglass show run.trace --view tree --depth 2 --color | less -R
 """
 
@@ -30,6 +31,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "inner": {"code": "bool", "tree": "bool"},
     "fold": {"code": "bool", "table": "bool", "tree": "bool", "variables": "bool"},
     "succinct": {"code": "bool"},
+    "path": {"listing": "str | tuple[str, ...] | None"},
     "functions": {"listing": "str", "tree": "bool"},
     "by": {"listing": "str | None", "variables": "str"},
     "style": {"listing": "str"},

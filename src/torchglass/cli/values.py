@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest
+from torchglass.events.spelling import clean
 
 SUFFIXES = (".npy", ".pt", ".safetensors")
 
@@ -47,14 +48,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(trace: Any, options: argparse.Namespace) -> None:
-    from torchglass.renderers.words import clean, plural
+    from torchglass.renderers.words import plural
 
     kept: dict[int, str] = trace.kept()
     for value, given in sorted(kept.items()):
         if options.name not in (None, given) or options.id not in (None, value):
             del kept[value]
             continue
-        print(f"{value:>6}  {trace.tables.metas[trace.tables.value_meta[value]].word:<24} {clean(given)}")
+        word = clean(trace.tables.metas[trace.tables.value_meta[value]].word)
+        print(f"{value:>6}  {word:<24} {clean(given)}")
     print(f"{plural(len(kept), 'tensor')} kept" + ("" if kept else "; torchglass.mark(name, tensor) keeps one"))
 
 
@@ -63,13 +65,18 @@ def _chosen(trace: Any, options: argparse.Namespace) -> int:
     if options.id is not None:
         if options.id not in kept:
             raise NotRecorded(
-                f"no tensor {options.id} was kept; torchglass values {options.bundle} lists those that were"
+                f"no tensor {options.id} was kept; torchglass values {clean(options.bundle)} lists those that were"
+            )
+        if options.name not in (None, kept[options.id]):
+            raise UsageError(
+                f"tensor {options.id} was kept as {kept[options.id]!r}, not as {options.name!r}: "
+                f"give --id or --name alone"
             )
         return options.id
     named = [value for value, name in kept.items() if name == options.name]
     if not named:
         what = "give --name or --id to choose one" if options.name is None else f"no tensor {options.name!r} was kept"
-        raise NotRecorded(f"{what}; {closest(options.name or '', set(kept.values()))}")
+        raise NotRecorded(f"{what}; {closest(clean(options.name or ''), set(map(clean, kept.values())))}")
     return named[-1]
 
 
@@ -86,11 +93,21 @@ def write(content: Any, path: Path) -> None:
             raise UsageError(f"numpy has no dtype for {content.dtype}: write it as .pt or .safetensors") from None
         return
     torch = _needed("torch")
-    tensor = torch.from_numpy(content) if is_array else content
+    tensor = _as_tensor(torch, content) if is_array else content
     if path.suffix == ".pt":
         torch.save(tensor.clone(), path)
-    else:
+        return
+    try:
         _needed("safetensors.torch").save_file({"tensor": tensor.contiguous()}, path)
+    except KeyError:
+        raise UsageError(f"safetensors has no dtype for {tensor.dtype}: write it as .pt or .npy") from None
+
+
+def _as_tensor(torch: Any, array: Any) -> Any:
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):  # texts, dates, records; numbers in the other byte order
+        raise UsageError(f"torch has no dtype for numpy's {clean(str(array.dtype))}: write it as .npy") from None
 
 
 def _needed(name: str) -> Any:

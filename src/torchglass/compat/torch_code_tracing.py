@@ -193,10 +193,12 @@ class _Frames:
 
     def _frame(self, at: Location) -> Frame:
         line = self._line_of(at.file, at.line) if at.source else ""
-        if line.strip() != at.source:
-            line = at.source
         told = at.col < at.end_col or at.line < at.end_line
-        columns = (self._bytes(at.file, at.line, at.col), self._bytes(at.file, at.end_line, at.end_col))
+        columns = (at.col, at.end_col)
+        if line.strip() == at.source:
+            columns = (self._bytes(at.file, at.line, at.col), self._bytes(at.file, at.end_line, at.end_col))
+        else:  # another text by that name, as what was given to ``exec`` before
+            line = at.source
         positions = Positions(at.line, at.end_line, *(columns if told else (None, None)))
         return Frame(at.file, at.line, function_name(at), [line] if line else None, positions, 0 if line else None)
 

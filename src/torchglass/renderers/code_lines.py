@@ -114,7 +114,8 @@ class CodeLines:
         if stack is before:
             return len(stack)
         for depth, (one, other) in enumerate(zip(stack, before, strict=False)):
-            same_line = one.file == other.file and one.line == other.line
+            # With its text: what is given to ``exec`` has other lines at the same place.
+            same_line = one.line == other.line and one.file == other.file and one.source == other.source
             if not same_line or not (self._options.succinct or _columns(one) == _columns(other)):
                 return depth
         return min(len(stack), len(before))

@@ -144,11 +144,11 @@ class Placed:
         whole, short = list[str](), f"# {line}"
         if not self.known:
             function = f" in {clean(at.function.rpartition('<locals>.')[2])}:"
-            file, short = _file(at.file), f"# {file_name(_file(at.file))}{line}"
+            file, short = known_as(at.file), f"# {file_name(known_as(at.file))}{line}"
             whole = [f"# {path_word(file)}{line}{function}", f"{short}{function}"]
         return [*((place, self.assigned) for place in (*whole, short)), (short, "")]
 
 
-def _file(name: str) -> str:
+def known_as(name: str) -> str:
     """Generated code may be named after where it comes from, at length: ``<eval_with_key>.0 from …``."""
     return name.partition(" from ")[0] if name.startswith("<") else name

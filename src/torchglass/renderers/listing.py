@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, listing_view
+from torchglass.analyse.listing import FileListing, ListingOptions, ListingView, base_name, listing_view
 from torchglass.analyse.listing_lines import NEVER, RAN, UNSEEN, Gap, LineNote
 from torchglass.analyse.source import Recorded
 from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
+from torchglass.renderers.code_source import known_as
 from torchglass.renderers.listing_comments import copy_lines
 from torchglass.renderers.listing_words import pieces_of
 from torchglass.renderers.style import Page
@@ -27,7 +28,7 @@ LEGEND = (
     ("·", "·: no step seen, may not have run"),
     ("0×", "0×: never ran"),
     ("→", "→: returned"),
-    ("(", "(…): computed, not assigned"),
+    ("(", "(…): computed on the line"),
     ("–", "1–12 {1, 7} f32|bf16: differed between calls"),
 )
 
@@ -101,7 +102,7 @@ def _heading(listing: FileListing, page: Page) -> str:
     told = f" {plural(listing.steps, 'step')} on {plural(listing.step_lines, 'line')} "
     if not listing.steps:
         told = " no step of its own "
-    title = f"── {cut(path_word(listing.file), page.width - len(told) - 6)} ──{told}"
+    title = f"── {cut(path_word(known_as(listing.file)), page.width - len(told) - 6)} ──{told}"
     return page.paint("heading", (title + "─" * (page.width - width_of(title))).rstrip())
 
 
@@ -253,11 +254,11 @@ def _footer(trace: Recorded, view: ListingView, options: ListingOptions, page: P
         yield from wrapped(f"{what}. The tree shows what was recorded.", "", page)
     if view.named:
         stepping = [each for each in view.named if each.steps][:MOST_NAMED] or view.named[:1]
-        names = [f"{path_word(each.file)} ({plural(each.steps, 'step')})" for each in stepping]
+        names = [f"{path_word(known_as(each.file))} ({plural(each.steps, 'step')})" for each in stepping]
         more = len(view.named) - len(names)
         rest = f" and {plural(more, 'file')} with fewer or none" if more else ""
-        first = view.named[0].file.rpartition("/")[2]
-        told = f"also ran: {', '.join(names)}{rest}; file={first!r} lists one of them"
+        first = base_name(view.named[0].file)
+        told = f"also ran: {', '.join(names)}{rest}; path={first!r} lists one of them"
         for line in wrapped(told, "", page):
             yield page.paint("dim", line)
     told = "; ".join(text for mark, text in LEGEND if mark in used)

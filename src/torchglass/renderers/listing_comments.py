@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 
@@ -11,11 +12,17 @@ from torchglass.analyse.listing import FileListing, ListingOptions, listing_view
 from torchglass.analyse.listing_lines import LineNote
 from torchglass.analyse.source import Recorded
 from torchglass.events.spelling import clean
+from torchglass.renderers.code_source import known_as
 from torchglass.renderers.listing_words import pieces_of
 from torchglass.renderers.words import count, path_word, plural
 
+LEGEND = (
+    "x: f32[2, 3] ×12: what x got, and how often; →: returned; (…): computed on the line; "
+    "1–12 {1, 7} f32|bf16: differed between calls"
+)
 NOT_EXACT = "characters that a terminal obeys are spelt out: this copy may differ from the file in them"
 MOST_NAMED = 8
+_SPACE = re.compile(r"([\t\f])")
 
 
 def copy_lines(trace: Recorded, options: ListingOptions) -> Iterator[str]:
@@ -23,17 +30,18 @@ def copy_lines(trace: Recorded, options: ListingOptions) -> Iterator[str]:
     view = listing_view(trace, options)
     remarks: list[str] = []
     if not view.shown:
-        remarks.append("no file of the program was seen")
+        what = "no step is selected" if options.only is not None and len(trace) else "no file of the program was seen"
+        remarks.append(what)
     for listing in view.shown[:1]:
         lines, failed = _copied(listing, options)
         yield from lines
         remarks += failed
     others = [*view.shown[1:], *view.named]
     if others:
-        names = ", ".join(path_word(each.file) for each in others[:MOST_NAMED])
+        names = ", ".join(path_word(known_as(each.file)) for each in others[:MOST_NAMED])
         more = len(others) - MOST_NAMED
         rest = f" and {more} more" if more > 0 else ""
-        remarks.append(f"also ran: {names}{rest}; file= chooses the file")
+        remarks.append(f"also ran: {names}{rest}; path= chooses the file")
     for remark in (*remarks, *trace.notes):
         yield f"# torchglass: {clean(' '.join(remark.split()))}"
 
@@ -41,18 +49,21 @@ def copy_lines(trace: Recorded, options: ListingOptions) -> Iterator[str]:
 def _copied(listing: FileListing, options: ListingOptions) -> tuple[list[str], list[str]]:
     """The copy and what is to be said of it."""
     if not listing.text:
-        return [], [f"{path_word(listing.file)}: {listing.problem}"]
+        return [], [f"{path_word(known_as(listing.file))}: {listing.problem}"]
     text = "\n".join(listing.text)
     free = free_lines(text)
     lines = list(map(_safe, listing.text))
-    left_out = 0
+    told = left_out = 0
     for line, note in sorted(listing.lines.notes.items()):
         comment = _comment(note, options)
         place = _place(listing, line, free)
         if comment and place:
             lines[place - 1] = f"{lines[place - 1].rstrip()}  # {comment}"
+            told += 1
         left_out += bool(comment and not place)
-    remarks = [f"{plural(left_out, 'line')} had no place for a comment"] if left_out else []
+    remarks = [LEGEND] if told else []
+    if left_out:
+        remarks.append(f"{plural(left_out, 'line')} had no place for a comment")
     if listing.lines.loose:
         remarks.append(f"{plural(len(listing.lines.loose), 'line')} with steps are not in this text")
     if not _is_same(text, "\n".join(lines)):
@@ -95,8 +106,10 @@ def free_lines(text: str) -> set[int]:
 
 
 def _safe(line: str) -> str:
-    """A line of source without what a terminal obeys; tabs are indentation and stay."""
-    return line if line.isprintable() else "\t".join(map(clean, line.split("\t")))
+    """A line of source without what a terminal obeys; tabs and form feeds are Python's own space and stay."""
+    return (
+        line if line.isprintable() else "".join(each if each in "\t\f" else clean(each) for each in _SPACE.split(line))
+    )
 
 
 def _is_same(text: str, copy: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchglass.analyse.listing_lines import LineNote, Note
-from torchglass.analyse.listing_results import Outcome, Spread, Summary, by_path, summary_of
+from torchglass.analyse.listing_results import Spread, Summary, by_path, summary_of
 from torchglass.renderers.words import clean, count, cut, dtype_word, one_line
 
 MOST = 4
@@ -50,7 +50,7 @@ def spread_word(spread: Spread) -> str:
 
 
 def _form_word(form: Sequence[Spread]) -> str:
-    """The tensors of one form of result; several equal ones in a row as ``f32[3] ×4``."""
+    """The tensors of one form of result; several equal ones in a row as ``4 of f32[3]``."""
     if len(form) == 1 and form[0].role in ("", "[0]"):
         return spread_word(form[0])
     words: list[list[str]] = []
@@ -60,7 +60,7 @@ def _form_word(form: Sequence[Spread]) -> str:
             words[-1].append(word)
         else:
             words.append([word])
-    told = [each[0] if len(each) == 1 else f"{each[0]} ×{len(each)}" for each in words]
+    told = [each[0] if len(each) == 1 else f"{len(each)} of {each[0]}" for each in words]
     rest = sum(map(len, words[MOST:]))
     return ", ".join([*told[:MOST], *([f"+{rest} more"] if rest else [])])
 
@@ -105,7 +105,7 @@ def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
     returned = [each for each in note.notes if each.kind == "returned"]
     if len(returned) > 1 and any(each.outcome for each in returned) and not by_module:
         words = [summary_word(summary_of(each.outcome)) or UNKNOWN for each in returned]
-        pieces.append(f"→ ({', '.join(words)})" + _often(returned[0].outcome, note.runs))
+        pieces.append(f"→ ({', '.join(words)})" + _often(max(each.outcome.times for each in returned), note.runs))
     else:
         pieces += _each(returned, note, by_module, names)
     pieces += _each([each for each in note.notes if each.kind != "returned"], note, by_module, names)
@@ -122,7 +122,8 @@ def _each(notes: Sequence[Note], line: LineNote, by_module: bool, names: bool) -
     for note in notes:
         words = _by_module(note) if by_module and note.outcome.counted else []
         word = summary_word(summary_of(note.outcome))
-        for each in words or ([word + _often(note.outcome, line.runs)] if word else []):
+        often = _often(note.outcome.times, line.runs) if note.counts else ""
+        for each in words or ([word + often] if word else []):
             if told and told[-1][1] == each and told[-1][2].kind == note.kind:
                 told[-1][0].append(note.label)
             else:
@@ -141,9 +142,8 @@ def _piece(labels: list[str], word: str, kind: str, alone: bool) -> str:
     return f"{cut(', '.join(names), LONGEST_LABEL)}: {word}"
 
 
-def _often(outcome: Outcome, runs: int | None) -> str:
+def _often(times: int, runs: int | None) -> str:
     """How often, where that is not how often the line ran."""
-    times = outcome.times
     return "" if times == runs or (runs is None and times == 1) else f" ×{count(times)}"
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchglass.events.tables import NONE, Tables
@@ -19,6 +21,8 @@ POINTERS = {
     "value_producer": "what", "stack_base": "stack_sites", "stack_user": "sites",
 }  # fmt: skip
 """By column: the list or column that its numbers count in."""
+_NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
+"""What the recorder says of a name that it was asked to follow."""
 PLAIN = ("backward", "start_ns", "end_ns", "call", "direct", "occurrence", "value_version")
 
 
@@ -38,7 +42,18 @@ def merged(parts: Sequence[Contents], paths: Sequence[Path]) -> tuple[Tables, tu
             event = saved.event + events if saved.event != NONE else NONE
             tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
         _append(whole, part.tables, path.name)
+    seen = {whole.whats[what].name for what in set(whole.what) if whole.whats[what].kind == "variable"}
+    whole.notes = [note for note in whole.notes if not _is_denied(note, seen)]
     return whole, tuple(tensors)
+
+
+def _is_denied(note: str, seen: set[str]) -> bool:
+    """Whether a process misses a variable that another one has seen: what was asked for is there."""
+    found = _NEVER.search(note)
+    if found is None:
+        return False
+    name = found["name"]
+    return name in seen or any(fnmatchcase(each, name) for each in seen)
 
 
 def _append(whole: Tables, part: Tables, name: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Calls, Listing, in_file, watched
 from torchglass.capture.code.instructions import instruction_at
 from torchglass.capture.variables import Engine, Watch
+from torchglass.capture.variables.bytecode import effects_of
 
 NO_INSTRUCTIONS = "on Python 3.12 settrace does not follow single instructions"
 
@@ -324,3 +325,60 @@ def test_without_columns(core: str) -> None:
     ]
     assert outputs[0] == outputs[1]
     assert outputs[0].count("Row(") > 30
+
+
+def grow(items: list[int]) -> None:
+    items.append(len(items))
+
+
+def idle() -> bool:
+    return True
+
+
+def test_of_several_statements_on_a_line_the_right_one_is_told(core: str) -> None:
+    if not FOLLOWS_INSTRUCTIONS[core]:
+        pytest.skip(NO_INSTRUCTIONS)
+    text = """
+    def program():
+        items = []
+        idle(); grow(items); idle()
+        if idle(): grow(items); idle()
+        grow(items); idle(); grow(items); items.clear()
+    """
+    space: dict[str, Any] = {"grow": grow, "idle": idle}
+    exec(compile(textwrap.dedent(text), "<program>", "exec"), space)
+    program = space["program"]
+    listing = watched(program, "items", core=core)
+    lines = textwrap.dedent(text).splitlines()
+    told: list[str] = []
+    for code, offset in listing.offsets[1:]:
+        line, _, first, last = list(code.co_positions())[offset // 2]
+        told.append(lines[line - 1][first:last])  # type: ignore[operator]
+    assert told == ["grow(items)", "grow(items)", "grow(items)", "grow(items)", "items.clear()"]
+    contents = ["list(0)", "list(0, 1)", "list(0, 1, 2)", "list(0, 1, 2, 3)", "list()"]
+    assert [row.new for row in listing.rows[1:]] == contents
+
+
+def test_lines_with_one_statement_are_not_followed_by_the_instruction(core: str) -> None:
+    """That would cost ten times as much."""
+
+    def program(items: list[int]) -> int:
+        with Path("x").open() as file:
+            items += [len(str(file)), max(min(3, 4), abs(5))]
+        if isinstance(items, list) and len(items) > 3:
+            items[0] = sum(items)
+        for each in sorted(items):
+            print(str(each), len(other := str(each)), other)
+        return len(items) if idle() else max(items)
+
+    assert effects_of(program.__code__).shared_lines == set()
+
+
+def test_the_variable_of_an_outer_comprehension_that_an_inner_one_sees(core: str) -> None:
+    def program() -> Any:
+        return [[row * column for column in range(2)] for row in range(3)]
+
+    listing = watched(program, "row", "column", core=core)
+    assert [new for _, new in listing.of("row")] == ["0", "1", "2"]
+    assert [new for _, new in listing.of("column")] == ["0", "1"] * 3
+    assert [row.name for row in listing.rows[:3]] == ["row", "column", "column"]

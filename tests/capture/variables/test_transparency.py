@@ -270,6 +270,27 @@ def test_engines_nest(core: str) -> None:
     assert (one.faults, two.faults, one.notes, two.notes) == ([], [], [], [])
 
 
+def test_four_engines_in_one_frame_for_longer_than_the_stack_is_deep(core: str) -> None:
+    def program(count: int) -> int:
+        x = 0
+        for number in range(count):
+            x = number
+        return x
+
+    listings = [Listing() for _ in range(4)]
+    engines = [Engine(HERE, each, core=core) for each in listings]
+    for each in engines:
+        each.start(sys._getframe())
+    for _ in range(sys.getrecursionlimit()):
+        program(1)
+    assert program(50) == 49
+    for each in reversed(engines):
+        each.stop()
+    assert len({tuple(each.of("x")) for each in listings}) == 1
+    assert len(listings[0].of("x")) >= 50
+    assert all((each.faults, each.notes) == ([], []) for each in engines)
+
+
 def test_ctrl_c_in_the_sink_reaches_the_program(core: str) -> None:
     class Interrupted:
         def changed(self, change: Change, frame: FrameType) -> None:

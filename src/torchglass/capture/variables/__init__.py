@@ -32,6 +32,8 @@ What is not
     * An assignment and a change in place on one line are one on 3.11, told with the later value.
     * What is written on the very line of ``with Engine(…)``. Frames under way outside the block. Threads that began
       before it (``owns`` may decide otherwise from 3.12 on) or below ``threading``; child processes.
+    * What runs while a module of an installed package or of the standard library is imported, on that thread. A
+      module of the user's own that the block imports is watched.
     * On 3.11, all that follows a ``sys.settrace`` of the program's own, such as ``breakpoint()`` and ``continue``:
       ``notes`` says so.
     * On 3.13 two stores may be one instruction: the offset, and so the columns, are then those of the first.
@@ -40,6 +42,6 @@ What is not
 """
 
 from torchglass.capture.variables.engine import Engine
-from torchglass.capture.variables.watch import UNBOUND, CallSink, Change, Past, Sink, Watch
+from torchglass.capture.variables.watch import TOLD, UNBOUND, CallSink, Change, Fields, Past, Sink, Watch
 
-__all__ = ["UNBOUND", "CallSink", "Change", "Engine", "Past", "Sink", "Watch"]
+__all__ = ["TOLD", "UNBOUND", "CallSink", "Change", "Engine", "Fields", "Past", "Sink", "Watch"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from sys import getrefcount
 from types import FrameType
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
-from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Mutator, Store
-from torchglass.capture.variables.frames import content, slot, slots_of
-from torchglass.capture.variables.looks import ARRAY, ATOM, OBJECT, TEXT, Entry, has_changed, same_atom
+from torchglass.capture.variables.bytecode import CELL, FAST, Mutator
+from torchglass.capture.variables.frames import slots_of
+from torchglass.capture.variables.looks import ARRAY, STAMPED, TEXT, Entry, has_changed, same_atom
 from torchglass.capture.variables.plan import Action, Plan, Target, Variable
-from torchglass.capture.variables.watch import ARGUMENT, ASSIGNED, CHANGED, DELETED, UNBOUND, Change, Path
+from torchglass.capture.variables.reading import Names, Reading
+from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
 
 if TYPE_CHECKING:
     from torchglass.capture.variables.engine import Engine
@@ -22,37 +22,17 @@ _REFERENCES_OF_ONE_LOCAL = 3
 """The slot, our own variable, and the argument of ``getrefcount``."""
 _NOWHERE: frozenset[str] = frozenset()
 _LARGE_FINGERPRINT = 5
-_new_change = tuple.__new__  # half the price of Change(…)
+_NEAR = 16
+"""Frames above a closure's call in which its owner is looked for."""
 
 Where = tuple[str, str, int, int]
 """Name, scope, offset and line to tell a change under."""
 
 
-class Names:
-    """The watched names of a namespace: of a module, where all its frames share them, or of a class body."""
-
-    __slots__ = ("known", "mutable")
-
-    def __init__(self) -> None:
-        self.known: dict[str, Entry] = {}
-        self.mutable: dict[str, Entry] = {}
-
-    def note(self, name: str, entry: Entry) -> None:
-        """Look for changes of this one from now on, or no longer."""
-        self.known[name] = entry
-        self.mutable.pop(name, None)
-        if entry.signature is not None:
-            self.mutable[name] = entry
-
-
-_NO_NAMES = Names()
-
-
-class Activation:
+class Activation(Reading):
     """One call, or one run of a module's or class's body."""
 
     cells: list[tuple[Variable, Entry]] | tuple[()] = ()
-    is_module = False
     skipped_line = 0
     """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
     pending: Action | None = None
@@ -65,51 +45,52 @@ class Activation:
         self.engine = engine
         self.plan = plan
         self.serial = serial
-        self.slots: Any = slots_of(frame, len(plan.slots)) if plan.slots else None
-        self.known: dict[str, Entry] = {}
+        self.slots = slots_of(frame, len(plan.slots)) if plan.slots else None
+        self.known = {}
         self.open: dict[str, Entry] = {}
         """Values that any call may change."""
         self.alone: dict[str, Entry] = {}
         """Values that nothing else refers to: only code that names the variable can change them."""
-        self.space = _NO_NAMES
         if plan.namespace:
-            # Asked once: inside a comprehension f_locals of a module is something else from 3.12 on.
-            self.is_module = frame.f_locals is frame.f_globals
-            self.space = engine.space_of(frame.f_globals) if self.is_module else Names()
+            self.find_namespace(frame)
 
     def begin(self, frame: FrameType, silent: bool) -> None:
         """Take the first look; tell of the arguments unless the call was under way already."""
         plan = self.plan
         if plan.always:
             self._begin_shared(frame, silent)
-        known, kit, tell = self.known, self.engine.looks, self.engine.sink.changed
+        known, take, tell = self.known, self.engine.looks.take, self.engine.tell
         for variable in plan.variables if silent else plan.arguments:
-            value = self._read_variable(variable, frame)
+            name, at, kind, _ = variable
+            try:
+                value = self.slots[at] if kind == FAST else self.read_variable(variable, frame)
+            except (ValueError, TypeError):  # nothing in the slot; no slots to read
+                value = self.read_variable(variable, frame)
             if value is UNBOUND:
                 continue
-            entry = known.get(variable.name)
+            entry = known.get(name)
             if entry is None:
-                entry = known[variable.name] = Entry()
-            kit.take(entry, value, kit.kind(value), whole=True)
-            if entry.signature is not None and variable.kind == FAST:
+                entry = known[name] = Entry()
+            take(entry, value, True)
+            if entry.signature is not None and kind == FAST:
                 references = getrefcount(value)
-                self._settle(variable.name, value, references)
+                self._settle(name, value, references)
             if not silent:
-                line = plan.code.co_firstlineno
-                change = (variable.name, plan.code, plan.start, line, plan.scope, ARGUMENT, UNBOUND, value, self.serial)
-                tell(_new_change(Change, change), frame)
+                code, start, line, scope, how = plan.opening
+                told = tell((name, code, start, line, scope, how, UNBOUND, value, self.serial), frame)
+                entry.is_told = told and kind == FAST
         if plan.globals:
             self._begin_globals(frame)
 
     def _begin_shared(self, frame: FrameType, silent: bool) -> None:
         plan = self.plan
         plan.alert.add(self.serial)
-        self.cells = [(variable, self._cell_entry(variable)) for variable in plan.cells]
+        self.cells = [(variable, self.cell_entry(variable)) for variable in plan.cells]
         self.known.update((variable.name, entry) for variable, entry in self.cells)
         if not silent:
             self._begin_cells(frame)
         for name in plan.namespace:
-            value, entry = self._read_name(name, frame), self.space.known.get(name)
+            value, entry = self.read_name(name, frame), self.space.known.get(name)
             if value is not UNBOUND and (entry is None or entry.id != id(value)):
                 self._know(name, value, self.space)
         for path in plan.paths:
@@ -118,14 +99,29 @@ class Activation:
     def _begin_cells(self, frame: FrameType) -> None:
         """Know what closures give, unless another call knows already."""
         for variable, entry in self.cells:
-            value = self._read_variable(variable, frame)
+            value = self.read_variable(variable, frame)
             if not variable.is_owned and value is not UNBOUND and entry.id != id(value):
-                kit = self.engine.looks
-                kit.take(entry, value, kit.kind(value))
+                self._catch_up(entry, value, frame.f_back)
+                if entry.id != id(value):
+                    self.engine.looks.take(entry, value)
+
+    def _catch_up(self, entry: Entry, value: Any, outer: FrameType | None) -> None:
+        """A caller's line that is still under way may have stored a closure's variable: then that is told first."""
+        for _ in range(_NEAR):
+            if outer is None:
+                return
+            owner = self.engine.running.get(id(outer))
+            if owner is not None and owner.pending is not None and owner.plan.code is outer.f_code:
+                for target in owner.pending.targets:
+                    if target.store.kind == CELL and owner.known.get(target.key) is entry:
+                        owner._stored(target, entry, value, outer)
+                        entry.is_told = False
+                        return
+            outer = outer.f_back
 
     def _know(self, name: str, value: Any, space: Names) -> None:
-        kit, entry = self.engine.looks, space.known.get(name) or Entry()
-        kit.take(entry, value, kit.kind(value), whole=True)
+        entry = space.known.get(name) or Entry()
+        self.engine.looks.take(entry, value, whole=True)
         space.note(name, entry)
 
     def _begin_globals(self, frame: FrameType) -> None:
@@ -138,76 +134,101 @@ class Activation:
 
     def done(self, action: Action, frame: FrameType) -> None:
         """Look at what a line or an instruction may have done, and tell."""
-        slots, known = self.slots, self.known
-        for at, key, target in action.fast:
+        fast, targets, mutator, mentioned, roots, _, _, _, _ = action
+        slots, known, slot_of = self.slots, self.known, self.plan.slot_of
+        fresh: tuple[str, ...] = ()
+        for at, key, target in fast:
             try:
                 value = slots[at]
             except ValueError:
                 value = UNBOUND
             except TypeError:  # no slots to read
-                value = self._read(target, frame)
+                value = self.read(target, frame)
             entry = known.get(key)
             if entry is None:
                 entry = known[key] = Entry()
             if entry.id != id(value):
                 self._stored(target, entry, value, frame)
-                if entry.signature is not None and key in self.plan.slot_of:
+                if entry.signature is not None and key in slot_of:
                     # Counted here by itself: as a parameter or on the stack the value has one reference more.
                     references = getrefcount(value)
                     self._settle(key, value, references)
+                    fresh += (key,)
             elif target.store.hidden:
                 self._forget_inner(target.store.name)
-        for target in action.targets:
-            self._stored(target, self._entry(target, frame), self._read(target, frame), frame)
-        for path, root in action.roots:
+        for target in targets:
+            entry = self.entry_of(target, frame)
+            self._stored(target, entry, self.read(target, frame), frame)
+            entry.is_told = False  # not in every call that sees the variable
+        for path, root in roots:
             self._look_at_path(path, frame, root)
-        if action.mutator is not None and (self.open or self.plan.always or (self.alone and action.mentioned != ())):
-            self.look(action.mutator, action.mentioned, frame)
+        if mutator is not None and (self.open or self.plan.always or (self.alone and mentioned != ())):
+            self.look(mutator, mentioned, frame, fresh)
 
     def look(
-        self, mutator: Mutator, mentioned: tuple[str, ...] | None, frame: FrameType, thorough: bool = False
+        self, mutator: Mutator, mentioned: tuple[str, ...] | None, frame: FrameType, fresh: tuple[str, ...] = ()
     ) -> None:
-        """Look for changes in place, made by ``mutator`` or by what it called; ``thorough`` at the end of a call."""
+        """Look for changes in place, made by ``mutator`` or by what it called, but in ``fresh`` ones."""
         for name in tuple(self.alone) if mentioned is None else mentioned:
             if name in self.alone and name not in mutator.shadowed:
-                value = self._read_slot(name, frame)
+                value = self.read_slot(name, frame)
                 self._compare(name, self.alone[name], value, mutator, frame)
                 references = getrefcount(value)
                 self._settle(name, value, references)
-        for name, entry in tuple(self.open.items()) if self.open else ():
-            if name not in mutator.shadowed:
-                value = self._read_slot(name, frame)
-                self._compare(name, entry, value, mutator, frame, thorough)
-                if mentioned is None or name in mentioned:
-                    references = getrefcount(value)
-                    self._settle(name, value, references)
-        if not self.plan.always:
-            return
+        if self.open:
+            self._look_at_open(mutator, mentioned, frame, fresh)
+        if self.plan.always:
+            self._look_at_shared(mutator, frame)
+
+    def _look_at_open(
+        self, mutator: Mutator, mentioned: tuple[str, ...] | None, frame: FrameType, fresh: tuple[str, ...]
+    ) -> None:
+        stamp, shadowed = self.engine.looks.stamp, mutator.shadowed
+        for name, entry in tuple(self.open.items()):
+            if name in fresh or name in shadowed:
+                continue
+            value = self.read_slot(name, frame)
+            if entry.kind[0] == STAMPED and entry.id == id(value) and stamp(value) == entry.signature:
+                continue  # most often: a tensor that nothing was written into
+            self._compare(name, entry, value, mutator, frame)
+            if mentioned is None or name in mentioned:
+                references = getrefcount(value)
+                self._settle(name, value, references)
+
+    def _look_at_shared(self, mutator: Mutator, frame: FrameType, thorough: bool = False) -> None:
+        """At what other calls see too."""
         for name, entry in tuple(self.space.mutable.items()):
-            self._compare(name, entry, self._read_name(name, frame), mutator, frame, thorough)
+            self._compare(name, entry, self.read_name(name, frame), mutator, frame, thorough)
         for variable, entry in self.cells:
             if entry.signature is not None:
-                self._compare(variable.name, entry, self._read_variable(variable, frame), mutator, frame, thorough)
+                self._compare(variable.name, entry, self.read_variable(variable, frame), mutator, frame, thorough)
         for path in self.plan.paths:
             self._look_at_path(path, frame, mutator)
 
-    def end(self, frame: FrameType, offset: int, line: int) -> None:
-        """The call is over, or raises: one thorough look, told under the instruction that it ended at."""
-        if self.has_something:
-            self.look(Mutator(offset, line, None, _NOWHERE, None), (), frame, thorough=True)
+    def end(self, frame: FrameType, offset: int, line: int, looked: bool = False) -> None:
+        """The call is over, or raises: one thorough look, told under the instruction that it ended at.
 
-    @property
-    def has_something(self) -> bool:
-        """Whether there is anything that could change in place."""
-        return bool(self.open or self.alone or self.plan.always)
-
-    def close(self) -> None:
-        self.plan.alert.discard(self.serial)
+        ``looked``: nothing has happened since the last look; then only large arrays are looked at more closely.
+        """
+        if not self.open and not self.plan.always:
+            return
+        mutator = Mutator(offset, line, None, _NOWHERE, None)
+        stamp = self.engine.looks.stamp
+        for name, entry in tuple(self.open.items()):
+            role = entry.kind[0]
+            if role == STAMPED and not looked:
+                value = self.read_slot(name, frame)
+                if entry.id != id(value) or stamp(value) != entry.signature:
+                    self._compare(name, entry, value, mutator, frame)
+            elif not looked or role == ARRAY:
+                self._compare(name, entry, self.read_slot(name, frame), mutator, frame, thorough=True)
+        if self.plan.always:
+            self._look_at_shared(mutator, frame, thorough=True)
 
     def unbound_before(self, target: Target, frame: FrameType) -> None:
         """A store is about to be done: if Python has unbound the name in silence, forget what it held."""
-        if self._read(target, frame) is UNBOUND:
-            self._drop(target.key, self._entry(target, frame))
+        if self.read(target, frame) is UNBOUND:
+            self._drop(target.key, self.entry_of(target, frame))
 
     def _compare(
         self, name: str, entry: Entry, value: Any, mutator: Mutator, frame: FrameType, thorough: bool = False
@@ -217,8 +238,7 @@ class Activation:
         role = entry.kind.role
         if entry.id != id(value):  # stored by other means than a store: through globals(), a debugger …
             old = entry.recall()
-            kit = self.engine.looks
-            kit.take(entry, value, kit.kind(value))
+            self.engine.looks.take(entry, value)
             self._tell((name, self.plan.scope_of(name), mutator.offset, mutator.line), ASSIGNED, old, value, frame)
             return
         if role == ARRAY and type(entry.signature[-1]) is bytes and not differs_small(value, entry.signature):
@@ -233,24 +253,24 @@ class Activation:
 
     def _stored(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
         """A store was done; whether it changed anything, the entry tells."""
-        if value is UNBOUND or target.store.hidden:
+        store, _, key, facts = target
+        if value is UNBOUND or store.hidden:
             self._unbound(target, entry, value, frame)
             return
         if entry.id == id(value) or (entry.kind[0] <= TEXT and entry.id and same_atom(entry.kept, value)):
             entry.id = id(value)
             return
-        engine, old = self.engine, entry.recall()
-        kind = engine.looks.kinds.get(id(type(value)))
-        if kind is None or (kind.type is not None and kind.type() is not type(value)):
-            kind = engine.looks.kind(value)
-        role = kind[0]
-        if entry.signature is None and (role >= OBJECT or role == ATOM):
-            # What take() would do, at less cost: most values are of these roles.
-            entry.id, entry.kind = id(value), kind
-            entry.kept = value if role == ATOM else ref(value) if role == OBJECT else None
-        else:
-            self._take(target, entry, value, frame)
-        engine.sink.changed(_new_change(Change, (*target.facts, old, value, self.serial)), frame)
+        engine, could_change = self.engine, entry.signature is not None
+        old = TOLD if entry.is_told else entry.recall()
+        engine.looks.take(entry, value, True)
+        if could_change or entry.signature is not None:
+            if store.slot < 0:
+                self.space_of(store, frame).note(key, entry)
+            elif entry.signature is None and key in self.plan.slot_of:
+                self.alone.pop(key, None)
+                self.open.pop(key, None)
+                self._be_alert()
+        entry.is_told = engine.tell(facts + (old, value, self.serial), frame)  # noqa: RUF005 (a third of the time)
 
     def _unbound(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
         store = target.store
@@ -262,24 +282,14 @@ class Activation:
             if not store.hidden:
                 self._tell((store.name, target.scope, store.offset, store.line), DELETED, old, UNBOUND, frame)
 
-    def _take(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
-        """Keep what is needed to know a change later, and whether to look for one."""
-        kit, key, could_change = self.engine.looks, target.key, entry.signature is not None
-        kit.take(entry, value, kit.kind(value), whole=True)
-        if target.store.slot < 0:
-            self._space(target.store, frame).note(key, entry)
-        elif could_change and entry.signature is None and key in self.plan.slot_of:
-            self.alone.pop(key, None)
-            self.open.pop(key, None)
-            self._be_alert()
-
     def _settle(self, name: str, value: Any, references: int) -> None:
         """Decide whether a value can be changed by code that does not name the variable."""
         entry = self.known[name]
-        if entry.signature is None:
+        role = entry.kind[0]
+        if entry.signature is None or (role == STAMPED and name in self.open):
             return
         alone = references <= _REFERENCES_OF_ONE_LOCAL and name not in self.plan.aliased
-        alone = alone and self.engine.looks.is_closed(value, entry.kind.role)
+        alone = alone and self.engine.looks.is_closed(value, role)
         if name not in (self.alone if alone else self.open):
             (self.open if alone else self.alone).pop(name, None)
             (self.alone if alone else self.open)[name] = entry
@@ -309,17 +319,19 @@ class Activation:
 
     def _look_at_path(self, path: Path, frame: FrameType, mutator: Mutator | None) -> None:
         """Compare an attribute or item with what anybody saw last; without a mutator this is only the first look."""
-        owner = self._root(path.root, frame)
+        owner = self.root(path.root, frame)
         for step in path.steps[:-1]:
             owner = paths.take(owner, step) if owner is not UNBOUND else UNBOUND
         if owner is UNBOUND:
             return
         value = paths.take(owner, path.steps[-1])
+        if value is not UNBOUND:
+            self.engine.found_paths.add(path.name)
         entry, is_new = self.engine.path_entry(owner, path.steps[-1])
         kit = self.engine.looks
         if mutator is None:
             if is_new and value is not UNBOUND:
-                kit.take(entry, value, kit.kind(value))
+                kit.take(entry, value)
             return
         where = (path.name, self.plan.scope, mutator.offset, mutator.line)
         if value is UNBOUND:
@@ -329,65 +341,12 @@ class Activation:
                 self._tell(where, DELETED, old, UNBOUND, frame)
         elif entry.id != id(value):
             old, same = entry.recall(), bool(entry.id) and same_atom(entry.kept, value)
-            kit.take(entry, value, kit.kind(value))
+            kit.take(entry, value)
             if not same:
                 self._tell(where, ASSIGNED, old, value, frame)
         elif entry.signature is not None:
             self._compare(path.name, entry, value, mutator, frame)
 
-    def _root(self, name: str, frame: FrameType) -> Any:
-        if name in self.plan.slots:
-            if self.slots is None:
-                return frame.f_locals.get(name, UNBOUND)
-            code = self.plan.code
-            value = slot(self.slots, self.plan.slots.index(name))
-            return content(value) if name in code.co_cellvars or name in code.co_freevars else value
-        is_function = bool(self.plan.code.co_flags & 1)
-        value = UNBOUND if is_function else self._read_name(name, frame)
-        return dict.get(frame.f_globals, name, UNBOUND) if value is UNBOUND else value
-
-    # ------------------------------------------------------------ reading
-
-    def _cell_entry(self, variable: Variable) -> Entry:
-        cell = slot(self.slots, variable.slot) if self.slots is not None else None
-        return self.engine.cell_entry(cell, variable.is_owned)
-
-    def _entry(self, target: Target, frame: FrameType) -> Entry:
-        kind = target.store.kind
-        known = self.known if kind in (FAST, CELL) else self._space(target.store, frame).known
-        return known.setdefault(target.key, Entry())
-
-    def _space(self, store: Store, frame: FrameType) -> Names:
-        return self.engine.space_of(frame.f_globals) if store.kind == GLOBAL else self.space
-
-    def _read(self, target: Target, frame: FrameType) -> Any:
-        store = target.store
-        if store.kind == GLOBAL:
-            return dict.get(frame.f_globals, store.name, UNBOUND)
-        if store.slot < 0:
-            return self._read_name(store.name, frame)
-        if self.slots is None:
-            return frame.f_locals.get(store.name, UNBOUND)
-        value = slot(self.slots, store.slot)
-        return content(value) if store.kind == CELL else value
-
-    def _read_variable(self, variable: Variable, frame: FrameType) -> Any:
-        if self.slots is None:
-            return frame.f_locals.get(variable.name, UNBOUND)
-        value = slot(self.slots, variable.slot)
-        return content(value) if variable.kind == CELL else value
-
-    def _read_slot(self, name: str, frame: FrameType) -> Any:
-        if self.slots is None:
-            return frame.f_locals.get(name, UNBOUND)
-        return slot(self.slots, self.plan.slot_of[name])
-
-    def _read_name(self, name: str, frame: FrameType) -> Any:
-        """From the namespace of a module or class body; what ``__prepare__`` gave may be no dict, and is not asked."""
-        space = frame.f_globals if self.is_module else frame.f_locals
-        return dict.get(space, name, UNBOUND) if issubclass(type(space), dict) else UNBOUND
-
     def _tell(self, where: Where, how: str, old: Any, new: Any, frame: FrameType) -> None:
         name, scope, offset, line = where
-        change = (name, self.plan.code, offset, line, scope, how, old, new, self.serial)
-        self.engine.sink.changed(_new_change(Change, change), frame)
+        self.engine.tell((name, self.plan.code, offset, line, scope, how, old, new, self.serial), frame)

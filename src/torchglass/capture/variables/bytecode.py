@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
@@ -42,6 +43,9 @@ _PASSIVE = (
 )
 _FRESH = ("CALL", "BINARY_OP", "COMPARE_OP", "CONTAINS_OP", "IS_OP", "UNARY_", "TO_BOOL", "RETURN_", "POP_JUMP")
 """What takes a value and gives a new one, or is looked behind anyway."""
+
+_ENDS = ("POP_TOP", "STORE_", "DELETE_", "RETURN_")
+"""What ends a statement, unless a larger one is around it."""
 
 _Range = tuple[int, int, int, int]
 """First line, first column, last line, last column: so that ranges compare in the order of the text."""
@@ -91,6 +95,8 @@ class Effects:
     """Names whose value may get another name, or a place in a container, without any call: ``b = a``, ``[a]``."""
     yields: set[int] = field(default_factory=set)
     returns: set[int] = field(default_factory=set)
+    shared_lines: set[int] = field(default_factory=set)
+    """Lines with several statements that may change values: which of them did, only the instructions tell."""
 
 
 class _Comprehension(NamedTuple):
@@ -111,6 +117,8 @@ class _Reader:
         self.begins = self._begins()
         self.comprehensions = self._comprehensions()
         self.effects = Effects()
+        self.statements: dict[int, tuple[list[_Range], ...]] = {}
+        """By line, where the mutators are: of the statement under way, of those before it, and in conditions."""
 
     def read(self) -> Effects:
         line = self.code.co_firstlineno
@@ -134,6 +142,29 @@ class _Reader:
         mutator = self._mutator(index, each, line)
         if mutator:
             effects.mutators.append((mutator, self._after(index)))
+        self._note_statement(index, line, mutator is not None)
+
+    def _note_statement(self, index: int, line: int, mutates: bool) -> None:
+        """Tell whether a line has several statements, by the instructions that end one."""
+        name, where = self.list[index].opname, self.ranges[index]
+        under_way, ended, tested = self.statements.setdefault(line, ([], [], []))
+        if mutates and where is not None:
+            under_way.append(where)
+        if name.startswith("POP_JUMP"):
+            tested += under_way
+            under_way.clear()
+        elif under_way and name.startswith(_ENDS) and not self._is_walrus(index):
+            # Behind a condition, what is stored or returned is most often the other part of one expression.
+            before = ended + tested if name == "POP_TOP" else ended
+            if any(_are_apart(one, other) for one in under_way for other in before):
+                self.effects.shared_lines.add(line)
+            if not name.startswith("RETURN_"):  # what follows that is another branch
+                ended += under_way
+            under_way.clear()
+
+    def _is_walrus(self, index: int) -> bool:
+        """Whether a store leaves the value to the expression around it, or to the next target of ``a = b = …``."""
+        return index > 0 and self.list[index - 1].opname == "COPY"
 
     def _after(self, index: int) -> tuple[int, ...]:
         """Where the instruction has just been done: the next one, which an EXTENDED_ARG may open."""
@@ -233,8 +264,8 @@ class _Reader:
                 around = [(range_, each) for range_, each in takers.get(line, ()) if _is_inside(where, range_)]
                 # The smallest range around the name is what takes its value.
                 nearest = max((_inwards(range_) for range_, _ in around), default=None)
-                takers_of_it = [each.opname for range_, each in around if _inwards(range_) == nearest]
-                if not any(opname.startswith(_FRESH) for opname in takers_of_it):
+                takers_of_it = [each for range_, each in around if _inwards(range_) == nearest]
+                if not any(each.opname.startswith(_FRESH) or _is_method(each) for each in takers_of_it):
                     found.add(name)
         return found | {each.argval[1] for each in self.list if each.opname == "STORE_FAST_LOAD_FAST"}
 
@@ -281,6 +312,13 @@ def slot_names(code: CodeType) -> tuple[str, ...]:
     return (*locals_, *(name for name in code.co_cellvars if name not in locals_), *code.co_freevars)
 
 
+def _is_method(instruction: dis.Instruction) -> bool:
+    """Whether a method is read to be called at once (not ``f = a.append``): the call is looked behind."""
+    if sys.version_info < (3, 12):
+        return instruction.opname == "LOAD_METHOD"
+    return instruction.opname == "LOAD_ATTR" and bool((instruction.arg or 0) & 1)
+
+
 def _instructions(code: CodeType) -> tuple[list[dis.Instruction], list[int]]:
     """All but EXTENDED_ARG, and where each begins with the EXTENDED_ARGs before it."""
     found: list[dis.Instruction] = []
@@ -310,6 +348,10 @@ def _range_of(instruction: dis.Instruction) -> _Range | None:
 def _inwards(range_: _Range) -> tuple[int, int, int, int]:
     """Sorts the ranges around one place: the smaller, the later."""
     return (range_[0], range_[1], -range_[2], -range_[3])
+
+
+def _are_apart(one: _Range, other: _Range) -> bool:
+    return not _is_inside(one, other) and not _is_inside(other, one)
 
 
 def _is_inside(inner: _Range, outer: _Range) -> bool:

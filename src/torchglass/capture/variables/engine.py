@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from torchglass.capture.code.compiling import codes_of
 from torchglass.capture.code.origins import origin_of
-from torchglass.capture.variables.activation import Activation, Names
+from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.looks import Entry, Looks
-from torchglass.capture.variables.plan import Plan
-from torchglass.capture.variables.scope import is_text
-from torchglass.capture.variables.watch import CallSink, Sink, Step, Watch
+from torchglass.capture.variables.plan import Plan, plan_of
+from torchglass.capture.variables.reading import Names
+from torchglass.capture.variables.scope import is_of_an_import, is_text
+from torchglass.capture.variables.watch import CallSink, Change, Fields, RememberingSink, Sink, Step, Watch
 
 _MOST_SHARED = 20_000
 _MOST_FAULTS = 100
@@ -62,11 +63,18 @@ class Engine:
     """
 
     def __init__(
-        self, watch: Watch, sink: Sink, *, core: str | None = None, owns: Callable[[], bool] | None = None
+        self,
+        watch: Watch,
+        sink: Sink | RememberingSink,
+        *,
+        core: str | None = None,
+        owns: Callable[[], bool] | None = None,
     ) -> None:
         self.watch = watch
         self.sink = sink
+        self.tell = _telling(sink)
         self.calls: CallSink | None = sink if isinstance(sink, CallSink) else None
+        self._tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
         self.notes: list[str] = []
         self.faults: list[str] = []
         self.fault_count = 0
@@ -75,9 +83,15 @@ class Engine:
         self.plans: dict[int, Plan | None] = {}
         self.running: dict[int, Activation] = {}
         """By ``id`` of the frame; only while the frame runs or is suspended."""
+        self.imports: dict[int, int] = {}
+        """By thread: the ``id`` of the frame that imports something installed. Until it ends nothing is watched."""
         self._codes: list[CodeType] = []
         self._outer: dict[int, CodeType] = {}
         self._met: set[str] = set()
+        self._members: set[str] = set()
+        """Names of attributes, and texts that may be keys, in the code that has the root of a path."""
+        self.found_paths: set[str] = set()
+        """The attributes and items that were there at some time."""
         self._texts: set[int] = set()
         self._spaces: dict[int, Names] = {}
         self._cells: dict[int, Entry] = {}
@@ -139,13 +153,16 @@ class Engine:
 
     def never_seen(self) -> dict[str, list[str]]:
         """The watched names that no code had which ran, each with names that look like it."""
-        roots = {path.name: path.root for path in self.watch.paths}
-        wanted = {name: roots.get(name, name) for name in self.watch.names}
-        return {
-            name: difflib.get_close_matches(root, sorted(self._met), n=3)
-            for name, root in wanted.items()
-            if not any(fnmatchcase(each, root) for each in self._met)
-        }
+        paths = {path.name: path for path in self.watch.paths}
+        never: dict[str, list[str]] = {}
+        for name in self.watch.names:
+            path = paths.get(name)
+            root = path.root if path is not None else name
+            if not any(fnmatchcase(each, root) for each in self._met):
+                never[name] = difflib.get_close_matches(root, sorted(self._met), n=3)
+            elif path is not None and name not in self.found_paths:
+                never[name] = path.near(self._members)
+        return never
 
     def unmute(self, plan: Plan) -> None:
         """Places where there was nothing to look at have something now."""
@@ -154,6 +171,18 @@ class Engine:
     def owns_thread(self) -> bool:
         """Whether what the calling thread does is watched."""
         return self._owns() if self._owns is not None else get_ident() not in self._others
+
+    def begins_import(self, frame: FrameType) -> bool:
+        """Whether a call that begins, of code not yet known, imports something installed; then that is noted."""
+        if not is_of_an_import(frame):
+            return False
+        self.imports[get_ident()] = id(frame)
+        return True
+
+    def ends_import(self, frame: FrameType) -> None:
+        """A call has ended: if it was such an import, the thread is watched again."""
+        if self.imports.get(get_ident()) == id(frame):
+            del self.imports[get_ident()]
 
     # ------------------------------------------------------------ plans
 
@@ -165,8 +194,10 @@ class Engine:
             for each in code.co_consts:
                 if isinstance(each, CodeType):
                     self._outer[id(each)] = code
-            plan = Plan(code, self.watch, lambda inner: self._outer.get(id(inner)))
+            plan = plan_of(code, self.watch, lambda inner: self._outer.get(id(inner)))
             self._met.update(plan.slots, plan.stored)
+            if plan.paths:
+                self._members.update(code.co_names, (each for each in code.co_consts if isinstance(each, str)))
             if not plan.watches and self.calls is None:
                 plan = None
         self._codes.append(code)  # kept, or another code could get its id
@@ -204,9 +235,9 @@ class Engine:
         return activation
 
     def left(self, activation: Activation, error: BaseException | str | None) -> None:
-        activation.close()
-        if self.calls is not None:
-            self.calls.left(activation.serial, error)
+        activation.plan.alert.discard(activation.serial)
+        if self._tell_left is not None:
+            self._tell_left(activation.serial, error)
 
     def _caller(self, frame: FrameType) -> int | None:
         outer = frame.f_back
@@ -248,6 +279,19 @@ class Engine:
             reference = None
         known = self._path_entries[key] = (reference, Entry())
         return known[1], True
+
+
+def _telling(sink: Any) -> Callable[[Fields, FrameType], bool]:
+    """Tells a sink, and says whether it remembers."""
+    if getattr(sink, "remembers", False):
+        return sink.changed
+    changed, new = sink.changed, tuple.__new__  # half the price of Change(…)
+
+    def tell(fields: Fields, frame: FrameType) -> bool:
+        changed(new(Change, fields), frame)
+        return False
+
+    return tell
 
 
 def _choose(name: str | None) -> Callable[[Engine], Core]:

@@ -53,22 +53,24 @@ _FOREIGN = Kind(OBJECT, "", None)
 class Entry:
     """What is known of one variable; no value of a mutable type is kept."""
 
-    __slots__ = ("id", "kept", "kind", "signature")
+    __slots__ = ("id", "is_told", "kept", "kind", "signature")
 
     def __init__(self) -> None:
         self.id = 0  # of nothing
+        self.is_told = False
         self.kept: Any = UNBOUND
+        """A number or short text, a reference to an object or array; ``UNBOUND`` for all else."""
         self.kind = NO_KIND
         self.signature: Any = None
 
     def clear(self) -> None:
-        self.id, self.kept, self.kind, self.signature = 0, UNBOUND, NO_KIND, None
+        self.id, self.kept, self.kind, self.signature, self.is_told = 0, UNBOUND, NO_KIND, None, False
 
     def recall(self) -> Any:
         """The value that the variable had, or what is left of it."""
-        role, name, _ = self.kind
+        role = self.kind[0]
         if role <= TEXT:
-            if self.kept is not None or name == "NoneType":
+            if self.kept is not UNBOUND or not self.id:
                 return self.kept
         elif role in (OBJECT, ARRAY):
             value = self.kept()
@@ -84,12 +86,16 @@ class Entry:
         return _new_past(Past, (name, self.id, length, signature if role == STAMPED else None))
 
 
+def _no_stamp(value: Any) -> None:
+    """Where nobody knows more types."""
+
+
 class Looks:
     """Looks at values for one engine."""
 
     def __init__(self, depth: int, stamp: Callable[[Any], Hashable | None] | None, in_place: bool) -> None:
         self.depth = depth
-        self.stamp = stamp
+        self.stamp = stamp or _no_stamp
         self.in_place = in_place
         self.fingerprints = Fingerprints()
         self.kinds = dict(_BUILTINS)
@@ -104,7 +110,7 @@ class Looks:
     def _find_role(self, kind: type, value: Any) -> int:
         if kind is array_type():
             return ARRAY
-        if self.stamp is not None and self.stamp(value) is not None:
+        if self.stamp(value) is not None:
             return STAMPED
         if any(_module_of(base) == "torch" for base in _bases_of(kind)):
             return OPAQUE  # torch.utils.swap_tensors refuses tensors that somebody refers to
@@ -114,16 +120,24 @@ class Looks:
             return OPAQUE
         return OBJECT
 
-    def take(self, entry: Entry, value: Any, kind: Kind, whole: bool = False) -> None:
+    def take(self, entry: Entry, value: Any, whole: bool = False) -> None:
         """Let the entry know this value."""
-        role = kind.role
-        entry.id, entry.kind, entry.signature, entry.kept = id(value), kind, None, None
+        kind = self.kinds.get(id(type(value)))
+        if kind is None or (kind.type is not None and kind.type() is not type(value)):
+            kind = self.kind(value)
+        role = kind[0]
+        entry.id, entry.kind, entry.signature = id(value), kind, None
         if role == ATOM or (role == TEXT and len(value) <= _LONGEST_TEXT):
             entry.kept = value
         elif role in (OBJECT, ARRAY):
             entry.kept = weakref.ref(value)
-        if TEXT < role < OBJECT and self.in_place and not (type(value) is tuple and self.is_closed(value, role)):
-            entry.signature = self.signature(value, role, whole)
+        else:
+            entry.kept = UNBOUND  # not None, which a variable may hold next
+        if TEXT < role < OBJECT and self.in_place:
+            if role == STAMPED:
+                entry.signature = self.stamp(value)
+            elif not (type(value) is tuple and self.is_closed(value, role)):
+                entry.signature = self.signature(value, role, whole)
 
     def is_closed(self, value: Any, role: int) -> bool:
         """Whether only who holds the value itself can change what is looked at: it is no view of other memory, and
@@ -138,7 +152,7 @@ class Looks:
 
     def signature(self, value: Any, role: int, whole: bool = False) -> Any:
         """Something that differs after a change in place; None for what cannot change or cannot be looked at."""
-        if role == STAMPED and self.stamp is not None:
+        if role == STAMPED:
             return self.stamp(value)
         if role == CONTAINER:
             return _sign(value, self.depth, self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ class MonitoringCore:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._tool: int | None = None
-        self._on: list[CodeType] = []
+        self._on: dict[int, CodeType] = {}
         self._local_events = 0
         self._block = 0
 
@@ -76,7 +77,7 @@ class MonitoringCore:
             return
         _monitoring.set_events(tool, 0)
         while self._on:
-            _monitoring.set_local_events(tool, self._on.pop(), 0)
+            _monitoring.set_local_events(tool, self._on.popitem()[1], 0)
         for event in _callbacks(self):
             _monitoring.register_callback(tool, event, None)
         _monitoring.free_tool_id(tool)
@@ -85,8 +86,16 @@ class MonitoringCore:
         """Ask for the instructions of a code object."""
         if not plan.is_on and self._tool is not None:
             plan.is_on = True
-            self._on.append(plan.code)
-            _monitoring.set_local_events(self._tool, plan.code, self._local_events)
+            self._ask(plan.code, self._local_events)
+
+    def ask_for_end(self, code: CodeType) -> None:
+        """Only of a return; Python tells of all calls that an exception ends."""
+        self._ask(code, _monitoring.events.PY_RETURN)
+
+    def _ask(self, code: CodeType, events: int) -> None:
+        if self._tool is not None:
+            self._on[id(code)] = code
+            _monitoring.set_local_events(self._tool, code, events)
 
     def unmute(self, plan: Plan) -> None:
         plan.is_muted, plan.is_loud = False, True
@@ -118,15 +127,20 @@ def _callbacks(core: MonitoringCore) -> dict[int, Callable[..., Any]]:
 
 def _make_start(core: MonitoringCore, silent: bool) -> Callable[[CodeType, int], Any]:
     engine, disable = core.engine, _monitoring.DISABLE
-    plans, running = engine.plans, engine.running
+    plans, running, imports = engine.plans, engine.running, engine.imports
 
     def start(code: CodeType, offset: int) -> Any:
         try:
             plan = plans.get(id(code), _UNKNOWN)
             if plan is None:
                 return disable
+            if imports and get_ident() in imports:
+                return None
             frame = sys._getframe(1)
             if plan is _UNKNOWN:
+                if engine.begins_import(frame):
+                    core.ask_for_end(code)
+                    return None
                 plan = engine.plan_for(frame)
                 if plan is None:
                     return disable
@@ -178,6 +192,8 @@ def _make_return(core: MonitoringCore) -> Callable[[CodeType, int, Any], Any]:
     def py_return(code: CodeType, offset: int, result: Any) -> None:
         try:
             frame = sys._getframe(1)
+            if engine.imports:
+                engine.ends_import(frame)
             activation = engine.running.pop(id(frame), None)
             if activation is not None and activation.plan.code is code:
                 activation.end(frame, offset, frame.f_lineno)
@@ -194,6 +210,8 @@ def _make_unwind(core: MonitoringCore) -> Callable[[CodeType, int, BaseException
     def py_unwind(code: CodeType, offset: int, error: BaseException) -> None:
         try:
             frame = sys._getframe(1)
+            if engine.imports:
+                engine.ends_import(frame)
             activation = engine.running.pop(id(frame), None)
             if activation is not None and activation.plan.code is code:
                 _look_behind(activation, frame, error)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchglass.capture.variables.bytecode import (
     CELL,
@@ -18,7 +19,7 @@ from torchglass.capture.variables.bytecode import (
     slot_names,
 )
 from torchglass.capture.variables.scope import owner_scope, scope_name
-from torchglass.capture.variables.watch import ASSIGNED, Path, Watch
+from torchglass.capture.variables.watch import ARGUMENT, ASSIGNED, Path, Watch
 
 _OPTIMIZED, _VARARGS, _VARKEYWORDS, _SUSPENDS = 0x1, 0x4, 0x8, 0x20 | 0x80 | 0x200
 
@@ -55,6 +56,8 @@ class Action(NamedTuple):
     """Whether an exception has just begun to be handled here: what it interrupted was not looked at."""
     is_quiet: bool = False
     """Whether nothing is stored or handled here: there is only a mutator."""
+    is_shared: bool = False
+    """Whether several statements of the line may change values: each is looked behind by itself."""
 
     @property
     def line(self) -> int | None:
@@ -94,6 +97,8 @@ class Plan:
         self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
         count = _argument_count(code)
         self.arguments = tuple(each for each in self.variables if each.name in code.co_varnames[:count])
+        self.opening = (code, self.start, code.co_firstlineno, self.scope, ARGUMENT)
+        """What a ``Change`` of an argument goes on with, behind its name."""
         self.cells = tuple(each for each in self.variables if each.kind == CELL)
         self.slot_of = {each.name: each.slot for each in self.variables if each.kind == FAST}
         self.aliased = effects.aliased
@@ -116,23 +121,30 @@ class Plan:
         self.is_on = self.is_muted = self.is_loud = False
         """Whether its instructions are asked for; whether some were switched off that an alert needs; whether
         none will be switched off again."""
-        self._lines: dict[int, Action] | None = None
-        self._after: dict[int, Action] | None = None
+        self._tables: dict[str, dict[int, Action]] = {}
         self.before: dict[int, tuple[Target, ...]] = {}
 
     @property
     def lines(self) -> dict[int, Action]:
         """By line, for a core that is told of lines."""
-        if self._lines is None:
-            self._lines = self._by_line()
-        return self._lines
+        if "lines" not in self._tables:
+            self._tables["lines"] = self._by_line()
+        return self._tables["lines"]
 
     @property
     def after(self) -> dict[int, Action]:
         """By the offset of the instruction that comes next, for a core that is told of instructions."""
-        if self._after is None:
-            self._after = self._by_offset(self._effects)
-        return self._after
+        if "after" not in self._tables:
+            self._tables["after"] = self._by_offset(self._effects)
+        return self._tables["after"]
+
+    def renewed(self, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
+        """For another engine: what was read from the code is shared, what is under way is not."""
+        other = copy(self)
+        other._outer_of = outer_of
+        other.alert = set()
+        other.is_on = other.is_muted = other.is_loud = False
+        return other
 
     def scope_of(self, name: str) -> str:
         """The scope that a variable of this code belongs to."""
@@ -195,9 +207,11 @@ class Plan:
             here, mutator = targets.get(line, []), mutators.get(line)
             # A comprehension's own names are gone when its line is done; of the others the last store wins.
             latest = {target.key: target for target in here if not target.store.inner}
-            exact = len(latest) < len(here) or not unbound.isdisjoint(latest)
-            mentioned = self._mentioned(mutator)
-            lines[line] = Action(*_sort(latest.values()), mutator, mentioned, tuple(roots.get(line, ())), exact)
+            is_shared = mutator is not None and line in self._effects.shared_lines
+            exact = len(latest) < len(here) or not unbound.isdisjoint(latest) or is_shared
+            lines[line] = Action(
+                *_sort(latest.values()), mutator, self._mentioned(mutator), tuple(roots.get(line, ())), exact
+            )._replace(is_shared=is_shared)
         return {line: _marked(action) for line, action in lines.items()}
 
     def _by_offset(self, effects: Effects) -> dict[int, Action]:
@@ -218,6 +232,29 @@ class Plan:
         for offset in effects.handlers if self.mutators else ():
             found[offset] = found.get(offset, NOTHING)._replace(handles=True)
         return {offset: _marked(action) for offset, action in found.items()}
+
+
+_known: dict[tuple[Any, ...], Plan] = {}
+_MOST_KNOWN = 1024
+
+
+def _unknown(code: CodeType) -> None:
+    """No outer code is known."""
+
+
+def plan_of(code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
+    """The plan of a code object; kept for the next engine, since to make one takes 70 to 600 µs."""
+    around, outer = [], outer_of(code) if code.co_freevars else None
+    while outer is not None:  # the scopes of a closure's variables depend on what was seen of these
+        around.append(id(outer))
+        outer = outer_of(outer)
+    key = (id(code), watch.names, watch.in_place, *around)
+    known = _known.get(key)
+    if known is None or known.code is not code:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        known = _known[key] = Plan(code, watch, outer_of).renewed(_unknown)  # which does not hold on to the engine
+    return known.renewed(outer_of)
 
 
 NOTHING = Action((), (), None, ())

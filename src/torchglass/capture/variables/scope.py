@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 
 from torchglass.capture.code.origins import origin_of
 
-_ARRAY_LIBRARY = re.compile(r"[\\/](site|dist)-packages[\\/]numpy[\\/]")
+_NOT_MEANT = re.compile(r"[\\/](site|dist)-packages[\\/](numpy[\\/]|typing_extensions\.py$)")
+_PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
+_INSTALLED = frozenset({"torch", "stdlib", "ours"})
+_MACHINERY = "<frozen importlib"
+_RUN_MODULES = frozenset({"exec_module", "load_module"})
+"""What a loader of an installed package is asked for when it runs a module, which may be the user's."""
 _INNER_COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>\.(?:<locals>\.)?")
 
 
@@ -16,10 +21,23 @@ def is_user_code(code: CodeType) -> bool:
     """All but torch, numpy, the standard library, torchglass and generated code.
 
     numpy counts elsewhere as the user's, as other packages do; but who watches ``a`` does not mean the ``a`` of
-    every numpy function written in Python.
+    every numpy function written in Python. typing_extensions is the standard library's ``typing`` of later versions.
     """
     filename = code.co_filename
-    return origin_of(filename) == "user" and not _ARRAY_LIBRARY.search(filename)
+    return origin_of(filename) == "user" and not _NOT_MEANT.search(filename)
+
+
+def is_of_an_import(frame: FrameType) -> bool:
+    """Whether a call is Python at importing something installed: the body of a module of a package or of the standard
+    library, or a finder. Who follows variables does not mean those; one large package has a hundred thousand of them.
+    """
+    code, caller = frame.f_code, frame.f_back
+    if caller is None or not caller.f_code.co_filename.startswith(_MACHINERY):
+        return False
+    filename = code.co_filename
+    if filename.startswith(_MACHINERY) or code.co_name in _RUN_MODULES:
+        return False
+    return origin_of(filename) in _INSTALLED or _PACKAGES.search(filename) is not None
 
 
 def is_text(code: CodeType) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
-from types import FrameType
+from threading import get_ident
+from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables.activation import Activation
@@ -23,6 +25,8 @@ Trace = Callable[..., Any]
 REPLACED = "the program changed sys.settrace inside the block: variables were not followed from there on"
 
 _UNKNOWN: Any = object()
+_PREVIOUS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""The trace functions of all recordings that stand before another one."""
 
 
 class SettraceCore:
@@ -33,7 +37,8 @@ class SettraceCore:
         self.tracers: dict[Trace, Any] = {}
         """Our trace functions, each with the one that it stands before."""
         self.alone: set[Trace] = set()
-        """Those that stand before none."""
+        """Those of them that stand before nobody's."""
+        self.on_import = _make_import_local(engine)
         self._thread_tracer: Trace | None = None
         self._block: tuple[FrameType, Any, bool] | None = None
         self._block_line = 0
@@ -79,7 +84,9 @@ class SettraceCore:
     def make_tracer(self, previous: Trace | None) -> Trace:
         tracer = _make_tracer(self) if previous is None else _make_chained(self, previous)
         self.tracers[tracer] = previous
-        if previous is None:
+        if previous is not None:
+            _PREVIOUS[tracer] = previous
+        else:
             self.alone.add(tracer)
         return tracer
 
@@ -125,18 +132,33 @@ def _begin(core: SettraceCore, frame: FrameType, plan: Plan | None) -> Any:
     if engine.closed:
         core.release_thread()
         return None
+    if engine.imports and get_ident() in engine.imports:
+        return None
     if plan is _UNKNOWN:
+        if engine.begins_import(frame):
+            frame.f_trace_lines = sys.gettrace() not in core.alone  # only the end matters
+            return core.on_import
         plan = engine.plan_for(frame)
     if plan is None:
         return None
-    is_new = frame.f_lasti <= plan.start
-    known = engine.running.get(id(frame)) if plan.suspends and not is_new else None
+    is_new = not plan.suspends or frame.f_lasti <= plan.start
+    known = None if is_new else engine.running.get(id(frame))
     if known is not None and known.plan is plan:
         return known.local
     local = _make_local(core, engine.begin(frame, plan, silent=not is_new))
     if not plan.lines and sys.gettrace() in core.alone:
         frame.f_trace_lines = False  # only the end of the call matters, and nobody else wants the lines
     return local
+
+
+def _make_import_local(engine: Engine) -> Trace:
+    """The local trace function of a call that imports something installed."""
+
+    def on_import(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "return":
+            engine.ends_import(frame)
+
+    return on_import
 
 
 def _make_chained(core: SettraceCore, previous: Trace) -> Trace:
@@ -161,12 +183,19 @@ def _stay(core: SettraceCore, tracer: Trace) -> Trace:
     that makes the real tracer; a debugger that has nothing more to do installs None.
     """
     current = sys.gettrace()
-    if current is tracer or current in core.tracers or core.engine.closed:
+    if current is tracer or current in core.tracers or core.engine.closed or _stands_before(current, tracer):
         return tracer
     if current is not core.tracers[tracer]:
         tracer = core.make_tracer(current)
     sys.settrace(tracer)
     return tracer
+
+
+def _stands_before(current: Any, tracer: Trace) -> bool:
+    """Whether the thread's trace function is that of a recording inside of this one, which calls this one."""
+    while type(current) is FunctionType and current is not tracer:
+        current = _PREVIOUS.get(current)
+    return current is tracer
 
 
 class _Chain:
@@ -192,7 +221,7 @@ class _Chain:
 def _make_local(core: SettraceCore, activation: Activation) -> Trace:
     """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
     engine, plan = core.engine, activation.plan
-    action_on = plan.lines.get
+    action_on, always = plan.lines.get, plan.always
 
     def local(frame: FrameType, event: str, argument: Any) -> None:
         if event != "line":
@@ -200,7 +229,8 @@ def _make_local(core: SettraceCore, activation: Activation) -> Trace:
             return
         todo = activation.pending
         now = activation.pending = action_on(frame.f_lineno)
-        if (todo is None or (todo.is_quiet and not activation.has_something)) and (now is None or not now.exact):
+        is_idle = todo is None or (todo.is_quiet and not (activation.open or activation.alone or always))
+        if is_idle and (now is None or not now.exact):
             return
         try:
             if engine.closed:
@@ -245,8 +275,12 @@ def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argumen
     for target in plan.before.get(offset, ()):
         activation.unbound_before(target, frame)
     action = plan.after.get(offset) if activation.is_exact else None
-    if action is not None and (action.fast or action.targets):
-        activation.done(action._replace(mutator=None), frame)
+    if action is None:
+        return
+    if activation.pending is None or not activation.pending.is_shared:
+        action = action._replace(mutator=None)
+    if action.fast or action.targets or action.mutator is not None:
+        activation.done(action, frame)
 
 
 def _on_exception(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
@@ -258,12 +292,14 @@ def _on_exception(engine: Engine, activation: Activation, frame: FrameType, argu
 
 def _on_return(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
     """A return, a yield, or an exception on its way out: then Python gives None, and the last instruction tells."""
-    plan, offset = activation.plan, frame.f_lasti
-    activation.done(activation.pending or NOTHING, frame)
-    raises = isinstance(activation.error, BaseException)
-    if offset in plan.yields and not raises:
+    plan, offset, last = activation.plan, frame.f_lasti, activation.pending
+    if last is not None:
+        activation.done(last, frame)
+    if offset in plan.yields and not isinstance(activation.error, BaseException):
         return
-    activation.end(frame, offset, frame.f_lineno)
+    if activation.open or plan.always:
+        looked = last is not None and last.mutator is not None and not last.mutator.shadowed
+        activation.end(frame, offset, frame.f_lineno, looked)
     error = None if offset in plan.returns else activation.error
     activation.local = activation.error = None
     if engine.running.get(id(frame)) is activation:

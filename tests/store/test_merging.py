@@ -1,0 +1,41 @@
+"""The parts of several processes as one trace."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from torchglass.events.tables import Tables, What
+from torchglass.store.merging import merged
+from torchglass.store.reader import Contents
+
+NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"
+
+
+def part(process: int, notes: list[str], *variables: str) -> Contents:
+    """What one process wrote; only what the notes are compared with is filled in."""
+    tables = Tables(process=process, notes=notes)
+    tables.whats = [What("function", "video"), *(What("variable", name, detail="assigned") for name in variables)]
+    tables.what = array("q", range(len(tables.whats)))
+    return Contents(tables)
+
+
+def notes_of(*parts: Contents) -> list[str]:
+    tables, _ = merged(parts, [Path(f"part-{each.tables.process}") for each in parts])
+    return tables.notes
+
+
+@pytest.mark.parametrize(("asked", "seen"), [("video", "video"), ("vid*", "video"), ("batch['x']", "batch['x']")])
+def test_a_variable_that_another_process_has_seen_is_not_missed(asked: str, seen: str) -> None:
+    parent, child = part(1, [NEVER.format(asked), "something else"]), part(2, [], seen)
+    assert notes_of(parent, child) == ["part-1: something else"]
+    assert notes_of(child, parent) == ["part-1: something else"]
+
+
+def test_a_variable_that_no_process_has_seen_is_missed() -> None:
+    """A function of the same name is no variable."""
+    note = NEVER.format("video")
+    assert notes_of(part(1, [note]), part(2, [], "audio")) == [f"part-1: {note}"]
+    assert notes_of(part(1, [note], "audio")) == [note]
