@@ -157,8 +157,11 @@ def test_a_region_is_one_unseen_event_that_says_how_to_look_inside(way: Callable
     assert "set_stance" in region.note
     assert region.end_ns is not None
     # What goes in and comes out is joined to what was seen around it.
-    (given,), (made,) = region.inputs, region.outputs
+    (given,) = region.inputs
     assert (given.id, region.target) == (relu.inputs[0].id, ("y",))
+    if region.result == "…":  # this torch has it in no variable of its own
+        return
+    (made,) = region.outputs
     assert (made.id, made.producer, made.shape) == (after.inputs[0].id, region.id, tuple(y.shape))
 
 

@@ -7,11 +7,13 @@ import operator
 import sys
 from collections.abc import Callable
 from threading import get_ident
+from types import CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload
 from torch.nn import Parameter
 
@@ -193,7 +195,17 @@ def _counts_inside(op: Any) -> bool:
         return False
     if op.namespace in _TORCHS_OWN and not (schema.is_mutable and schema.name.startswith("aten::_foreach_")):
         return False
-    return not _has_counter(op) or (schema.is_mutable and op.namespace not in _TORCHS_OWN)
+    return not _has_counter(op) or (schema.is_mutable and op.namespace not in _TORCHS_OWN and _KERNELS_COUNT)
+
+
+def _do_kernels_count() -> bool:
+    """Whether the in-place ops inside of a custom op count too: since torch goes on to its kernel by redispatching."""
+    codes = [each.__code__ for each in vars(CustomOpDef).values() if isinstance(each, FunctionType)]
+    inner = [each for code in codes for each in code.co_consts if isinstance(each, CodeType)]
+    return any(each.co_name == "adinplaceorview_impl" and "redispatch" in each.co_names for each in inner)
+
+
+_KERNELS_COUNT = _do_kernels_count()
 
 
 def _has_counter(op: OpOverload) -> bool:

@@ -6,6 +6,7 @@ Not seen: pools made before the block, and threads started below ``threading`` (
 from __future__ import annotations
 
 import atexit
+import gc
 import sys
 import threading
 import time
@@ -121,7 +122,14 @@ def _wait_for_daemons() -> None:
 
 
 def _frames_of_others() -> list[FrameType]:
-    return [frame for ident, frame in sys._current_frames().items() if ident != get_ident()]
+    """A garbage collection inside of ``_current_frames`` can stop all threads for ever, on Python 3.11."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return [frame for ident, frame in sys._current_frames().items() if ident != get_ident()]
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _is_in_handler(frame: FrameType | None) -> bool:

@@ -327,3 +327,40 @@ def test_neither_torch_nor_numpy_is_imported(core: str) -> None:
 def test_watching_code_of_this_file_only(core: str) -> None:
     assert in_file(watched)(watched.__code__)
     assert not HERE.code(watched.__code__)
+
+
+COLLECTED = """
+import gc, sys, threading
+from torchglass.capture.variables import Engine, Watch
+
+class Sink:
+    def changed(self, change, frame):
+        pass
+
+gc.callbacks.append(lambda phase, info: sum(range(50)))
+gc.set_threshold(5)
+
+def f():
+    x = [1]
+    x = [2]
+    return x
+
+def work():
+    for _ in range(30):
+        with Engine(Watch(("x",)), Sink()):
+            f()
+
+for _ in range(10):
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print("done")
+"""
+
+
+def test_threads_and_the_garbage_collector_do_not_stop_each_other() -> None:
+    """Where starting asked Python for the frames of all threads, a collection at that moment stopped all of them."""
+    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

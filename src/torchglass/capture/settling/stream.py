@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torchglass.capture.contents import Bytes, CannotKeep, bytes_of
@@ -41,6 +42,8 @@ LONGEST_PAUSE = 1.0
 """… and at most: so much is lost when the process is killed."""
 SHARE = 20
 """Looking takes the interpreter from the program: the pause is so many times as long as the last look took."""
+LONGEST_END = 0.1
+"""Seconds that the system may take to end a thread that is over."""
 PATIENCE_NS = 1_000_000_000
 """How long the events inside of one wait for it to be decided what that one is."""
 
@@ -189,6 +192,7 @@ class Stream:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
+            _wait_for_its_end(self._thread)
 
     def _work(self) -> None:
         while not self._stopping.wait(max(self._due - time.perf_counter(), 0)):
@@ -259,6 +263,13 @@ class Stream:
 
 _streams: list[Stream] = []
 """Those under way in this process."""
+
+
+def _wait_for_its_end(thread: threading.Thread) -> None:
+    """Python says that a thread is over a moment before the system does, which is whom a fork asks."""
+    task, last = Path(f"/proc/self/task/{thread.native_id}"), time.perf_counter() + LONGEST_END
+    while task.exists() and time.perf_counter() < last:
+        time.sleep(0.0005)
 
 
 def pause_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -113,7 +114,8 @@ class Engine:
     def start(self, frame: FrameType | None = None) -> None:
         """Begin; ``frame`` is the one whose block is watched, by default the caller's."""
         frame = frame or sys._getframe(1)
-        self._others = frozenset(sys._current_frames()) - {get_ident()}
+        # Not sys._current_frames(): on Python 3.11 a garbage collection inside of it can stop all threads for ever.
+        self._others = frozenset(thread.ident or 0 for thread in threading.enumerate()) - {get_ident()}
         if not SLOTS_ARE_READABLE:
             self.note(LOCALS_BY_COPY)
         self.closed = False
