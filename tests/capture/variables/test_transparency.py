@@ -347,7 +347,7 @@ def f():
 
 def work():
     for _ in range(30):
-        with Engine(Watch(("x",)), Sink()):
+        with Engine(Watch(("x",)), Sink(), core=sys.argv[1]):
             f()
 
 for _ in range(10):
@@ -360,7 +360,8 @@ print("done")
 """
 
 
-def test_threads_and_the_garbage_collector_do_not_stop_each_other() -> None:
+def test_threads_and_the_garbage_collector_do_not_stop_each_other(core: str) -> None:
     """Where starting asked Python for the frames of all threads, a collection at that moment stopped all of them."""
-    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-c", COLLECTED, core]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
