@@ -38,17 +38,28 @@ class Milestone:
 
 def find_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
     """The number of the stack from a frame up to the anchor, whose own stack is ``base``."""
-    path, each = [base], frame
+    number = near_stack(table, [base], frame, (frame, anchor))
+    return far_stack(table, anchor, base, frame) if number is None else number
+
+
+def near_stack(
+    table: StackTable, path: list[int], above: FrameType | None, of: tuple[FrameType | None, int]
+) -> int | None:
+    """The number of a stack whose path is begun, walked on from ``above``; None where the anchor is far.
+
+    ``of`` is the innermost frame and the anchor.
+    """
+    frame, anchor = of
     for _ in NEAR:
-        if each is None or id(each) == anchor:
-            if each is None:
+        if above is None or id(above) == anchor:
+            if above is None:
                 path[0] = NONE  # no anchor above: a whole stack, or a foreign one
             key = tuple(path)
             number = table.ids.get(key)
             return table.intern(key, frame, anchor) if number is None else number
-        path += (id(each.f_code), each.f_lasti)
-        each = each.f_back
-    return far_stack(table, anchor, base, frame)
+        path += (id(above.f_code), above.f_lasti)
+        above = above.f_back
+    return None
 
 
 def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture.log import NONE, ThreadLog
-from torchglass.capture.milestones import NEAR, far_stack
+from torchglass.capture.milestones import far_stack, near_stack
 
 Held = tuple[int, int]
 """The number of a form, and where the values in it begin in the log."""
@@ -37,15 +37,7 @@ def hold(log: ThreadLog, described: Any, first: int) -> Held:
 def stack_at(log: ThreadLog, frame: FrameType, offset: int) -> int:
     """The stack of a frame as it was at an instruction that it has just left."""
     stacks, anchor = log.session.stacks, log.anchor
-    path, each = [log.base, id(frame.f_code), offset], frame.f_back
-    for _ in NEAR:
-        if each is None or id(each) == anchor:
-            if each is None:
-                path[0] = NONE  # no anchor above: a whole stack, or a foreign one
-            key = tuple(path)
-            number = stacks.ids.get(key)
-            return stacks.intern(key, frame, anchor) if number is None else number
-        path.append(id(each.f_code))
-        path.append(each.f_lasti)
-        each = each.f_back
-    return stacks.intern_one(far_stack(stacks, anchor, log.base, frame.f_back), frame, offset)
+    number = near_stack(stacks, [log.base, id(frame.f_code), offset], frame.f_back, (frame, anchor))
+    if number is None:
+        number = stacks.intern_one(far_stack(stacks, anchor, log.base, frame.f_back), frame, offset)
+    return number
