@@ -37,42 +37,45 @@ def make_open(session: Session) -> Open:
         kwargs: dict[str, Any] | None,
     ) -> int:
         records, values = log.records, log.values
-        at = len(records)
-        if at >= log.limit:
-            log.lost += 1
-            return NONE
-        inputs = len(values)
-        described: list[Any] = [len(args)]
-        for arg in args:
-            cls = type(arg)
-            if cls is Tensor or cls is Parameter:
-                values.append(value_of(arg))
-                described.append(None)
-            else:
-                described.append(arg if cls is int else describe(arg, values))
-        if kwargs:
-            forms.describe_named(kwargs, described, values)
-        form = form_ids.get(key := tuple(described))
-        if form is None:
-            form = forms.intern(key)
-        if frame is not None and frame.f_code is HANDLER:
-            frame = frame.f_back.f_back  # type: ignore[union-attr]
-        anchor, stack = log.anchor, log.base
-        if id(frame) != anchor:  # else an op that a function made: the function's own place
-            stack = None
-            if frame is not None:
-                # Most stand one or two frames below the open event; written out, a walk costs half as much as a loop.
-                above = frame.f_back
-                if id(above) == anchor:
-                    stack = stack_ids.get((log.base, id(frame.f_code), frame.f_lasti))
-                elif above is not None and id(above.f_back) == anchor:
-                    stack = stack_ids.get((log.base, id(frame.f_code), frame.f_lasti, id(above.f_code), above.f_lasti))
-            if stack is None:
-                stack = find_stack(stacks, anchor, log.base, frame)
-        records.extend((what, log.parent, stack, clock(), NONE, form, inputs, NONE, NONE, NONE))
-        log.parent = at
-        if log.listening:
-            session.tell(log, at, "open")
+        log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
+        try:
+            at, inputs = len(records), len(values)
+            if at >= log.limit:
+                log.lost += 1
+                return NONE
+            described: list[Any] = [len(args)]
+            for arg in args:
+                cls = type(arg)
+                if cls is Tensor or cls is Parameter:
+                    values.append(value_of(arg))
+                    described.append(None)
+                else:
+                    described.append(arg if cls is int else describe(arg, values))
+            if kwargs:
+                forms.describe_named(kwargs, described, values)
+            form = form_ids.get(key := tuple(described))
+            if form is None:
+                form = forms.intern(key)
+            if frame is not None and frame.f_code is HANDLER:
+                frame = frame.f_back.f_back  # type: ignore[union-attr]
+            anchor, stack = log.anchor, log.base
+            if id(frame) != anchor:  # else an op that a function made: the function's own place
+                stack = None
+                if frame is not None:
+                    # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
+                    base, code, above = log.base, frame.f_code, frame.f_back
+                    if id(above) == anchor:
+                        stack = stack_ids.get((base, id(code), frame.f_lasti))
+                    elif above is not None and id(above.f_back) == anchor:
+                        stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
+                if stack is None:
+                    stack = find_stack(stacks, anchor, log.base, frame)
+            records.extend((what, log.parent, stack, clock(), NONE, form, inputs, NONE, NONE, NONE))
+            log.parent = at
+            if log.listening:
+                session.tell(log, at, "open")
+        finally:
+            log.on = True
         return at
 
     return open_event
@@ -85,18 +88,22 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
         records, values = log.records, log.values
-        records[at + END] = clock()
-        records[at + OUTPUTS] = len(values)
-        if type(result) is Tensor:
-            values.append(value_of(result))
-            form_id = one_tensor
-        else:
-            form_key = (1, describe(result, values))
-            form_id = form_ids.get(form_key)
-            if form_id is None:
-                form_id = intern_form(form_key)
-        records[at + RESULT] = form_id
-        if log.listening:
-            session.tell(log, at, "close")
+        was_on, log.on = log.on, False  # as above; after a compiled region it was off
+        try:
+            records[at + END] = clock()
+            records[at + OUTPUTS] = len(values)
+            if type(result) is Tensor:
+                values.append(value_of(result))
+                form_id = one_tensor
+            else:
+                form_key = (1, describe(result, values))
+                form_id = form_ids.get(form_key)
+                if form_id is None:
+                    form_id = intern_form(form_key)
+            records[at + RESULT] = form_id
+            if log.listening:
+                session.tell(log, at, "close")
+        finally:
+            log.on = was_on
 
     return close_event

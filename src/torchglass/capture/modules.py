@@ -47,7 +47,7 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             at = _open(log, self, _frame(1), args, kwargs)
             if at >= 0:
-                log.anchor = id(_frame())
+                log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
             log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
             if not survives(fault):
@@ -90,7 +90,6 @@ def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any)
     with _no_modes():
         at = session.open_event(log, -2 - row, frame, args, kwargs)
     if at >= 0:
-        log.base = log.records[at + STACK]
         log.module = row
     return at
 

@@ -201,14 +201,14 @@ class Session:
 
     def tell(self, log: ThreadLog, at: int, edge: str) -> None:
         """Call the listeners with this thread's own recording off, so that they cannot be recorded."""
-        log.on = False
+        was_on, log.on = log.on, False
         try:
             for listener in self.listeners:
                 listener(log, at, edge)
         except Exception as fault:
             self.fault(fault)
         finally:
-            log.on = True
+            log.on = was_on
 
     def heal_steps(self, log: ThreadLog, frame: FrameType | None) -> None:
         """Close optimizer steps that an exception left and the program caught: their post hook never ran.

@@ -143,11 +143,15 @@ class VariableEvents:
             for name, told in list(call.told.items()):
                 if told[2] in holders:
                     holders[told[2]].append((serial, name))
-        for tensor in tensors:
-            for serial, name in holders[id(tensor)]:
-                change = (name, frame.f_code, frame.f_lasti, 0, "", CHANGED, TOLD, tensor, serial)
-                with no_functions():
-                    self._write(log, change, stack_at(log, frame, frame.f_lasti), self.calls[serial].told)
+        log.on = False
+        try:
+            for tensor in tensors:
+                for serial, name in holders[id(tensor)]:
+                    change = (name, frame.f_code, frame.f_lasti, 0, "", CHANGED, TOLD, tensor, serial)
+                    with no_functions():
+                        self._write(log, change, stack_at(log, frame, frame.f_lasti), self.calls[serial].told)
+        finally:
+            log.on = True
 
 
 def _make_changed(session: Session, calls: Calls, write: Write) -> Callable[[Fields, FrameType], bool]:
