@@ -151,9 +151,11 @@ DAEMON = """
 import sys, threading, time
 import torch, torchglass as tg
 
+x = torch.ones(2)
+
 def work():
     while True:
-        torch.ones(2) + 1
+        x.dim()  # what lets go of Python's lock aborts without us too
 
 recording = tg.record(ops=sys.argv[1] == "ops")
 recording.__enter__()

@@ -7,6 +7,7 @@ the work is in docs/how-it-works.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from sys import gettrace, settrace
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ Close = Callable[[ThreadLog, int, Any], None]
 
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
-    stacks, forms, clock = session.stacks, session.forms, perf_counter_ns
+    stacks, forms, clock, tracers = session.stacks, session.forms, perf_counter_ns, session.stacks.tracers
     stack_ids, form_ids, value_of, describe = stacks.ids, forms.ids, session.values.plain_value_of, forms.describe
 
     def open_event(
@@ -38,6 +39,9 @@ def make_open(session: Session) -> Open:
     ) -> int:
         records, values = log.records, log.values
         log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
+        tracer = tracers.get(gettrace()) if tracers else None
+        if tracer is not None:
+            settrace(None)
         try:
             at, inputs = len(records), len(values)
             if at >= log.limit:
@@ -76,6 +80,8 @@ def make_open(session: Session) -> Open:
                 session.tell(log, at, "open")
         finally:
             log.on = True
+            if tracer is not None:
+                settrace(tracer)
         return at
 
     return open_event
@@ -84,11 +90,14 @@ def make_open(session: Session) -> Open:
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
     """Fill in the end and the outputs of a record, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
-    one_tensor = intern_form((1, None))
+    tracers, one_tensor = session.stacks.tracers, intern_form((1, None))
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
         records, values = log.records, log.values
         was_on, log.on = log.on, False  # as above; after a compiled region it was off
+        tracer = tracers.get(gettrace()) if tracers else None
+        if tracer is not None:
+            settrace(None)
         try:
             records[at + END] = clock()
             records[at + OUTPUTS] = len(values)
@@ -105,5 +114,7 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 session.tell(log, at, "close")
         finally:
             log.on = was_on
+            if tracer is not None:
+                settrace(tracer)
 
     return close_event

@@ -15,11 +15,11 @@ from torch.overrides import TorchFunctionMode
 from torchglass.capture.conversions import SHARING, share
 from torchglass.capture.cures import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.inner import inner_copy
-from torchglass.capture.log import LOGS, NONE, STACK, WIDTH, ThreadLog
+from torchglass.capture.log import LEAVING, LOGS, NONE, STACK, WIDTH, ThreadLog
 from torchglass.capture.modes import OP_MODES, finish_pops
 from torchglass.capture.naming import changes_its_input, is_event
 from torchglass.capture.session import FUNCTION, Session, What, survives
-from torchglass.capture.threads import LEAVING, stay_out
+from torchglass.capture.threads import stay_out
 
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""

@@ -82,5 +82,7 @@ class ThreadLog:
         """For autograd's own threads, which may have no frame below ours: the log and record that called backward."""
 
 
+LEAVING: list[bool] = []
+"""Not empty once Python ends: then no other thread than the main one is recorded."""
 LOGS: dict[int, ThreadLog] = {}
 """The logs of all threads that are recorded now, by thread identifier: what process-wide hooks ask first."""

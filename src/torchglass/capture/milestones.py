@@ -82,7 +82,7 @@ def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None
 
 def _intern_in_parts(table: StackTable, above: int, frames: list[FrameType]) -> int:
     """Stacks of at most APART frames, each the base of the next; ``frames`` has the innermost first."""
-    allowed = sys.gettrace() is None
+    allowed = sys.gettrace() is None and not table.tracers  # which are paused just now
     end = len(frames)
     while end > APART:
         part = frames[end - APART : end]

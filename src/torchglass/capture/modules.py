@@ -22,7 +22,7 @@ from torchglass.capture.session import KnownModule, ModuleRow, Session, survives
 from torchglass.capture.settings import settings_of
 
 _no_modes = torch._C.DisableTorchFunction
-_frame = sys._getframe
+_frame, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
 MOST_PATHS = 8
 """Of one module in one root."""
 MOST_CHILDREN = 256
@@ -41,6 +41,10 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_modules:
             return original(self, *args, **kwargs)
+        tracers = log.session.stacks.tracers
+        tracer = tracers.get(_gettrace()) if tracers else None
+        if tracer is not None:
+            _settrace(None)
         if log.steps:
             log.session.heal_steps(log, _frame(1))
         parent, anchor, base, module = log.parent, log.anchor, log.base, log.module
@@ -54,6 +58,9 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             log.session.fault(fault)
             at = NONE
+        finally:
+            if tracer is not None:
+                _settrace(tracer)
         if at < 0:
             return original(self, *args, **kwargs)
         try:
@@ -67,6 +74,9 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
             _fail(log, at, row, self, error)
             args = kwargs = None  # type: ignore[assignment]  # the traceback must not keep tensors alive
             raise
+        tracer = tracers.get(_gettrace()) if tracers else None
+        if tracer is not None:
+            _settrace(None)
         row, log.module = log.module, module
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
@@ -75,6 +85,9 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
             if not survives(fault):
                 raise
             log.session.fault(fault)
+        finally:
+            if tracer is not None:
+                _settrace(tracer)
         return result
 
     return __call__

@@ -18,7 +18,7 @@ from typing import Any
 from torchglass.capture.arguments import Forms
 from torchglass.capture.copies import Copies
 from torchglass.capture.edges import make_close, make_open
-from torchglass.capture.log import END, ERROR, LOGS, NONE, PARENT, WIDTH, ThreadLog
+from torchglass.capture.log import END, ERROR, LEAVING, LOGS, NONE, PARENT, WIDTH, ThreadLog
 from torchglass.capture.stack import StackTable
 from torchglass.capture.values import ValueTable
 
@@ -138,7 +138,7 @@ class Session:
     def adopt(self) -> ThreadLog | None:
         """A thread of the autograd engine (on a GPU), into which torch copied our mode: give it a log."""
         calling = self.in_backward
-        if calling is None or not self.running:
+        if calling is None or not self.running or LEAVING:
             return None
         log = self.add_log(f"{calling[0].name} (autograd)", calling)
         self.extend_windows(calling[0], log)

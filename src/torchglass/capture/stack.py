@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 import string
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import Any
 
 from torchglass.capture.code.source import find_exec_source
 from torchglass.capture.log import NONE
@@ -31,6 +33,9 @@ class StackTable:
         """By id of code: the module it belongs to, to find the class of a method."""
         self.exec_sources: dict[int, str] = {}
         self.counter = itertools.count()
+        self.tracers: dict[Any, Callable[..., Any]] = {}
+        """Trace functions that follow variables, where nobody else has one, each by itself: our handlers pause them, or
+        Python would tell them of every call in here, which takes as long as all the rest."""
         self.has_milestones = False
         self.frames_walked = 0
         """By long walks only; for the tests."""

@@ -15,16 +15,14 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.log import LOGS, ThreadLog
+from torchglass.capture.log import LEAVING, LOGS, ThreadLog
 
 OUR_THREADS = "torchglass "
 """How the names of our own threads begin; they are never recorded."""
 _MARK = "_torchglass_starter"
 HANDLERS = ("__torch_function__", "__torch_dispatch__")
-LONGEST_WAIT = 0.5
+LONGEST_WAIT = 3.0
 """Seconds that the end of the program waits for daemon threads that are inside of a handler of ours."""
-LEAVING: list[bool] = []
-"""Not empty once Python ends."""
 _for_ever = threading.Lock()
 _for_ever.acquire()
 
@@ -113,9 +111,9 @@ def stay_out() -> None:
 
 def _wait_for_daemons() -> None:
     LEAVING.append(True)
-    for log in list(LOGS.values()):
-        if log.ident != get_ident():
-            log.on = False
+    for ident in list(LOGS):
+        if ident != get_ident():
+            LOGS.pop(ident).on = False
     last = time.monotonic() + LONGEST_WAIT
     while time.monotonic() < last and any(map(_is_in_handler, _frames_of_others())):
         time.sleep(0.001)

@@ -319,10 +319,13 @@ class VariablesProbe:
             session.on_write.append(self._events.written)
             SET_PATCHES.acquire()
         self._engine.start(frame)
+        session.stacks.tracers.update({tracer: tracer for tracer in self._engine.tracers})
 
     def stop(self) -> None:
         """End; what the engine had to say goes into the notes of the trace."""
         engine, session = self._engine, self._events.session
+        for tracer in engine.tracers:
+            session.stacks.tracers.pop(tracer, None)
         engine.stop()
         session.watched.difference_update(self._names)
         if self._events.written in session.on_write:

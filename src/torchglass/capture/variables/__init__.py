@@ -32,6 +32,8 @@ What is not
     * An assignment and a change in place on one line are one on 3.11, told with the later value.
     * What is written on the very line of ``with Engine(…)``. Frames under way outside the block. Threads that began
       before it (``owns`` may decide otherwise from 3.12 on) or below ``threading``; child processes.
+    * Variables of ``__getattribute__``, ``__getattr__``, ``__setattr__`` and ``__delattr__``, which Python calls for
+      each dot, unless a name is given exactly.
     * What runs while a module of an installed package or of the standard library is imported, on that thread. A
       module of the user's own that the block imports is watched.
     * On 3.11, all that follows a ``sys.settrace`` of the program's own, such as ``breakpoint()`` and ``continue``:

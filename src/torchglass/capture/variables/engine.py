@@ -21,7 +21,7 @@ from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.looks import Entry, Looks
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
-from torchglass.capture.variables.scope import is_of_an_import, is_text
+from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, is_of_an_import, is_text
 from torchglass.capture.variables.watch import CallSink, Change, Fields, RememberingSink, Sink, Step, Watch
 
 _MOST_SHARED = 20_000
@@ -37,6 +37,9 @@ NO_TOOL_ID = "all ids of sys.monitoring are taken: sys.settrace is used, which c
 
 class Core(Protocol):
     """One way of being told what runs."""
+
+    alone: set[Callable[..., Any]]
+    """Its trace functions, of those that stand before nobody's."""
 
     def start(self, frame: FrameType) -> None:
         """Begin, with this frame as the first one watched; it is under way."""
@@ -139,6 +142,11 @@ class Engine:
         self.running.clear()
         self._core.abandon()
 
+    @property
+    def tracers(self) -> set[Callable[..., Any]]:
+        """The trace functions of this engine that stand before nobody's: while they are off nothing else is missed."""
+        return set(self._core.alone)
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -207,6 +215,8 @@ class Engine:
         return plan
 
     def _is_in_scope(self, code: CodeType, frame: FrameType) -> bool:
+        if code.co_name in ATTRIBUTE_METHODS and self.watch.is_general:
+            return False
         if not is_text(code):
             return origin_of(code.co_filename) != "ours" and self.watch.code(code)
         if self.watch.code(code):

@@ -37,6 +37,7 @@ class MonitoringCore:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.alone: set[Callable[..., Any]] = set()
         self._tool: int | None = None
         self._on: dict[int, CodeType] = {}
         self._local_events = 0

@@ -161,6 +161,11 @@ class Watch:
         return tuple(_path(name) for name in self.names if _is_path(name))
 
     @cached_property
+    def is_general(self) -> bool:
+        """Whether no variable is named exactly: only globs."""
+        return not any(name.isidentifier() or _is_path(name) for name in self.names)
+
+    @cached_property
     def _exact(self) -> frozenset[str]:
         return frozenset(name for name in self.names if not _is_path(name))
 
