@@ -10,6 +10,8 @@ from torchglass.capture.log import NONE, ThreadLog
 from torchglass.capture.session import survives
 from torchglass.capture.torch_names import no_functions
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 
 def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Open an event, call, close it; a fault of ours costs the event only."""

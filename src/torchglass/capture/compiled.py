@@ -21,6 +21,8 @@ from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import UNSEEN
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 DOOR = "torch._dynamo.eval_frame"
 NOTE = "compiled: its inside is not seen; to look inside, run it with torch.compiler.set_stance('force_eager')"
 

@@ -21,6 +21,8 @@ from torchglass.capture.naming import changes_its_input, is_event
 from torchglass.capture.session import FUNCTION, Session, What, survives
 from torchglass.capture.threads import stay_out
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
 _push = torch._C._push_on_torch_function_stack

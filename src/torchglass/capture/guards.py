@@ -11,6 +11,8 @@ from torchglass.capture.cures import away, guard_backward, guard_roots, put_back
 from torchglass.capture.log import LOGS
 from torchglass.capture.modes import OP_MODES, take_op_mode
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 TRACED = "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
 
 

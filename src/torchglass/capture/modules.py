@@ -21,6 +21,8 @@ from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
 from torchglass.capture.session import KnownModule, ModuleRow, Session, survives
 from torchglass.capture.settings import settings_of
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 _no_modes = torch._C.DisableTorchFunction
 _frame, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
 MOST_PATHS = 8

@@ -24,6 +24,8 @@ from torchglass.capture.modes import OpMode
 from torchglass.capture.session import OP, Session, What, survives
 from torchglass.capture.threads import stay_out
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 _no_functions = torch._C.DisableTorchFunction
 _asks = torch._C._has_torch_function
 _modes = torch._C._len_torch_function_stack

@@ -16,6 +16,8 @@ from torch.optim.optimizer import (
 from torchglass.capture.log import LOGS, STACK, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 
 class StepHooks:
     """Installed and removed like a patch."""

@@ -12,6 +12,8 @@ from torchglass.capture.calls import recorded_call
 from torchglass.capture.log import LOGS
 from torchglass.capture.session import UNSEEN
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 NOTE = "scripted: its lines are not seen; call the Python function it was made from to look inside"
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from torchglass.capture.log import LEAVING, LOGS, ThreadLog
 
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
 OUR_THREADS = "torchglass "
 """How the names of our own threads begin; they are never recorded."""
 _MARK = "_torchglass_starter"

@@ -19,6 +19,10 @@ from torchglass.capture.patches import Patch
 from torchglass.capture.torch_names import HANDLER
 
 OURS = "torchglass.capture."
+COMMANDS = "torchglass.cli."
+"""What runs a program: above the program's first line there is nothing without us."""
+ABOVE_ALL = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
+"""Where Python says that a warning comes from whose level is above the whole stack."""
 _asked = threading.local()
 
 
@@ -30,7 +34,8 @@ class _Text:
 
 class _Module:
     def match(self, name: str) -> bool:
-        _asked.is_ours = name.startswith(OURS)
+        _asked.is_above = name.startswith(COMMANDS)
+        _asked.is_ours = _asked.is_above or name.startswith(OURS)
         return _asked.is_ours
 
 
@@ -41,6 +46,10 @@ class _Category(type):
         if not getattr(_asked, "is_ours", False):
             return False
         _asked.is_ours = False
+        if _asked.is_above:
+            registry = vars(sys).setdefault("__warningregistry__", {})
+            warnings.warn_explicit(_asked.text, category, *ABOVE_ALL, "sys", registry)
+            return True
         frame = _programs_frame(sys._getframe(1))
         if frame is None:
             return False

@@ -1,0 +1,61 @@
+"""What others say of a program under `torchglass run` (pytest, Python's warnings) does not speak of us."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.cli.test_run import both
+
+TESTS = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return torch.cat([self.fc(x), x.view(5, 5)])
+
+def test_a_module():
+    assert Model()(torch.ones(2, 4)).shape == (2, 3)
+
+def test_a_function():
+    torch.ones(2) + torch.ones(3)
+"""
+
+ABOVE = """
+import warnings
+import torch
+
+def deep():
+    warnings.warn("two above", stacklevel=3)
+
+warnings.warn("one above", stacklevel=2)
+deep()
+print(torch.ones(2) + 1)
+"""
+
+
+def told(out: str) -> str:
+    """A report without the time, and without the entry of the method of torch's that our wrapper stands for."""
+    out = re.sub(r"\n\S*module\.py:\d+: in _wrapped_call_impl\n(?: .*\n)+", "\n", out)
+    return re.sub(r"in \d+\.\d+s", "in a while", out)
+
+
+def test_pytest_shows_the_programs_lines_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_model.py").write_text(TESTS)
+    plain, ours = both(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_model.py")
+    assert (ours.status, ours.err) == (plain.status, plain.err) == (1, "")
+    assert "shape '[5, 5]' is invalid" in plain.out
+    assert "torchglass" not in ours.out.replace("test_run_reports", "")
+    assert told(ours.out) == told(plain.out)
+
+
+def test_a_warning_from_above_the_program(tmp_path: Path) -> None:
+    (tmp_path / "above.py").write_text(ABOVE)
+    plain, ours = both(tmp_path, "above.py")
+    assert ours == plain
+    assert plain.err.count("UserWarning") == 2
