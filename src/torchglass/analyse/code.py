@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from torchglass.analyse.code_forest import CALL, LINE, STEP, Forest, Node, shapes
-from torchglass.analyse.code_steps import FEWEST_LEVELS, CodeOptions, Line, Lines, Read, read_steps
+from torchglass.analyse.code_steps import CodeOptions, Line, Lines, Read, read_steps
 from torchglass.analyse.fold import groups, merge_alike, range_label
 from torchglass.analyse.looks import Key
 from torchglass.analyse.nesting import relative_path, split_index
@@ -18,6 +18,7 @@ from torchglass.events.types import Event, Location, Value
 __all__ = ["CodeOptions", "CodeRow", "CodeView", "code_view"]
 
 DOWN, REPEAT, THREAD = "down", "repeat", "thread"
+NO_MODULE = "no module"
 _NUMBER = re.compile(r"(\[[^\[\]]*\])|…|(?<![\w.])-?\d[\w.+-]*")
 """Shapes and flat lists, which matter, or a number that stands alone."""
 Assigned = tuple[tuple[str, ...], tuple[Value, ...]]
@@ -62,7 +63,7 @@ class CodeRow:
     is_told: bool = False
     """Of such a call: the source line says its name already."""
     levels: int = 1
-    """Of a line that calls itself: how deep."""
+    """Of a line that calls itself, where that is not shown: how deep."""
     assigned: tuple[Assigned, ...] = ()
     spent_ns: int = 0
 
@@ -190,7 +191,7 @@ def code_view(trace: Recorded, options: CodeOptions) -> CodeView:
 
 def _emit(work: _Work, roots: list[int], rows: list[CodeRow]) -> None:
     """Depth first, with a stack of our own: recursion nests deeper than Python may."""
-    pending = _siblings(work, roots, CodeRow(THREAD, 0), 0)[::-1]
+    pending = _told_apart(work, _siblings(work, roots, CodeRow(THREAD, 0), 0))[::-1]
     while pending:
         row = pending.pop()
         if row.kind != CALL or not row.is_plain:
@@ -201,7 +202,22 @@ def _emit(work: _Work, roots: list[int], rows: list[CodeRow]) -> None:
         if row.kind == LINE and work.depth is not None and row.level >= work.depth:
             row.deeper = work.nodes[row.id].size
             continue
-        pending += _siblings(work, children, row, row.depth + (row.kind == LINE))[::-1]
+        pending += _told_apart(work, _siblings(work, children, row, row.depth + (row.kind == LINE)))[::-1]
+
+
+def _told_apart(work: _Work, rows: list[CodeRow]) -> list[CodeRow]:
+    """Steps that come after those of a module stand below its name, though not in it: they say where they belong."""
+    depth = min((row.depth for row in rows), default=0)
+    is_below = False
+    for row in rows:
+        if row.kind == CALL and not row.is_plain:
+            is_below = is_below or any(work.nodes[child].kind == STEP for child in work.children.get(row.id, ()))
+        elif row.kind == DOWN:
+            is_below = False
+        elif row.kind == STEP and row.depth == depth and is_below and not row.text:
+            call = work.read.calls[work.nodes[row.id].number]
+            row.text = relative_path(work.read.events[call], None) if call >= 0 else NO_MODULE
+    return rows
 
 
 def _siblings(work: _Work, ids: list[int], parent: CodeRow, depth: int) -> list[CodeRow]:
@@ -263,8 +279,8 @@ def _row(work: _Work, members: Sequence[int], parent: CodeRow, depth: int) -> Co
     row = CodeRow(first.kind, depth, parent.level + (parent.kind == LINE), members[0])
     row.times, row.each, row.spent_ns = len(members), first.size, first.spent
     if first.kind == LINE:
-        row.where, levels = work.lines[first.number].where, work.lines[first.number].levels
-        row.levels = levels if levels > FEWEST_LEVELS else 1
+        line = work.lines[first.number]
+        row.where, row.levels = line.where, line.levels_as_one
         row.assigned = tuple(
             (names, values) for names, several in (first.assigned or {}).items() for values in _ends(several)
         )

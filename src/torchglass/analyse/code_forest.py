@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -121,16 +122,18 @@ class Forest:
         items: list[int] = []
         frames: list[int] = []
         first: dict[int, int] = {}
-        called, lines = 0, self.lines.lines
+        called, lines, levels = 0, self.lines.lines, Counter[int]()
         for index, line in self.lines.of(stack):
             while called < len(depths) and depths[called] <= index:
                 items.append(-1 - called)
                 frames.append(-1)
-                called, first = called + 1, {}
+                called, first, levels = called + 1, {}, Counter[int]()
+            levels[line] += 1
             place = first.get(line) if self._folds and lines[line].levels > FEWEST_LEVELS else None
             if place is None:
                 first[line] = len(items)
             else:
+                lines[line].levels_as_one = max(lines[line].levels_as_one, levels[line])
                 for left_out in items[place + 1 :]:
                     first.pop(left_out, None)
                 del items[place:], frames[place:]

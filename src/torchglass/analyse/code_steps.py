@@ -219,6 +219,8 @@ class Line:
     """With the columns of all that was computed on it."""
     levels: int = 1
     """How often it stands in one stack, at most: how deep it calls itself."""
+    levels_as_one: int = 1
+    """How many of these are shown as one, at most: those in one call of a module."""
 
 
 class Lines:

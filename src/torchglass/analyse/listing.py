@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 from typing import Protocol, cast, runtime_checkable
 
 from torchglass.analyse.checks import check_only, check_switch
-from torchglass.analyse.listing_frames import Frame, frames_of, made_by
+from torchglass.analyse.listing_frames import Frame, frames_of
 from torchglass.analyse.listing_lines import LineNote, Lines, lines_of
+from torchglass.analyse.listing_made import made_by
 from torchglass.analyse.listing_statements import Statements
 from torchglass.analyse.listing_steps import Steps
 from torchglass.analyse.source import Recorded

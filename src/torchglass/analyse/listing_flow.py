@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from torchglass.analyse.listing_ran import may_be_left
 from torchglass.analyse.listing_statements import Statement, Statements
 
 _RESHAPING = frozenset(
@@ -35,6 +36,19 @@ def definition(source: Statements, use: Statement, name: str) -> Statement | Non
             return None
         if isinstance(use.node, ast.With) and _names_stored(use.node.items, name):
             return None
+
+
+def runs_as_often(source: Statements, given: Statement, use: Statement) -> bool:
+    """Whether ``use`` runs whenever ``given`` did: not inside an ``if`` after it, nor with a way out between."""
+    caught = may_be_left(source, use)
+    while use.suite != given.suite:
+        use = source.all[use.parent]
+        if not isinstance(use.node, ast.With):
+            return False
+    if caught and use.place > given.place + 1:
+        return False
+    between = source.suites[use.suite][given.place : use.place]
+    return source.jumping.isdisjoint(between) and source.raising.isdisjoint(between)
 
 
 def _assigns(node: ast.stmt, name: str) -> bool:

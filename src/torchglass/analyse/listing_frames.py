@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,12 +12,8 @@ from torchglass.analyse.source import Recorded
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 
-CALLING_BACK = frozenset([*dir(builtins), *"sort reduce accumulate starmap sub subn apply_ map_".split()])
-"""Functions in C that call one they are given: what they give is not what that one returns."""
 _TRANSFORMED = "<eval_with_key>"
 """How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
-_OF_OPERATORS = ("OpOverload.__call__", "OpOverloadPacket.__call__")
-_OF_GRAPH_MODULES = "_WrappedCall.__call__"
 
 
 @dataclass(slots=True)
@@ -69,6 +64,8 @@ class Frame:
     place: Place
     called: bool
     """Whether the parent's expression may have made the call itself: no frame of torch lies between."""
+    in_step: bool = False
+    """Whether it ran inside a step of its parent: a hook, or the program's own code that torch's C++ called."""
     looks: list[Look] = field(default_factory=list[Look])
     """The selected steps that have it as their innermost frame of the program."""
     children: list[int] = field(default_factory=list[int])
@@ -111,6 +108,8 @@ def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
             _note_live(look.frame, frames)
     for inner, outer in read.inside:
         _note_module(inner, outer, read, frames)
+    for inner, outer in read.under:
+        _note_in_step(read.looks[inner].frame, read.looks[outer].frame, frames)
     return frames
 
 
@@ -130,6 +129,8 @@ class _Reading:
         self.looks: list[Look] = []
         self.inside: set[tuple[int, int]] = set()
         """Numbers of looks: of an event and of the innermost module call around it (-1: none)."""
+        self.under: set[tuple[int, int]] = set()
+        """The same of an event and of the one just around it."""
         self._of: list[int] = []
         """The look of each event."""
         self._parents: list[int] = []
@@ -151,6 +152,7 @@ class _Reading:
             look, module = looks[at], -1
             if parent >= 0:
                 module = of[parent] if looks[of[parent]].is_module else modules[parent]
+                self.under.add((at, of[parent]))
             of.append(at)
             parents.append(parent)
             modules.append(module)
@@ -251,7 +253,7 @@ class _Tree:
     def _add(self, stack: tuple[Location, ...]) -> int:
         number, called = -1, True
         for at in stack:
-            if not _is_shown(at):
+            if not is_shown(at):
                 called = False
                 continue
             key = (number, self._place(at), called)
@@ -272,11 +274,13 @@ class _Tree:
         return found[0]
 
 
-def _is_shown(at: Location) -> bool:
-    return at.origin == "user" or _is_transformed(at)
+def is_shown(at: Location) -> bool:
+    """Whether a frame is in a line of the program: not in torch, nor in the standard library."""
+    return at.origin == "user" or is_transformed(at)
 
 
-def _is_transformed(at: Location) -> bool:
+def is_transformed(at: Location) -> bool:
+    """Whether torch wrote the code from the program's own."""
     return at.origin == "generated" and at.file.startswith(_TRANSFORMED)
 
 
@@ -296,6 +300,14 @@ def _note_failed(number: int, frames: list[Frame]) -> None:
         number = frames[number].parent
 
 
+def _note_in_step(inner: int, outer: int, frames: list[Frame]) -> None:
+    """Note at the first frame below ``outer``, on the way to ``inner``, that a step of ``outer`` ran it."""
+    while inner >= 0 and frames[inner].parent != outer:
+        inner = frames[inner].parent
+    if inner >= 0 and outer >= 0:
+        frames[inner].in_step = True
+
+
 def _note_module(inner: int, outer: int, read: _Reading, frames: list[Frame]) -> None:
     """Note, from the frame of a step upwards, in which module's call it ran.
 
@@ -312,56 +324,6 @@ def _note_module(inner: int, outer: int, read: _Reading, frames: list[Frame]) ->
         number = frames[number].parent
     if number >= 0:
         frames[number].run_by[outer] = module
-
-
-# ---------------------------------------------------------------- steps of one frame
-
-
-def made_by(frame: Frame) -> list[Look]:
-    """The steps of a line, as far as its expression made them itself; of aten ops all that ran on it."""
-    return last_made(frame) or [look for look in frame.looks if look.is_op]
-
-
-def last_made(frame: Frame) -> list[Look]:
-    """The calls that its expression made itself; of several in a row (``x[0] += 1``) the last."""
-    direct = [look for look in frame.looks if not look.is_op and _is_made_here(look.event)]
-    if not direct:
-        return []
-    last = max(direct, key=lambda look: look.last).event
-    return [look for look in direct if (look.event.kind, look.event.name) == (last.kind, last.name)]
-
-
-def last_op(frame: Frame) -> list[Look]:
-    """The op that ran last on a line without calls: what it gave was computed there, for whatever use.
-
-    Of what the autograd engine does by itself nothing is of interest to the line that began it.
-    """
-    ops = [] if last_made(frame) else [look for look in frame.looks if look.is_op]
-    last = max(ops, key=lambda look: look.last).event if ops else None
-    if last is None or (last.phase == "backward" and not _is_shown(last.stack[-1])):
-        return []
-    return [look for look in ops if look.event.name == last.name]
-
-
-def _is_made_here(event: Event) -> bool:
-    """Whether the expression at its innermost frame made this call."""
-    if event.direct or not event.stack:
-        return event.direct
-    inner = event.stack[-1]
-    if event.name == "Tensor.unbind" and inner.function == "Tensor.__iter__":
-        return True  # ``a, b = tensor``: torch iterates, and the step stands at the targets
-    if event.kind == "module" and inner.function == _OF_GRAPH_MODULES:
-        return _is_plain_call(event.code)
-    if inner.function in _OF_OPERATORS and len(event.stack) > 1:
-        return _is_transformed(event.stack[-2])
-    # Where the text is not known it is not known what was written; but no frame of torch lies between.
-    return _is_transformed(inner) or (inner.origin == "user" and not event.code)
-
-
-def _is_plain_call(code: str) -> bool:
-    """``graph(x)``: no function in C that calls what it is given."""
-    name = code.partition("(")[0].rpartition(".")[2]
-    return name.isidentifier() and name not in CALLING_BACK
 
 
 def is_nested(frame: Frame) -> bool:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchglass.analyse.listing_frames import Frame, is_lambda, last_made, made_by
+from torchglass.analyse.listing_frames import Frame, is_lambda
+from torchglass.analyse.listing_made import last_made, made_by
 from torchglass.analyse.listing_ran import is_in_with, may_be_left, proven
 from torchglass.analyse.listing_ranges import outermost
 from torchglass.analyse.listing_results import Outcome, merged
@@ -93,18 +94,20 @@ def lines_of(file: str, steps: Steps, lines_run: frozenset[int] | None, whole: b
         if note.runs is None and note.state == RAN:
             note.runs = suites.as_often(statement)
         if note.state or note.notes or note.errors:
-            _add(found.notes, note)
+            around = source.all[statement.parent].node if statement.parent >= 0 else None
+            _add(found.notes, note, isinstance(around, ast.If) and around.lineno == note.line)
     found.shown = list(range(1, len(source.lines) + 1)) if whole else _shown(file, steps, source)
     return found
 
 
-def _add(notes: dict[int, LineNote], note: LineNote) -> None:
-    """Two statements on one line share its margin."""
+def _add(notes: dict[int, LineNote], note: LineNote, sometimes: bool) -> None:
+    """Two statements on one line share its margin; that of ``if c: …`` says how often the condition was asked."""
     known = notes.setdefault(note.line, note)
     if known is not note:
         known.notes += note.notes
         known.errors |= note.errors
-        known.runs = max(filter(None, (known.runs, note.runs)), default=None)
+        if not sometimes:
+            known.runs = max(filter(None, (known.runs, note.runs)), default=None)
         known.spent_ns += note.spent_ns
         states = (RAN, UNSEEN, NEVER, "")
         known.state = min(known.state, note.state, key=states.index)
@@ -267,7 +270,7 @@ class _Suites:
             if backwards and number in self._source.jumping:
                 last = None
             found.append(last)
-            times = self._steps.times(caller, self._file, self._source.all[number])
+            times = self._steps.passes(caller, self._file, self._source.all[number])
             if times is not None:
                 last = (times, self._steps.below[caller, self._file, number])
             if not backwards and number in self._source.jumping:
@@ -316,11 +319,12 @@ def _loose(steps: Steps, frames: list[Frame]) -> list[LineNote]:
         last = max(made, key=lambda frame: max(look.last for look in made_by(frame)), default=None)
         note = LineNote(line, function=function, source=source)
         if last is not None:
-            looks = last_made(last)
+            same = [frame for frame in made if frame.place == last.place]  # under each of its callers
+            looks = [look for frame in same for look in last_made(frame)]
             note.runs = sum(look.count for look in looks) or None
             event = made_by(last)[0].event
             kind = "assigned" if event.target else "computed"
-            note.notes = [Note(", ".join(event.target), kind, steps.computed(last), bool(looks))]
+            note.notes = [Note(", ".join(event.target), kind, merged(map(steps.computed, same)), bool(looks))]
             note.source = source or event.code
         note.errors = _errors(here)
         notes.append(note)
@@ -345,9 +349,8 @@ def _shown(file: str, steps: Steps, source: Statements) -> list[int | Gap]:
             holds = _holds(source, statement, active)
             _set(keep, statement, False)
             if holds:
-                keep[statement.start[0] : statement.last_line + 1] = b"\1" * (
-                    statement.last_line + 1 - statement.start[0]
-                )
+                first, last = statement.start[0], statement.last_line
+                keep[first : last + 1] = b"\1" * (last + 1 - first)
         elif _is_text(node) and statement.end[0] - statement.start[0] > 2:
             keep[statement.start[0] + 1 : statement.end[0] + 1] = bytes(statement.end[0] - statement.start[0])
     for _, where, number in steps.below:

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 from torchglass.analyse.listing_ranges import Range, Spans
+from torchglass.analyse.listing_slots import Slot, slots_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Point = tuple[int, int]
@@ -39,24 +39,6 @@ class Statement:
     """The innermost ``def`` around it; -1: none."""
     place: int = 0
     """Its place in the suite."""
-
-
-class Slot(NamedTuple):
-    """Something that a statement gives a value to."""
-
-    label: str
-    """As written; ``""`` for what is returned."""
-    kind: str
-    """``assigned``, ``changed``, ``returned``, or ``computed`` and not kept."""
-    nodes: tuple[ast.expr | ast.stmt, ...]
-    """The expressions that the value comes from: more than one for ``a if c else b``."""
-    whole: str = ""
-    """Of ``x[0] = …``: ``x``, as written. That is what changes if it is a tensor, and the step stands at the target."""
-    target: ast.expr | None = None
-    part: int | None = None
-    """Which part of that value it is; None: all of it."""
-    length: int = 0
-    starred: bool = False
 
 
 class Statements:
@@ -139,7 +121,7 @@ class Statements:
     def slots(self, statement: Statement) -> list[Slot]:
         """What it assigns, changes or returns; ``[]`` when nothing."""
         if statement.number not in self._slots:
-            self._slots[statement.number] = _slots_of(self, statement)
+            self._slots[statement.number] = slots_of(statement.node, self.text)
         return self._slots[statement.number]
 
     def is_repeated(self, statement: Statement, where: Range) -> bool:
@@ -207,6 +189,21 @@ class Statements:
                 number = self.all[number].parent
         return found
 
+    @cached_property
+    def raising(self) -> set[int]:
+        """Statements in which the program itself may raise, with those around them in their function."""
+        return self._and_around(ast.Raise, ast.Assert)
+
+    def _and_around(self, *kinds: type[ast.AST]) -> set[int]:
+        """Statements whose head holds such a node, and those around them in their function."""
+        found: set[int] = set()
+        for statement in self.all:
+            number = statement.number if any(isinstance(node, kinds) for node in walk_head(statement.node)) else -1
+            while number >= 0 and number != statement.function:
+                found.add(number)
+                number = self.all[number].parent
+        return found
+
     def is_plain_function(self, number: int) -> bool:
         """Whether a call of this ``def`` runs it at once and gives what it returns."""
         node = self.all[number].node
@@ -236,6 +233,20 @@ class Statements:
             return False
         return statement.number <= self._first_leave.get(function, statement.number)
 
+    def tells_calls(self, statement: Statement, caught: bool) -> bool:
+        """Whether it runs once in every call of its function, be that left by an error or not.
+
+        ``caught``: errors of what its function calls count too. The condition of a ``while`` runs again, and a
+        cache may answer without a call.
+        """
+        if isinstance(statement.node, ast.While) or not self.runs_once(statement):
+            return False
+        decorators: list[ast.expr] = getattr(self.all[statement.function].node, "decorator_list", [])
+        if any("cache" in ast.dump(each) for each in decorators):
+            return False
+        first = self._first_call if caught else self._first_raise
+        return statement.number <= first.get(statement.function, statement.number)
+
     def is_only_return(self, statement: Statement) -> bool:
         """Whether every call of its function that no error leaves ends in this statement."""
         return statement.number in self._only_returns
@@ -258,8 +269,19 @@ class Statements:
     @cached_property
     def _first_leave(self) -> dict[int, int]:
         """For each function the first statement of its own suite in which it may be left."""
+        return self._first(self.jumping)
+
+    @cached_property
+    def _first_raise(self) -> dict[int, int]:
+        return self._first(self.raising)
+
+    @cached_property
+    def _first_call(self) -> dict[int, int]:
+        return self._first(self.raising | self._and_around(ast.Call))
+
+    def _first(self, numbers: set[int]) -> dict[int, int]:
         found: dict[int, int] = {}
-        for number in sorted(self.jumping):
+        for number in sorted(numbers):
             if self._in_own_suite(self.all[number]):
                 found.setdefault(self.all[number].function, number)
         return found
@@ -305,74 +327,5 @@ def _sometimes(node: ast.AST) -> list[ast.expr]:
         return [node.body, node.orelse]
     if isinstance(node, ast.BoolOp):
         return node.values[1:]
-    return node.comparators[1:] if isinstance(node, ast.Compare) else []
-
-
-# ---------------------------------------------------------------- what a statement gives
-
-
-def _slots_of(source: Statements, statement: Statement) -> list[Slot]:
-    node = statement.node
-    if isinstance(node, ast.Assign):
-        return [slot for target in node.targets for slot in _targets(source, target, node.value)]
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return _targets(source, node.target, node.value)
-    if isinstance(node, ast.AugAssign):
-        return [_stored(source, node.target, "changed", (node,))]
-    if isinstance(node, ast.Return) and node.value is not None:
-        return _returned(node.value)
-    if isinstance(node, ast.Expr):
-        return _changed(source, node.value)
-    return []
-
-
-def _targets(source: Statements, target: ast.expr, value: ast.expr) -> list[Slot]:
-    if not isinstance(target, ast.Tuple | ast.List):
-        return [_stored(source, target, "assigned", passing(value))]
-    names = target.elts
-    stars = [at for at, each in enumerate(names) if isinstance(each, ast.Starred)]
-    values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-    if len(values) == len(names) and not stars and not any(isinstance(each, ast.Starred) for each in values):
-        pairs = zip(names, values, strict=True)
-        return [slot for name, each in pairs for slot in _targets(source, name, each)]
-    slots: list[Slot] = []
-    for at, name in enumerate(names):
-        starred = isinstance(name, ast.Starred)
-        index = at - len(names) if stars and at > stars[0] else at
-        # The unpacking of a tensor itself is a step at the targets.
-        slot = Slot(source.text(name), "assigned", (*passing(value), target))
-        slots.append(slot._replace(part=index, length=len(names), starred=starred))
-    return slots
-
-
-def _returned(value: ast.expr) -> list[Slot]:
-    if isinstance(value, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in value.elts):
-        return [Slot("", "returned", passing(each), part=at, length=-1) for at, each in enumerate(value.elts)]
-    return [Slot("", "returned", passing(value))]
-
-
-def _changed(source: Statements, value: ast.expr) -> list[Slot]:
-    """``x.add_(1)`` changes ``x``; another expression by itself gives its value to nobody."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        name = value.func.attr
-        if name.endswith("_") and not name.endswith("__"):
-            return [Slot(source.text(value.func.value), "changed", (value,))]
-    return [Slot("", "computed", passing(value))]
-
-
-def _stored(source: Statements, target: ast.expr, kind: str, nodes: tuple[ast.expr | ast.stmt, ...]) -> Slot:
-    if isinstance(target, ast.Subscript):
-        return Slot(source.text(target), kind, nodes, source.text(target.value), target)
-    return Slot(source.text(target), kind, nodes)
-
-
-def passing(value: ast.expr) -> tuple[ast.expr, ...]:
-    """The expressions whose value is this one's: both branches of ``a if c else b``."""
-    if isinstance(value, ast.IfExp):
-        return (value, *passing(value.body), *passing(value.orelse))
-    if isinstance(value, ast.NamedExpr | ast.Await):
-        return (value, *passing(value.value))
-    if isinstance(value, ast.BoolOp):
-        return (value, *passing(value.values[-1]))
-    # What is formatted in a string is not the string.
-    return () if isinstance(value, ast.JoinedStr) else (value,)
+    # Of ``0 < x < 3`` both comparisons stand at the place of the whole.
+    return [node] if isinstance(node, ast.Compare) and len(node.ops) > 1 else []

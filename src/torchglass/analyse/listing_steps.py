@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from torchglass.analyse.listing_flow import definition
-from torchglass.analyse.listing_frames import CALLING_BACK, Frame, Look, is_nested, last_made, last_op
-from torchglass.analyse.listing_ran import is_in_with
+from torchglass.analyse.listing_flow import definition, runs_as_often
+from torchglass.analyse.listing_frames import Frame, Look, is_lambda, is_nested
+from torchglass.analyse.listing_made import CALLING_BACK, last_made, last_op
+from torchglass.analyse.listing_ran import is_in_with, may_be_left
 from torchglass.analyse.listing_ranges import Range
 from torchglass.analyse.listing_results import Outcome, changed_by, merged, part, result_of
-from torchglass.analyse.listing_statements import Slot, Statement, Statements
+from torchglass.analyse.listing_slots import Slot
+from torchglass.analyse.listing_statements import Statement, Statements
+from torchglass.events.types import Event
 
 _Under = tuple[int, str, int]
 """A caller's frame, a file, and the number of a statement or function in it."""
@@ -59,6 +62,8 @@ class Steps:
             if stored:
                 found.append((slot._replace(label=slot.whole, kind="changed"), stored))
                 continue
+            if slot.kind == "changed" and isinstance(statement.node, ast.Expr):
+                slot = self._changed(caller, file, statement, slot)
             outcome = self._from_nodes(caller, file, statement, slot)
             if not outcome and slot.kind == "returned":
                 outcome = self._from_name(caller, file, statement, slot)
@@ -103,7 +108,11 @@ class Steps:
         file = frame.place.file
         source, times = self.sources[file], self.times(frame.parent, file, statement)
         later = source.suites[statement.suite][statement.place + 1 :] if times is not None else []
-        return any(self.times(frame.parent, file, source.all[each]) == times for each in later)
+        return any(self.passes(frame.parent, file, source.all[each]) == times for each in later)
+
+    def passes(self, caller: int, file: str, statement: Statement) -> int | None:
+        """How often a statement was come to: the condition of a ``while`` runs more often than that."""
+        return None if isinstance(statement.node, ast.While) else self.times(caller, file, statement)
 
     def _statement(self, frame: Frame) -> Statement | None:
         source = None if frame.unproven else self.sources.get(frame.place.file)
@@ -121,6 +130,17 @@ class Steps:
         ranges = {where for node in nodes for where in source.ranges(node)}
         return merged(self.outcome[number] for number in sorted(_numbers(at, ranges)))
 
+    def _changed(self, caller: int, file: str, statement: Statement, slot: Slot) -> Slot:
+        """What ``a.b_(x)`` changed: ``a`` by a method of a tensor, ``x`` by a function; else it is not known."""
+        at = self._at.get((caller, file, statement.number), {})
+        ranges = {where for node in slot.nodes for where in self.sources[file].ranges(node)}
+        events = [look.event for number in _numbers(at, ranges) for look in last_made(self.frames[number])]
+        if events and all(event.name.startswith("Tensor.") for event in events):
+            return slot
+        if slot.whole and events and all(_changes_what_it_is_given(event) for event in events):
+            return slot._replace(label=slot.whole)
+        return slot._replace(label="", kind="computed")
+
     def _from_store(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
         """The tensor of which a part was set; nothing where the object is another, as a dict."""
         if slot.target is None:
@@ -135,7 +155,7 @@ class Steps:
         if not isinstance(node, ast.Name):
             return Outcome()
         given = definition(self.sources[file], statement, node.id)
-        if given is None:
+        if given is None or not runs_as_often(self.sources[file], given, statement):
             return Outcome()
         return merged(
             outcome
@@ -167,27 +187,39 @@ class Steps:
             names.update(look.event.name for look in frame.run_by.values())
 
     def _settle(self, frame: Frame) -> None:
-        direct = last_made(frame)
-        if direct:
-            self.runs[frame.number] = sum(look.count for look in direct)
-            self.outcome[frame.number] = _outcome(direct)
-        elif not frame.looks and not is_nested(frame):
-            self._settle_call(frame)
+        """By the calls recorded at its place, and by those of one function of the program: ``act(x)`` may be either."""
+        direct, number = last_made(frame), frame.number
+        if not direct and (frame.looks or is_nested(frame)):
+            return
+        called = self._called(frame)
+        if len(called) == 1:
+            self._settle_call(frame, *called.pop(), not direct)
+            if direct:
+                runs, outcome = self.runs[number], self.outcome[number]
+                self.runs[number] = None if runs is None else runs + sum(look.count for look in direct)
+                self.outcome[number] = merged([_outcome(direct), outcome]) if outcome else outcome
+        elif direct and not called:
+            inside = (self.frames[child] for child in frame.children)
+            if not any(each.called and not each.in_step and is_lambda(each) for each in inside):
+                self.runs[number] = sum(look.count for look in direct)
+                self.outcome[number] = _outcome(direct)
 
-    def _settle_call(self, frame: Frame) -> None:
-        """A call of a function of the program's own: known by what it returns."""
-        called = {
+    def _called(self, frame: Frame) -> set[tuple[str, int]]:
+        """The functions of the program's own that a frame's expression called, with their files."""
+        return {
             (each.place.file, statement.function)
             for each, statement in ((self.frames[child], self.statement[child]) for child in frame.children)
             if statement is not None and self._calls(frame, each, statement)
         }
-        if len(called) != 1:
-            return
-        ((file, function),) = called
-        source = self.sources[file]
+
+    def _settle_call(self, frame: Frame, file: str, function: int, alone: bool) -> None:
+        """A call of a function of the program's own: known by what it returns; ``alone``: it is always that one."""
+        source, statement = self.sources[file], self.statement[frame.number]
         inside = source.by_function[function]
-        runs = [self.times(frame.number, file, each) for each in inside if source.runs_once(each)]
-        self.runs[frame.number] = max((each for each in runs if each is not None), default=self._beside(frame))
+        caught = statement is None or may_be_left(self.sources[frame.place.file], statement)
+        told = (self.times(frame.number, file, each) for each in inside if source.tells_calls(each, caught))
+        runs = max((each for each in told if each is not None), default=None)
+        self.runs[frame.number] = self._beside(frame) if runs is None and alone else runs
         self.outcome[frame.number] = self._returned(frame.number, file, inside)
 
     def _beside(self, frame: Frame) -> int | None:
@@ -228,7 +260,7 @@ class Steps:
 
     def _calls(self, caller: Frame, callee: Frame, inside: Statement) -> bool:
         """Whether the caller's expression is a call of the callee's function, so that it gives what that returns."""
-        if not callee.called or is_nested(callee) or inside.function < 0:
+        if not callee.called or callee.in_step or is_nested(callee) or inside.function < 0:
             return False
         statement = self.statement[caller.number]
         if statement is None or not self.sources[callee.place.file].is_plain_function(inside.function):
@@ -256,6 +288,11 @@ def _outcome(looks: Iterable[Look]) -> Outcome:
             key = (result, event.module or (event.root if event.module == "" else None))
             outcome.counted[key] = outcome.counted.get(key, 0) + look.count
     return outcome
+
+
+def _changes_what_it_is_given(event: Event) -> bool:
+    given, made = event.inputs[:1], event.outputs[:1]
+    return bool(given and made) and given[0].storage == made[0].storage
 
 
 def _numbers(at: Mapping[Range, list[int]], ranges: Iterable[Range]) -> Iterator[int]:

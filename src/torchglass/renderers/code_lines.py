@@ -75,6 +75,7 @@ class CodeLines:
         self._page = page
         self._options = options or LineOptions()
         self._before: Stack = ()
+        self._thread = ""
         self._shown: dict[int, tuple[Stack, Stack]] = {}
         """By id of a stack, kept with it so that its id stays its own: to hash a thousand frames takes a while."""
 
@@ -82,6 +83,8 @@ class CodeLines:
         """The lines of an op that ended: its stack as far as it differs from that of the op before, then itself."""
         if edge != "close" or not is_traced(event):
             return []
+        if event.thread != self._thread:  # what another one does on the same line is not part of it
+            self._before, self._thread = (), event.thread
         return self.lines(self._frames(event.stack), op_text(event, self._options.schema_of(event.name)))
 
     def finish(self) -> list[str]:

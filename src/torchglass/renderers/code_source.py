@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -17,6 +19,7 @@ MOST_LINES = 40
 SHORTEST_SOURCE = 32
 FEWEST_COLUMNS = 6
 MOST_VALUES = 6
+_LOOP = re.compile(r"(async\s+)?for\b")
 
 
 @runtime_checkable
@@ -67,12 +70,26 @@ class SourceLines:
         lines = self._split[at.file][at.line - 1 : min(at.end_line, at.line + MOST_LINES)]
         if not lines or lines[0].strip() != at.source or (at.end_line == at.line and at.col >= at.end_col):
             return Parts(_safe(at.source), "", "")
+        if len(lines) > 1 and _LOOP.match(lines[0], at.col):
+            return Parts("", _safe(one_line("\n".join(_loop_head(lines))).strip()), "")
         after = lines[-1][at.end_col :]
         if len(lines) == 1:
             expression = lines[0][at.col : at.end_col]
         else:
             expression = one_line("\n".join([lines[0][at.col :], *lines[1:-1], lines[-1][: at.end_col]]))
         return Parts(_safe(lines[0][: at.col].lstrip()), _safe(expression), _safe(after.rstrip()))
+
+
+def _loop_head(lines: Sequence[str]) -> Sequence[str]:
+    """The head of a loop: Python 3.11 gives the step to its next round the place of all of it."""
+    for size in range(1, len(lines) + 1):
+        head = "\n".join(lines[:size]).lstrip()
+        try:
+            ast.parse(f"{head}\n  pass")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return lines[:size]
+    return lines[:1]
 
 
 def _safe(text: str) -> str:
