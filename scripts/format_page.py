@@ -18,6 +18,7 @@ A trace that is kept is a **bundle**, a folder:
 ```
 run.trace/                        for its owner only (0700, files 0600)
   manifest.json                   which format, which run; made first
+  full                            only where there are 4,096 parts: later processes are not in the bundle
   rank00000-pid1234/              one part for each process that recorded
     events.sqlite                 the events: the tables below
     tensors-0000.safetensors      the contents of tensors that were saved, if any
@@ -36,8 +37,13 @@ mislead is refused with one `BundleError` that names the file.
 `events.sqlite` is an ordinary database; any SQLite tool from 3.38 on opens it, and neither Python nor torch is needed:
 
 ```
-sqlite3 -readonly -box run.trace/rank*/events.sqlite "SELECT name, count(*) FROM events GROUP BY name"
+for part in run.trace/rank*/; do
+  sqlite3 -readonly -box "$part/events.sqlite" "SELECT name, count(*) FROM events GROUP BY name"
+done
 ```
+
+Each process that recorded has a part, and each part is a database with numbers of its own.
+`torchglass.load("run.trace").sql("SELECT …")` asks all of them as one.
 
 The same tables answer `trace.sql("SELECT …")` and `trace.columns("events")` in Python, for a trace in memory as well.
 A finished file may be opened by anybody at any time. While the program is still running (there is no `done`), open it

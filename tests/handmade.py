@@ -21,6 +21,7 @@ class HandmadeTrace:
     failed: int | None = None
     name: str = "handmade"
     duration_ns: int = 1_000_000
+    complete: bool = True
 
     def __len__(self) -> int:
         return len(self.made)

@@ -201,3 +201,25 @@ def test_a_refused_option_leaves_no_bundle_behind(tmp_path: Path) -> None:
     with pytest.raises(tg.UsageError, match="self"), tg.record(to=tmp_path / "run.trace", variables=["self.*"]):
         pass
     assert not (tmp_path / "run.trace").exists()
+
+
+def test_marks_that_are_on_their_way(tmp_path: Path) -> None:
+    """Inside the block a bundle's tensors cannot be opened yet: that is said, and ``save`` says what it lacks."""
+    with tg.record(to=tmp_path / "run.trace") as trace:
+        x = tg.mark("x", torch.arange(3.0))
+        y = x + 1
+        (number,) = trace.kept()
+        with pytest.raises(NotRecorded, match=r"on its way into .*run\.trace: it can be had once the recording has"):
+            trace.tensor(number)
+        with pytest.raises(NotRecorded, match="only its shape"):
+            trace.tensor(next(value.id for event in trace.events(function="*add*") for value in event.outputs))
+        tg.save(trace, tmp_path / "inside.trace")
+    assert y.tolist() == [1, 2, 3]
+    assert torch.equal(trace.tensor(number), x)
+    inside = tg.load(tmp_path / "inside.trace")
+    assert inside.kept() == {}
+    assert any("the marks 'x' are not in the bundle" in note and "after its block" in note for note in inside.notes)
+    tg.save(trace, tmp_path / "after.trace")
+    after = tg.load(tmp_path / "after.trace")
+    assert torch.equal(after.tensor(number), x)
+    assert not any("not in the bundle" in note for note in after.notes)

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
-from torchglass.capture.log import LOGS
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.signals import Uninterrupted
 from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
@@ -175,7 +175,10 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     lost = sorted({name for value, name in trace.kept().items() if value not in there})
     tables = trace.tables
     if lost:
-        note = f"the marks {', '.join(map(repr, lost))} are not in the bundle: their tensors have no plain bytes"
+        reason = "their tensors have no plain bytes"
+        if trace.running:
+            reason += ", or are still on their way into another bundle: save the trace after its block"
+        note = f"the marks {', '.join(map(repr, lost))} are not in the bundle: {reason}"
         tables = replace(tables, notes=[*tables.notes, note])
     store.save(tables, Path(os.fspath(path)), contents)
 
@@ -195,9 +198,19 @@ def mark(name: str, value: V) -> V:
     if log is not None and log.on:
         from torchglass.capture.marks import write_mark
 
-        expect(name, str, "mark() takes a name and a value")
-        write_mark(log, name, value, 1)
+        write_mark(log, name if type(name) is str else _name_of(name, log), value, 1)
     return value
+
+
+def _name_of(name: object, log: ThreadLog) -> str:
+    """Whatever was given as a name: it costs nothing unrecorded, so it must not stop the program when recorded."""
+    was_on, log.on = log.on, False  # the text of a tensor is made by torch functions that are not the program's
+    try:
+        return str(name)
+    except Exception:
+        return f"<{type(name).__name__}>"
+    finally:
+        log.on = was_on
 
 
 def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:

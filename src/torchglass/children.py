@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from torchglass.store import BundleFull
+
 JOIN = "try:\n    from torchglass.recording import join\n    join(told)\nexcept ImportError:\n    pass\n"
 """Run by the child. The builtin ``exec`` is there whether or not the child can import torchglass."""
 
@@ -123,7 +125,9 @@ def _go_on_in_child() -> None:
 
 
 def say_not_recorded(fault: Exception) -> None:
-    """One line, since there is no trace to say it in."""
+    """One line, since there is no trace to say it in; of all that find the bundle full, the first says it."""
+    if isinstance(fault, BundleFull) and not fault.first:
+        return
     sys.stderr.write(f"torchglass: the child process {os.getpid()} is not recorded: {fault}\n")
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass import children, store
+from torchglass.errors import NotRecorded
 from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
@@ -86,6 +87,11 @@ class Recording:
         self.tables()
         if value in self._copies:
             return self._copies[value][1]
+        if value in self._on_their_way():
+            raise NotRecorded(
+                f"the content of value {value} is on its way into {clean(str(self._to))}: "
+                "it can be had once the recording has ended"
+            )
         written = self._in_bundle()
         return None if written is None else written.tensor(value)
 
@@ -93,7 +99,7 @@ class Recording:
         """The values whose content there is, with the names under which it was kept."""
         self.tables()
         written = self._in_bundle()
-        elsewhere = {} if written is None else written.kept()
+        elsewhere = self._on_their_way() if written is None else written.kept()
         return {value: name for value, (name, _) in self._copies.items()} | elsewhere
 
     def stored(self) -> Iterator[Stored]:
@@ -104,6 +110,13 @@ class Recording:
         written = self._in_bundle()
         if written is not None:
             yield from written.stored()
+
+    def _on_their_way(self) -> dict[int, str]:
+        """The values whose content is being written to the bundle: nobody can open it yet."""
+        if self._keeper is None or not self.running:
+            return {}
+        names: dict[int, str] = self._recorder.session.copies.names
+        return {value: name for value, name in list(names.items()) if value not in self._copies}
 
     def _in_bundle(self) -> BundleTensors | None:
         """The tensors that this process has written, once it has."""

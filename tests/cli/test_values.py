@@ -125,7 +125,7 @@ def test_a_tensor_that_safetensors_has_no_dtype_for(
     odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = fails(capsys, str(odd), "--name", "wide", "--out", str(tmp_path / "x.safetensors"))
-    assert "safetensors has no dtype for torch.complex128: write it as .pt or .npy" in said
+    assert "safetensors has no dtype for torch.complex128: write it as .npy or .pt" in said
 
 
 def test_names_in_errors_are_cleaned(odd: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,3 +174,69 @@ def test_without_torch(bundle: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert np.load(tmp_path / "q.npy").shape == (3, 2)
+
+
+SUFFIXES = ("npy", "pt", "safetensors")
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_the_advice_does_not_go_in_circles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each format that is named takes the tensor."""
+    with tg.record(to=tmp_path / "run.trace"):
+        tg.mark("half", torch.ones(2, dtype=torch.complex32))
+    for suffix in ("npy", "safetensors"):
+        said = fails(capsys, str(tmp_path / "run.trace"), "--name", "half", "--out", str(tmp_path / f"x.{suffix}"))
+        assert said.endswith("has no dtype for torch.complex32: write it as .pt\n")
+    assert main(["values", str(tmp_path / "run.trace"), "--name", "half", "--out", str(tmp_path / "x.pt")]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert torch.load(tmp_path / "x.pt").dtype == torch.complex32
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_path_that_cannot_be_a_file(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
+) -> None:
+    (tmp_path / f"folder.{suffix}").mkdir()
+    for name, reason in {"folder": "Is a directory", "x" * 300: "File name too long"}.items():
+        said = fails(capsys, str(bundle), "--name", "q", "--out", str(tmp_path / f"{name}.{suffix}"))
+        assert said.endswith(f"cannot be written: {reason}; choose another path\n")
+    assert [path.name for path in tmp_path.iterdir()] == [f"folder.{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, suffix: str) -> None:
+    """A limit on the size of files stands for the disk."""
+    with tg.record(to=tmp_path / "run.trace"):
+        tg.mark("x", torch.ones(100_000))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / f"x.{suffix}").write_text("before")
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "from torchglass.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+        "sys.exit(main(['values', *sys.argv[1:]]))"
+    )
+    arguments = [str(tmp_path / "run.trace"), "--name", "x", "--out", str(out / f"x.{suffix}")]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.endswith("cannot be written: File too large; choose another path\n")
+    assert done.stderr.count("\n") == 1
+    assert [(path.name, path.read_text()) for path in out.iterdir()] == [(f"x.{suffix}", "before")]
+
+
+def test_safetensors_without_torch(bundle: Path, odd: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from torchglass.cli import main\n"
+        "sys.exit(main(['values', sys.argv[1], '--name', sys.argv[2], '--out', sys.argv[3]]))"
+    )
+
+    def run(path: Path, name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, str(path), name, str(tmp_path / f"{name}.safetensors")]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    done = run(bundle, "q")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert torch.equal(load_file(tmp_path / "q.safetensors")["tensor"], torch.arange(6.0).reshape(2, 3).t() + 1)
+    done = run(odd, "days")
+    assert done.stderr == "torchglass: safetensors has no dtype for datetime64[D]: write it as .npy\n"

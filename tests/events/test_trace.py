@@ -17,6 +17,8 @@ import torchglass as tg
 from tests import programs
 from tests.zoo import FAMILIES
 from torchglass.events.database import TABLES
+from torchglass.events.tables import Tables
+from torchglass.events.trace import summary
 
 X = torch.ones(2, 3)
 
@@ -322,3 +324,25 @@ def test_what_a_program_says_cannot_steer_the_terminal() -> None:
     printed = str(trace)
     assert all(line.isprintable() for line in printed.split("\n"))
     assert not any(line.startswith("note: all is well") for line in printed.split("\n"))
+
+
+class TestUnfinished:
+    """What was not seen to its end says so, and claims nothing about it."""
+
+    def test_nothing_was_written(self) -> None:
+        text = summary(Tables(complete=False))
+        assert text.splitlines()[0] == "Trace: 0 events (incomplete)"
+        assert "nothing was written before the recording stopped" in text
+        assert "no module or torch function ran" not in text
+
+    def test_nothing_so_far(self) -> None:
+        text = summary(Tables(complete=False), running=True)
+        assert text.splitlines() == ["Trace: 0 events (still recording)", "  nothing was recorded so far"]
+
+    def test_nothing_ran(self) -> None:
+        text = summary(Tables(complete=True))
+        assert text.splitlines()[0] == "Trace: 0 events in 0.0 ms"
+        assert "no module or torch function ran" in text
+
+    def test_a_time_that_is_known_is_told(self) -> None:
+        assert "in 2.5 ms (incomplete)" in summary(Tables(complete=False, duration_ns=2_500_000))

@@ -221,3 +221,27 @@ def test_time_grows_with_the_lines_and_no_faster() -> None:
     small, large = blocks(1_000), blocks(4_000)
     assert lines(large) == len(large) + 1
     assert work_of(lambda: lines(large)) < 6 * work_of(lambda: lines(small))
+
+
+def test_a_mark_without_tensors_says_its_value() -> None:
+    maker = Maker()
+    for step in range(3):
+        maker.add("function", "relu", code="torch.relu(x)", inputs=[(2,)], outputs=[(2,)])
+        maker.add("mark", "loss", args=f"{step}.5", line=2, direct=False)
+    maker.add("mark", "text", args="'a\x1b[31m" + "b" * 100 + "'", line=3, direct=False)
+    maker.add("mark", "x", args="f32[2]", inputs=[(2,)], line=4, direct=False)
+    trace = HandmadeTrace(maker.made)
+    marks = [line.split() for line in lines_of(trace, fold=False) if "▸" in line]
+    assert [(each[1], each[2]) for each in marks[:3]] == [("loss", "0.5"), ("loss", "1.5"), ("loss", "2.5")]
+    assert marks[3][2].startswith("'a\\x1b[31mb")
+    assert marks[3][2].endswith("…")
+    assert marks[4][2] == "f32[2]"
+    assert ["│", "▸", "loss", "0.5", "…"] in [line.split()[:5] for line in lines_of(trace)]
+
+
+def test_marks_in_a_row_keep_their_name() -> None:
+    maker = Maker()
+    for step in range(3):
+        maker.add("mark", "loss", args=str(step), direct=False)
+    first, _ = lines_of(HandmadeTrace(maker.made))
+    assert first.split()[:5] == ["×", "3:", "▸", "loss", "0"]

@@ -20,6 +20,11 @@ class Recorded(Protocol):
     @property
     def duration_ns(self) -> int: ...
 
+    @property
+    def complete(self) -> bool:
+        """Whether the recording came to its end; a killed program's did not."""
+        ...
+
     def __len__(self) -> int: ...
 
     def events(self) -> Iterator[Event]:

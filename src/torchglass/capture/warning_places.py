@@ -47,7 +47,7 @@ class _Category(type):
             return False
         _asked.is_ours = False
         if _asked.is_above:
-            registry = vars(sys).setdefault("__warningregistry__", {})
+            registry = sys.__dict__.setdefault("__warningregistry__", {})
             warnings.warn_explicit(_asked.text, category, *ABOVE_ALL, "sys", registry)
             return True
         frame = _programs_frame(sys._getframe(1))

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import cast
 
 from torchglass._version import __version__
 from torchglass.cli import command
 from torchglass.errors import TorchglassError
+from torchglass.events.spelling import clean
 
 COMMANDS = ("run", "show", "info", "values", "repair", "graph", "doctor")
 """The modules of this package that are commands, in the order of the help."""
@@ -31,31 +34,66 @@ OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    program: list[str] = []
-    if given[:1] == ["run"]:
-        from torchglass.cli import run
+    try:
+        if given[:1] == ["run"]:
+            return _run_program(given[1:])
+        _make_printable()
+        try:
+            return _run(given, [])
+        finally:
+            sys.stdout.flush()
+    except TorchglassError as error:
+        print(f"torchglass: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader (head, less) went away: not our failure
+        _print_no_more()
+        return OK
+    except OSError as error:
+        _print_no_more()
+        print(f"torchglass: {clean(str(error.strerror or error))}: {_where(error)}", file=sys.stderr)
+        return FAILED
 
-        own, program = run.split(given[1:])
-        given = ["run", *own]
+
+def _run_program(given: list[str]) -> int:
+    """The command ``run``, whose output is the program's: nothing is changed in how that is printed."""
+    from torchglass.cli import run
+
+    own, program = run.split(given)
+    return _run(["run", *own], program)
+
+
+def _run(given: list[str], program: list[str]) -> int:
     # Importing all commands takes longer than any of them needs to begin: the one that is meant is enough.
     parser = build_parser(given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS)
     options = parser.parse_args(given, argparse.Namespace(program=program))
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
         return WRONG_USE
+    return options.run(options)
+
+
+def _make_printable() -> None:
+    """What we print must never be what fails: ``?`` for what the encoding lacks, nothing where stdout is closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (until the process ends)
+        elif name == "stdout" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _print_no_more() -> None:
+    """What could not be written is dropped: Python would try once more at exit, and complain."""
     try:
-        status = options.run(options)
-        sys.stdout.flush()
-    except TorchglassError as error:
-        print(f"torchglass: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) went away: not our failure, and Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OK
-    return status
+    except (OSError, ValueError):  # a stream without a file, as in tests
+        pass
+
+
+def _where(error: OSError) -> str:
+    return clean(os.fsdecode(error.filename)) if error.filename else "what was to be printed could not be written"
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 
+from torchglass.cli.progress import Bar
 from torchglass.events.spelling import clean
 
 
@@ -21,10 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Repair each, and say what was done."""
-    from torchglass.store import repair
+    from torchglass.store import repair, watched
 
     for bundle in options.bundles:
-        done = repair(bundle)
+        with Bar(f"repairing {bundle}") as bar, watched(bar):
+            done = repair(bundle)
         for each in done or ["whole already, nothing was changed"]:
             print(f"{clean(bundle)}: {clean(each)}")
     return 0

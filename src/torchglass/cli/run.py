@@ -16,16 +16,19 @@ import atexit
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 from torchglass.cli.program import CannotStart, Program, find_module, find_script
 from torchglass.cli.uncaught import print_uncaught, watch_threads
-from torchglass.errors import TorchglassError
+from torchglass.errors import BundleError, TorchglassError
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
 VALUED = ("--to", "--fused", "--max-events", "--name", "--show", "--variables")
 """Options that are followed by a value."""
+MOST_NAMES = 10_000
+"""How many names of our own choosing are tried."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,13 +90,9 @@ def _find(options: argparse.Namespace) -> Program | None:
 
 
 def _record(program: Program, options: argparse.Namespace) -> int:
-    from torchglass.api import record
-
-    recording = record(**_asked_for(options, program))
-    ending = _Ending(recording, options.show)
     frame = inspect.currentframe()
     assert frame is not None
-    ending.trace = recording.begin_program(frame)
+    ending = _begun(program, options, frame)
     # Registered before the program's own exit handlers: so it runs after them, and they are recorded too.
     atexit.register(ending)
     watch_threads()
@@ -111,8 +110,26 @@ def _record(program: Program, options: argparse.Namespace) -> int:
     return INTERRUPTED if isinstance(ending.error, KeyboardInterrupt) else FAILED
 
 
-def _asked_for(options: argparse.Namespace, program: Program) -> dict[str, Any]:
-    to = options.to or (None if options.show else _free_name(program.title))
+def _begun(program: Program, options: argparse.Namespace, frame: FrameType) -> _Ending:
+    """Begin to record; a name of our own choosing that somebody else takes at this moment gives way to the next."""
+    from torchglass.api import record
+
+    ours = not options.to and not options.show
+    names = _free_names(program.title) if ours else iter([options.to or None])
+    refusal: BundleError | None = None
+    for to in names:
+        ending = _Ending(record(to=to, **_asked_for(options)), options.show)
+        try:
+            ending.trace = ending.recording.begin_program(frame)
+            return ending
+        except BundleError as error:
+            refusal = error
+            if not (ours and isinstance(error.__context__, FileExistsError)):
+                break
+    raise BundleError(f"{refusal or 'no name is free for the bundle'}; --to PATH names another") from None
+
+
+def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "modules": not options.no_modules,
         "functions": not options.no_functions,
@@ -122,17 +139,15 @@ def _asked_for(options: argparse.Namespace, program: Program) -> dict[str, Any]:
         "sources": not options.no_sources,
         "max_events": options.max_events,
         "name": options.name,
-        "to": to,
     }
 
 
-def _free_name(stem: str) -> str:
-    """``train.trace``, or ``train-2.trace`` when there is one already."""
-    number, name = 1, f"{stem}.trace"
-    while os.path.lexists(name):
-        number += 1
-        name = f"{stem}-{number}.trace"
-    return name
+def _free_names(stem: str) -> Iterator[str]:
+    """``train.trace``, or ``train-2.trace`` when there is one already, and so on: no name comes twice."""
+    for number in range(1, MOST_NAMES + 1):
+        name = f"{stem}.trace" if number == 1 else f"{stem}-{number}.trace"
+        if not os.path.lexists(name):
+            yield name
 
 
 class _Ending:
@@ -149,9 +164,11 @@ class _Ending:
         if os.getpid() != self._process:
             return  # a forked child that ends by itself
         error = self.error
-        self.recording.__exit__(type(error) if error else None, error, None)
         try:
+            self.recording.__exit__(type(error) if error else None, error, None)
             self._tell()
+        except KeyboardInterrupt:  # somebody is in a hurry; what was recorded is kept by now
+            pass
         except TorchglassError as problem:
             print(f"torchglass: {problem}", file=sys.stderr)
         except (OSError, ValueError):  # nobody reads, or the program closed it

@@ -15,6 +15,7 @@ import argparse
 import gc
 from typing import Any
 
+from torchglass.cli.progress import Bar
 from torchglass.errors import UsageError, closest
 from torchglass.events.selection import Selection, select
 
@@ -64,6 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load and print."""
     from torchglass.api import load, show
+    from torchglass.store import watched
 
     asked = {name: getattr(options, name) for name in OPTIONS}
     chosen = {name: value for name, value in asked.items() if value is not None}
@@ -74,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        show(load(options.bundle), options.view, width=options.width, color=options.color, **chosen)
+        with Bar(f"reading {options.bundle}") as bar, watched(bar):
+            trace = load(options.bundle)
+        show(trace, options.view, width=options.width, color=options.color, **chosen)
     finally:
         if was_on:
             gc.enable()
@@ -121,7 +125,9 @@ def selection(given: list[str]) -> Selection:
     criteria: dict[str, Any] = {}
     for text in given:
         key, equals, pattern = text.partition("=")
-        if not equals or key not in CRITERIA:
+        if key not in CRITERIA:
             raise UsageError(f"--only takes KEY=PATTERN, not {text!r}; {closest(key, CRITERIA)}")
+        if not equals:
+            raise UsageError(f"--only takes KEY=PATTERN, and {text!r} is the key alone: as --only '{key}=*'")
         criteria[key] = (*criteria.get(key, ()), pattern)
     return select(**criteria)

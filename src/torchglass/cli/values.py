@@ -9,15 +9,15 @@ examples:
 from __future__ import annotations
 
 import argparse
-import errno
-import importlib
 from pathlib import Path
 from typing import Any
 
-from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest
+from torchglass.cli.formats import WRITERS, reason_of, write
+from torchglass.cli.progress import Bar
+from torchglass.errors import NotRecorded, TorchglassError, UsageError, closest
 from torchglass.events.spelling import clean
 
-SUFFIXES = (".npy", ".pt", ".safetensors")
+SUFFIXES = tuple(WRITERS)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List, or write one."""
     from torchglass.api import load
+    from torchglass.store import watched
 
-    trace = load(options.bundle)
+    with Bar(f"reading {options.bundle}") as bar, watched(bar):
+        trace = load(options.bundle)
     if options.out is None:
         _list(trace, options)
         return 0
@@ -40,10 +42,12 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"--out takes a file that ends in {', '.join(SUFFIXES)}, not {str(options.out)!r}")
     content = trace.tensor(_chosen(trace, options))
     try:
-        write(content, options.out)
+        with Bar(f"writing {options.out}"):
+            write(content, options.out)
     except (OSError, RuntimeError) as error:  # torch.save has errors of its own
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{str(options.out)!r} cannot be written: {reason}; choose another path") from None
+        if isinstance(error, TorchglassError):
+            raise
+        raise UsageError(f"{str(options.out)!r} cannot be written: {reason_of(error)}; choose another path") from None
     return 0
 
 
@@ -78,41 +82,3 @@ def _chosen(trace: Any, options: argparse.Namespace) -> int:
         what = "give --name or --id to choose one" if options.name is None else f"no tensor {options.name!r} was kept"
         raise NotRecorded(f"{what}; {closest(clean(options.name or ''), set(map(clean, kept.values())))}")
     return named[-1]
-
-
-def write(content: Any, path: Path) -> None:
-    """Write a tensor or array in the format that the suffix names."""
-    is_array = type(content).__module__.partition(".")[0] == "numpy"
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "its folder is not there")
-    if path.suffix == ".npy":
-        numpy = _needed("numpy")
-        try:
-            numpy.save(path, content if is_array else content.numpy(), allow_pickle=False)
-        except TypeError:  # bfloat16 and the like
-            raise UsageError(f"numpy has no dtype for {content.dtype}: write it as .pt or .safetensors") from None
-        return
-    torch = _needed("torch")
-    tensor = _as_tensor(torch, content) if is_array else content
-    if path.suffix == ".pt":
-        torch.save(tensor.clone(), path)
-        return
-    try:
-        _needed("safetensors.torch").save_file({"tensor": tensor.contiguous()}, path)
-    except KeyError:
-        raise UsageError(f"safetensors has no dtype for {tensor.dtype}: write it as .pt or .npy") from None
-
-
-def _as_tensor(torch: Any, array: Any) -> Any:
-    try:
-        return torch.from_numpy(array)
-    except (TypeError, ValueError):  # texts, dates, records; numbers in the other byte order
-        raise UsageError(f"torch has no dtype for numpy's {clean(str(array.dtype))}: write it as .npy") from None
-
-
-def _needed(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        package = name.partition(".")[0]
-        raise MissingExtra(f"this format needs {package}: pip install {package}") from None

@@ -89,6 +89,11 @@ class Trace:
         return self.tables.duration_ns
 
     @property
+    def complete(self) -> bool:
+        """Whether the recording came to its end: not while it runs, nor when the program was killed."""
+        return self.tables.complete
+
+    @property
     def running(self) -> bool:
         return self._source.running
 
@@ -253,11 +258,12 @@ def summary(tables: Tables, running: bool = False) -> str:
         kinds[kind] = kinds.get(kind, 0) + 1
     counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda each: -each[1]))
     roots = list(dict.fromkeys(row.root for row in tables.modules))
+    known = tables.complete or tables.duration_ns  # how long it took is written at the end
+    took = f" in {tables.duration_ns / 1e6:.1f} ms" if known else ""
+    state = "" if tables.complete else " (still recording)" if running else " (incomplete)"
     lines = [
-        f"Trace{' of ' + clean(tables.name) if tables.name else ''}: {len(tables):,} events in "
-        f"{tables.duration_ns / 1e6:.1f} ms"
-        + ("" if tables.complete else " (still recording)" if running else " (incomplete)"),
-        f"  {counted or 'nothing was recorded: no module or torch function ran in the block'}",
+        f"Trace{' of ' + clean(tables.name) if tables.name else ''}: {len(tables):,} events{took}{state}",
+        f"  {counted or _why_nothing(tables.complete, running)}",
     ]
     if roots:
         shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
@@ -272,3 +278,10 @@ def summary(tables: Tables, running: bool = False) -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+def _why_nothing(complete: bool, running: bool) -> str:
+    """Only a recording that came to its end knows that nothing ran."""
+    if complete:
+        return "nothing was recorded: no module or torch function ran in the block"
+    return "nothing was recorded so far" if running else "nothing was written before the recording stopped"

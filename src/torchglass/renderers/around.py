@@ -12,6 +12,7 @@ from torchglass.renderers.style import Page
 from torchglass.renderers.words import clean, cut
 
 NOTHING = "Nothing was recorded: no module or torch function ran inside the block."
+UNFINISHED = "Nothing was written before the recording stopped, or it has only begun."
 ADVICE = (
     "Call the model, or any torch code, inside `with record() as trace:`, on the same thread or on threads"
     " started there; TORCHGLASS=0 in the environment turns recording off."
@@ -28,7 +29,7 @@ def how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
 
 def nothing_recorded(trace: Recorded, page: Page) -> Iterator[str]:
     """What to say of a trace without events."""
-    for text in (NOTHING, ADVICE):
+    for text in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):
         yield from textwrap.wrap(text, page.width)
     yield from notes_of(trace, page)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchglass.analyse.source import Recorded
 from torchglass.analyse.tree import Heading, Row, TreeOptions, TreeView, tree_view
 from torchglass.renderers.around import how_it_ended, notes_of, nothing_recorded, wrapped
-from torchglass.renderers.cells import Cells, cells_of, helper_cells
+from torchglass.renderers.cells import Cells, cells_of, helper_cells, label_of
 from torchglass.renderers.layout import Layout, Line, columns_for, guides
 from torchglass.renderers.places import Places
 from torchglass.renderers.style import Page
@@ -15,6 +15,8 @@ from torchglass.renderers.words import clean, count, cut, duration, plural, shar
 
 Options = TreeOptions
 TIME_WIDTH = 15
+LONGEST_MARK = 40
+"""Characters of a marked value that is no tensor."""
 
 
 def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
@@ -24,7 +26,7 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
         yield from nothing_recorded(trace, page)
         return
     view = tree_view(trace, options)
-    cells, places = _words(view, page)
+    cells, places = _words(trace, view, page)
     layout = Layout(columns_for(_different(view, cells, places, options, page), page.width), page)
     words = zip(cells, places, strict=True)
     told: set[str | None] = set()
@@ -44,7 +46,7 @@ def render(trace: Recorded, options: TreeOptions, page: Page) -> Iterator[str]:
 # ---------------------------------------------------------------- rows to lines
 
 
-def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
+def _words(trace: Recorded, view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
     """Cells and place of each row that is no heading: columns need a look at all of them before the first."""
     outer = failed_further_in(view.rows)
     places = Places(page.width)
@@ -61,7 +63,7 @@ def _words(view: TreeView, page: Page) -> tuple[list[Cells], list[str]]:
         if key not in known:
             these = cells_for(row, row.id in outer, page)
             known[key] = equal.setdefault(these, these)
-        cells.append(known[key])
+        cells.append(_with_value(known[key], row, trace) if row.event.kind == "mark" else known[key])
         location = row.event.location
         where.append("" if location is None else places.place(row.depth, location))
     return cells, where
@@ -95,7 +97,18 @@ def cells_for(row: Row, failed_inside: bool, page: Page) -> Cells:
         return helper_cells(row.event, fold, row.inside + row.each)
     more = row.deeper or (row.inside if row.event.kind == "step" else 0)
     cells = cells_of(row.event, row.name, fold=fold, same_code=row.same_code, more=more)
+    if row.event.kind == "mark":
+        cells = cells._replace(prefix=fold, label=label_of(row.event, row.name))
     return cells._replace(gives=cells.gives.partition(":")[0]) if failed_inside else cells
+
+
+def _with_value(cells: Cells, row: Row, trace: Recorded) -> Cells:
+    """A mark of something that holds no tensor says what it was, and of several what the first was."""
+    if cells.takes:
+        return cells
+    # Asked of the trace: the row's event may be another one, from the same place and with another value.
+    value = cut(clean(trace.event(row.id).args), LONGEST_MARK)
+    return cells._replace(takes=(f"{value} …" if row.each > 1 else value,))
 
 
 def _time(row: Row, whole_ns: int) -> str:
@@ -150,7 +163,8 @@ def _footer(trace: Recorded, view: TreeView, options: TreeOptions, page: Page) -
     inner = sum(row.inside for row in rows)
     deeper = sum(row.deeper for row in rows)
     folded = sum(row.each - 1 for row in rows)
-    told = [plural(len(trace), "event") + (f" in {duration(trace.duration_ns)}" if options.times else "")]
+    took = f" in {duration(trace.duration_ns)}" if options.times and trace.duration_ns else ""
+    told = [plural(len(trace), "event") + took]
     if folded:
         told.append(f"{count(folded)} folded")
     if inner:

@@ -1,6 +1,8 @@
 """How a trace is kept: a folder with the events as SQLite, tensors as safetensors, and the sources."""
 
+from torchglass.store.bundle import BundleFull
 from torchglass.store.loading import Loaded, load, load_part
+from torchglass.store.progress import watched
 from torchglass.store.reader import SavedTensor
 from torchglass.store.repairing import repair
 from torchglass.store.saving import save
@@ -10,6 +12,7 @@ from torchglass.store.writer import Closing, Writer, open_writer
 
 __all__ = [
     "Belongs",
+    "BundleFull",
     "Closing",
     "Content",
     "Loaded",
@@ -20,4 +23,5 @@ __all__ = [
     "open_writer",
     "repair",
     "save",
+    "watched",
 ]

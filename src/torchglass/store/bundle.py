@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.database import FORMAT
 from torchglass.store.layout import (
+    FULL,
     MANIFEST,
+    PARTS,
     SMALL_FILE,
     SOURCES,
     Unsound,
+    part_paths,
     read_object,
     read_small,
     reading,
@@ -29,6 +33,14 @@ RUN = "TORCHGLASS_RUN"
 LONGEST_INSIDE = 100
 """Bytes that the names inside of a bundle add to its path, at most."""
 LONGEST_PATH = 4095
+
+
+class BundleFull(BundleError):
+    """A bundle has as many parts as it may have; ``first``: nobody was refused before."""
+
+    def __init__(self, path: Path, first: bool) -> None:
+        super().__init__(f"{spelt(path)} has {PARTS:,} parts, one for each process; later ones are not recorded")
+        self.first = first
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,7 @@ class Bundle:
 
     def new_part(self) -> Path:
         """A folder of this process's own; a second recording of the same process gets another."""
+        self._check_room()
         rank = os.environ.get("RANK", "0")
         name = f"rank{int(rank) if rank.isdecimal() and len(rank) <= 5 else 0:05}-pid{os.getpid()}"
         for again in range(1, 10_000):
@@ -58,6 +71,26 @@ class Bundle:
                 raise refused(self.path, error) from None
             return part
         raise BundleError(f"{spelt(self.path)} has 10,000 parts of this process: record to another path")
+
+    def _check_room(self) -> None:
+        """Refuse a part that no reader would take; the first who is refused leaves word in the bundle."""
+        if self.owned:
+            return
+        full = self.path / FULL
+        try:
+            if not os.path.lexists(full) and len(part_paths(self.path)) < PARTS:
+                return
+            os.close(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            raise BundleFull(self.path, first=False) from None
+        except OSError as error:
+            raise refused(self.path, error) from None
+        raise BundleFull(self.path, first=True)
+
+    def unmake(self, part: Path | None = None) -> None:
+        """Take away what was made of a bundle, or of a part of it, that cannot be used."""
+        for made in [*([part] if part is not None else []), *([self.path] if self.owned else [])]:
+            shutil.rmtree(made, ignore_errors=True)
 
 
 def make_bundle(path: Path | str) -> Bundle:
@@ -74,8 +107,11 @@ def make_bundle(path: Path | str) -> Bundle:
     try:
         (place / SOURCES).mkdir(mode=0o700)
         write_first(place / MANIFEST, json.dumps(content, indent=1).encode())
-    except OSError as error:
-        raise refused(place, error) from None
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise refused(place, error) from None
+        raise
     return Bundle(place, run, owned=True)
 
 

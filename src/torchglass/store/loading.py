@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from torchglass.store.layout import (
     DIGEST,
     DONE,
     EVENTS,
+    FULL,
+    PARTS,
     SHARD,
     SOURCE_FILE,
     SOURCES,
@@ -28,6 +31,7 @@ from torchglass.store.layout import (
 )
 from torchglass.store.merging import merged
 from torchglass.store.opening import opened
+from torchglass.store.progress import stretch
 from torchglass.store.reader import Contents, SavedTensor, read_contents
 from torchglass.store.tensors import Content, Maps, check_extents
 
@@ -37,14 +41,14 @@ TRIES = 4
 
 def load(path: Path | str) -> Loaded:
     """A bundle as a source for a ``Trace``; everything is checked now."""
-    loaded = Loaded(Path(path))
+    loaded = Loaded(Path(path).absolute())  # the program may change its folder before it opens a tensor
     loaded.tables()
     return loaded
 
 
 def load_part(path: Path | str, part: Path) -> Loaded:
     """The same of one part alone, with its own numbers."""
-    loaded = Loaded(Path(path), part)
+    loaded = Loaded(Path(path).absolute(), part)
     loaded.tables()
     return loaded
 
@@ -92,22 +96,34 @@ class Loaded:
 
     def _part_paths(self) -> list[Path]:
         with reading(self.path, self.path):
-            return part_paths(self.path) if self._only is None else [self._only]
+            return part_paths(self.path)[: PARTS + 1] if self._only is None else [self._only]
 
     def _refresh(self) -> None:
         if self._tables is not None and not self._running:
             return
-        parts = self._part_paths() if self._tables is not None else []
+        parts = self._part_paths()[:PARTS] if self._tables is not None else []
         stamp = _stamp(parts)
         if self._tables is not None and stamp == self._stamp and self.running:
             return
         read_manifest(self.path)
-        parts = self._part_paths()
+        found = self._part_paths()
+        parts = found[:PARTS]
         # In this order: what is written in between is seen next time.
         self._stamp, running = _stamp(parts), any(is_held(part) for part in parts)
-        contents = [read_part(self.path, part) for part in parts]
+        contents: list[Contents] = []
+        for number, part in enumerate(parts):
+            with stretch(number, len(parts)):
+                contents.append(read_part(self.path, part))
         self._parts = parts
         self._tables, self._tensors = merged(contents, parts)
+        if len(found) > PARTS:
+            self._tables.notes.append(
+                f"this bundle has more parts than are read, which are {PARTS:,}: the rest is left out"
+            )
+        if os.path.lexists(self.path / FULL):
+            self._tables.notes.append(
+                f"a bundle has room for {PARTS:,} processes: those that began later are not in it"
+            )
         self._running = running
         self._reads += 1
 

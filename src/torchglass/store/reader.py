@@ -27,9 +27,12 @@ from torchglass.store.checks import (
     within,
 )
 from torchglass.store.layout import Unsound
+from torchglass.store.progress import tell
 
 CHUNK = 500
 """Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
+EVENT_SHARE = 0.6
+"""The part of the time that goes into reading events; the rest is for values, checks and links."""
 EVENT_SELECT = (
     "id, what, parent, thread, backward, start_ns,"
     " CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END,"
@@ -200,6 +203,7 @@ def _read_events(connection: sqlite3.Connection, tables: Tables) -> None:
     """Columns at a time: a hundred thousand events are to be there within a second."""
     columns = [getattr(tables, name) for name in EVENT_TARGETS]
     lengths: list[int] = []
+    (last,) = connection.execute("SELECT max(id) FROM event_rows").fetchone()
     for rows in _chunks(connection, f"SELECT {EVENT_SELECT} FROM event_rows NOT INDEXED ORDER BY id"):
         ids, *cells, io = zip(*rows, strict=True)
         row_ids(ids, len(tables), "event_rows")
@@ -208,6 +212,7 @@ def _read_events(connection: sqlite3.Connection, tables: Tables) -> None:
         lists = _id_lists(io)
         lengths += map(len, lists)
         ints_of(tables.io, chain.from_iterable(lists))
+        tell(EVENT_SHARE * len(tables) / max(int_of(last), 1))
     within("args", tables.args, NONE, len(tables.forms))
     within("result", tables.result, NONE, len(tables.forms))
     counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1

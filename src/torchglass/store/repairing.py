@@ -19,7 +19,9 @@ from pathlib import Path
 from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.database import FORMAT, text
+from torchglass.events.spelling import clean
 from torchglass.store.bundle import read_manifest
+from torchglass.store.checks import text_of
 from torchglass.store.layout import (
     DIGEST,
     DONE,
@@ -42,10 +44,11 @@ from torchglass.store.layout import (
     write_whole,
 )
 from torchglass.store.loading import read_part
-from torchglass.store.opening import check_schema
+from torchglass.store.opening import WAIT_SECONDS, check_schema
 from torchglass.store.part import new_database, seal, store_links, to_one_file
+from torchglass.store.progress import stretch
 from torchglass.store.reader import SavedTensor, read_contents, read_tensors
-from torchglass.store.salvage import salvage
+from torchglass.store.salvage import READING, is_damage, salvage
 from torchglass.store.shards import HEADER, Entry, entry_key, header, padded, write_all
 from torchglass.store.tensors import check_header, check_view
 
@@ -53,7 +56,6 @@ NO_END = (
     "the recording has no end: its process was stopped, or could not write; "
     "steps that were under way then are shown without an end"
 )
-READING = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 
 
 def repair(path: Path | str) -> list[str]:
@@ -66,10 +68,25 @@ def repair(path: Path | str) -> list[str]:
     for part in parts:
         if is_held(part):
             raise BundleError(f"{spelt(part)} is still being written: wait until its process has ended, or stop that")
-    for part in parts:
-        with reading(part, bundle):
+    for number, part in enumerate(parts):
+        with stretch(number, len(parts)), _mending(part):
             done += [f"{part.name}: {each}" for each in _mend_part(bundle, part)]
     return done
+
+
+@contextlib.contextmanager
+def _mending(path: Path) -> Generator[None]:
+    """What keeps us from writing becomes the one error; the advice to repair would be of no use here."""
+    try:
+        yield
+    except BundleError:
+        raise
+    except (OSError, sqlite3.Error, Unsound) as error:
+        reason = clean(str(getattr(error, "strerror", None) or error))
+        raise BundleError(
+            f"{spelt(path)} cannot be repaired now: {reason}; what was written is still there: "
+            "see to that, then repair again"
+        ) from None
 
 
 def _mend_manifest(bundle: Path) -> list[str]:
@@ -81,7 +98,7 @@ def _mend_manifest(bundle: Path) -> list[str]:
         if not bundle.is_dir() or _is_newer(bundle / MANIFEST) or not part_paths(bundle):
             raise
     content = {"torchglass": __version__, "format": FORMAT, "run": secrets.token_hex(16), "created": time.time()}
-    with reading(bundle / MANIFEST, bundle):
+    with _mending(bundle / MANIFEST):
         write_whole(bundle / MANIFEST, json.dumps({**content, "owner": os.getpid()}, indent=1).encode())
     return [f"{MANIFEST} was made anew"]
 
@@ -143,7 +160,7 @@ def _mend_events(bundle: Path, part: Path) -> list[str]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Generator[sqlite3.Connection]:
     """For writing; SQLite first brings in what it kept beside the database."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
         yield connection
@@ -162,7 +179,9 @@ def _make_readable(path: Path) -> list[str]:
                     read_contents(connection, link=False)
                     return []
                 empty = True
-        except READING:
+        except READING as error:
+            if not is_damage(error):
+                raise
             empty = False
         if not empty:
             return salvage(path)
@@ -173,7 +192,8 @@ def _make_readable(path: Path) -> list[str]:
 
 def _drop_lost_sources(bundle: Path, connection: sqlite3.Connection) -> list[str]:
     notes: list[str] = []
-    for row, file, digest in connection.execute("SELECT rowid, file, sha256 FROM sources").fetchall():
+    for row, file, cell in connection.execute("SELECT rowid, file, sha256 FROM sources").fetchall():
+        digest = text_of(cell)
         path = bundle / SOURCES / f"{digest}.py"
         try:
             sound = DIGEST.fullmatch(digest) and hashlib.sha256(read_small(path, SOURCE_FILE)).hexdigest() == digest
@@ -181,7 +201,7 @@ def _drop_lost_sources(bundle: Path, connection: sqlite3.Connection) -> list[str
             sound = False
         if not sound:
             connection.execute("DELETE FROM sources WHERE rowid = ?", (row,))
-            notes.append(f"the text of {file!r} was lost")
+            notes.append(f"the text of {text_of(file)!r} was lost")
     return notes
 
 

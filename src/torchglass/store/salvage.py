@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 
 from torchglass.errors import BundleError
@@ -16,6 +17,18 @@ from torchglass.store.reader import read_contents
 CUT = "the file was damaged, and what could not be read was left out: {lost:,} of {count:,} events"
 BROKEN = ".broken"
 READING = (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+CIRCUMSTANCES = {
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH,
+}  # fmt: skip
+"""What SQLite says when the file may be sound, and only cannot be read or written now."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error tells of the file itself, and not of a lock, a full disk or the like."""
+    code = getattr(error, "sqlite_errorcode", None)  # Python's own errors, as of text that is none, have no number
+    return code is None or code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF not in CIRCUMSTANCES
 
 
 def salvage(path: Path) -> list[str]:
@@ -23,12 +36,10 @@ def salvage(path: Path) -> list[str]:
     draft = path.with_name(path.name + ".new")
     for old in path.parent.glob(draft.name + "*"):
         old.unlink()
-    with contextlib.closing(new_database(draft, "TRUNCATE")) as new:
+    with _removed_if_in_vain(draft), contextlib.closing(new_database(draft, "TRUNCATE")) as new:
         found = _take_over(path, new)
         kept = _longest_sound(new, found) if found else None
         if kept is None:
-            new.close()
-            draft.unlink()
             raise BundleError(f"{spelt(path)} is damaged beyond repair; it was left as it is: record anew")
         note = CUT.format(lost=found - kept, count=found)
         new.execute("INSERT INTO notes SELECT count(*), ? FROM notes", (note,))
@@ -37,6 +48,17 @@ def salvage(path: Path) -> list[str]:
     path.replace(path.with_name(path.name + BROKEN))
     draft.replace(path)
     return [note]
+
+
+@contextlib.contextmanager
+def _removed_if_in_vain(draft: Path) -> Generator[None]:
+    """Leave no half of a new database behind."""
+    try:
+        yield
+    except BaseException:
+        for made in draft.parent.glob(draft.name + "*"):
+            made.unlink(missing_ok=True)
+        raise
 
 
 def _take_over(path: Path, new: sqlite3.Connection) -> int:
@@ -61,10 +83,13 @@ def _take_over(path: Path, new: sqlite3.Connection) -> int:
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, limit: int) -> None:
     """At most ``limit`` rows: the pages of a damaged file may go in circles."""
     new.execute("BEGIN")
-    with contextlib.suppress(*READING):
+    try:
         for row in old.execute(f"SELECT * FROM {table} NOT INDEXED LIMIT ?", (limit,)):
             cells = [_cell(each) for each in row]
             new.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(cells))})", cells)
+    except READING as error:
+        if not is_damage(error):
+            raise
     new.execute("COMMIT")
 
 
@@ -99,6 +124,8 @@ def _longest_sound(new: sqlite3.Connection, count: int) -> int | None:
 def _is_sound(connection: sqlite3.Connection) -> bool:
     try:
         read_contents(connection, link=False)
-    except READING:
+    except READING as error:
+        if not is_damage(error):
+            raise
         return False
     return True

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.events.database import Row, text
+from torchglass.store.descriptors import Owned
 from torchglass.store.layout import shard_name
 from torchglass.store.writing import LARGE, PAGE, PastCache, Ways, write_all
 
@@ -210,6 +211,7 @@ class _Shard:
         self.number = number
         self.end = HEADER
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._owned = Owned(self._file)
         self._past_cache = PastCache(path, self._file, ways)
         self._entries: list[Entry] = []
         self._room = HEADER - 8 - len("{}")
@@ -221,6 +223,7 @@ class _Shard:
 
     def append(self, job: _Job) -> int:
         """Put the bytes at the end; returns where they are."""
+        self._owned.check()
         gap = -self.end % (PAGE if len(job.content) >= LARGE else ALIGNMENT)
         if gap:
             # A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
@@ -243,11 +246,12 @@ class _Shard:
 
     def finish(self) -> None:
         """Write the header; from now on it is an ordinary safetensors file."""
+        self._owned.check()
         try:
             write_all(self._file, header(self._entries), 0)
         finally:
-            os.close(self._file)
             self._past_cache.close()
+            os.close(self._file)
 
 
 def entry_key(name: str, key: int) -> str:

@@ -52,6 +52,7 @@ from torchglass.events.database import (
 )
 from torchglass.events.tables import NONE, ModuleRow, Tables
 from torchglass.store.bundle import Bundle, make_or_join
+from torchglass.store.descriptors import Owned, keep_for_ever
 from torchglass.store.layout import (
     EVENTS,
     SOURCE_FILE,
@@ -81,7 +82,13 @@ def open_writer(path: Path | str, report: Callable[[str], None] | None = None, r
     ``run`` is the run that a child belongs to; by default its environment says so.
     """
     bundle = make_or_join(path, run)
-    return Writer(bundle, bundle.new_part(), report or _warn)
+    part: Path | None = None
+    try:
+        part = bundle.new_part()
+        return Writer(bundle, part, report or _warn)
+    except BaseException:  # a full disk, as a rule: a folder without a recording would only be in the way
+        bundle.unmake(part)
+        raise
 
 
 class Writer:
@@ -98,7 +105,11 @@ class Writer:
         try:
             self._connection = new_database(part / EVENTS, journal)
         except (OSError, sqlite3.Error) as error:
-            raise BundleError(f"{spelt(part / EVENTS)} cannot be made: {error}; choose another path") from None
+            let_go(self._held)
+            reason = getattr(error, "strerror", None) or error
+            raise BundleError(f"{spelt(part / EVENTS)} cannot be made: {reason}; choose another path") from None
+        self._files = Owned(*([] if self._held is None else [self._held]))
+        self._files.add_below(part / EVENTS)
         self.shards = Shards(part, self._fail)
         """Where the contents of tensors go; their rows are committed by the next ``write``."""
         self._counts = dict.fromkeys(GROWING, 0)
@@ -142,6 +153,9 @@ class Writer:
             return False
         self.shards.close()
         stored = self._attempt(lambda: self._end(tables, offset))
+        if not self._files.are_ours:
+            keep_for_ever(self._connection)
+            return False
         if not stored:
             self._note_problem()
         alone = stored and to_one_file(self._connection)
@@ -153,6 +167,9 @@ class Writer:
     def abandon(self) -> None:
         """Stop without an end: what was committed stays."""
         self.shards.close()
+        if not self._files.are_ours:
+            keep_for_ever(self._connection)
+            return
         self._connection.close()
         let_go(self._held)
 
@@ -168,6 +185,7 @@ class Writer:
         if not self.usable:
             return False
         try:
+            self._files.check()
             work()
         except Exception as error:  # also a fault of ours must not reach the program
             self._fail(error)

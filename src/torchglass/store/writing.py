@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from torchglass.store.descriptors import identity
+
 LARGE = 1 << 20
 """Bytes from which on it may pay to go past the page cache."""
 PAGE = 4096
@@ -81,6 +83,8 @@ class PastCache:
         self._ways.took(past_cache, (time.perf_counter() - start) / len(content) if possible else float("inf"))
 
     def _opened(self) -> int:
+        if not self._is_ours():
+            self._direct = None
         if self._direct is None:
             if not hasattr(os, "O_DIRECT"):
                 raise OSError(errno.EINVAL, "there is only one way here")
@@ -89,6 +93,10 @@ class PastCache:
 
     def close(self) -> None:
         """No more large pieces."""
-        if self._direct is not None:
+        if self._direct is not None and self._is_ours():
             os.close(self._direct)
-            self._direct = None
+        self._direct = None
+
+    def _is_ours(self) -> bool:
+        """Whether the second descriptor still stands for the same file as the first (see descriptors.py)."""
+        return self._direct is None or identity(self._direct) == identity(self._file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -126,8 +128,25 @@ def test_the_file_has_one_line_for_each_call_whatever_the_names(tracer):
     assert paths[-1] == "root"
 
 
-@pytest.mark.parametrize("filename", ["../up.txt", "a/b.txt", "nul\0.txt", "x" * 300 + ".txt"])
-def test_a_file_name_stays_in_the_folder(tracer, filename):
+@pytest.mark.parametrize("filename", ["nul\0.txt", "line\nline.txt", "\ud800.txt", "x" * 300 + ".txt"])
+def test_a_file_name_that_no_file_can_have_is_spelt_otherwise(tracer, filename):
     path = tracer.save_trace(filename)
     assert list(tracer.output_dir.iterdir()) == [path]
     assert path.suffix == ".txt"
+
+
+def test_a_path_is_seen_from_the_output_folder(tracer, tmp_path, model):
+    """As in torchspy: also one that is absolute, leads elsewhere, or is no string."""
+    tracer.register_hooks(model)
+    model(torch.ones(2))
+    folder = tracer.output_dir
+    given = {
+        Path("p.txt"): folder / "p.txt",
+        "sub/deep/b.txt": folder / "sub" / "deep" / "b.txt",
+        str(tmp_path / "absolute.txt"): tmp_path / "absolute.txt",
+        "../up~1%.txt": folder / ".." / "up~1%.txt",
+        ".hidden": folder / ".hidden",
+    }
+    for filename, expected in given.items():
+        assert tracer.save_trace(filename) == expected
+        assert parse_trace(expected) == tracer.call_trace

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, allowed
-from torchglass.compat.torchspy._files import file_name, write_whole
+from torchglass.compat.torchspy._files import LONGEST, file_name, write_whole
 from torchglass.events.spelling import clean
 
 
@@ -56,13 +56,17 @@ class CallTracer(BaseDebugger):
         """Forget the calls so far."""
         self.call_trace.clear()
 
-    def save_trace(self, filename: str = "call_trace.txt") -> Path:
-        """Write the calls into the output folder, one path a line; returns the file.
+    def save_trace(self, filename: str | Path = "call_trace.txt") -> Path:
+        """Write the calls, one path a line, to a path seen from the output folder; returns the file.
 
-        Characters that cannot be printed, as a newline in a name, are spelt out (``\\n``).
+        A folder that is not there is made. Characters that cannot be printed, as a newline in a name, are spelt
+        out (``\\n``), in the name of the file as in URLs (``%0A``); a name that is too long is cut.
         """
-        stem, dot, suffix = filename.rpartition(".")
-        path = self.output_dir / file_name(stem, dot + suffix)
+        path = self.output_dir / filename
+        if not path.name.isprintable() or len(path.name.encode()) > LONGEST:
+            stem, dot, suffix = path.name.rpartition(".")
+            path = path.parent / file_name(stem, dot + suffix)
+        path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{clean(call)}\n" for call in self.get_trace())
         write_whole(path, lambda stream: stream.write(text.encode()))
         return path

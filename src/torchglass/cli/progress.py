@@ -1,0 +1,78 @@
+"""Shows on a terminal how far long work has come; nothing in a pipe, nothing of what is quick, nothing afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TextIO
+
+from torchglass.events.spelling import clean
+
+PATIENCE = 1.0
+"""Seconds of work that need no bar."""
+PAUSE = 0.2
+"""Seconds between two looks."""
+LENGTH = 30
+ERASE = "\r\x1b[K"
+
+
+class Bar:
+    """``with Bar("reading run.trace") as bar:`` and in it ``bar(0.4)``; without a number it counts seconds."""
+
+    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+        self._label = clean(label)
+        self._stream = sys.stderr if stream is None else stream
+        self._done: float | None = None
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, done: float) -> None:
+        """From 0 to 1; it never goes back."""
+        self._done = max(done, self._done or 0.0)
+
+    def __enter__(self) -> Bar:
+        if _is_terminal(self._stream):
+            self._thread = threading.Thread(target=self._work, name="torchglass progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            if self._over.wait(PATIENCE):
+                return
+            while not self._over.wait(PAUSE):
+                self._write(ERASE + self.line(os.get_terminal_size(self._stream.fileno()).columns))
+            self._write(ERASE)
+        except (OSError, ValueError):  # the terminal is gone
+            return
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+    def line(self, width: int) -> str:
+        """What is shown now; the last column stays free, or the terminal would begin a new line."""
+        if self._done is None:
+            state = f"{time.monotonic() - self._began:.0f} s"
+        else:
+            full = int(LENGTH * self._done)
+            state = f"[{'#' * full}{'.' * (LENGTH - full)}] {self._done:4.0%}"
+        return f"{self._label} {state}"[-max(width - 1, 0) :]
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # closed
+        return False
