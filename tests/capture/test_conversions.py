@@ -96,3 +96,47 @@ def test_a_fault_of_ours_costs_the_link_only(monkeypatch: pytest.MonkeyPatch) ->
     assert tensor.shape == (3, 4)
     assert any("broken" in note for note in trace.notes)
     assert {"as_tensor", "asarray"} == conversions.SHARING
+
+
+@pytest.mark.parametrize("source", [np.zeros((3, 4)), np.arange(12.0).reshape(3, 4)], ids=["owner", "view"])
+@pytest.mark.parametrize(
+    "convert",
+    [lambda a: torch.from_numpy(a[:, 1:]), lambda a: torch.as_tensor(a.T), lambda a: torch.from_dlpack(a[1:][:, 2:])],
+    ids=["from_numpy", "as_tensor", "from_dlpack"],
+)
+def test_a_tensor_over_a_view_without_a_name_shares_memory(convert: Callable[[Any], Any], source: Any) -> None:
+    def run() -> None:
+        a = source
+        t = convert(a)
+        u = convert(a)
+        other = torch.from_numpy(a.copy())
+        del t, u, other
+
+    with tg.record(variables=["a", "t", "u", "other"]) as trace:
+        run()
+    storages = {event.name: event.outputs[0].storage for event in trace.events(kind="variable") if event.outputs}
+    assert storages["a"] == storages["t"] == storages["u"] is not None
+    assert storages["other"] not in (None, storages["a"])
+
+
+def test_views_of_an_array_that_no_event_has_met() -> None:
+    """Numpy leaves out the views in between: each says only whose memory it is in the end."""
+    source = np.arange(12.0).reshape(3, 4)
+    with tg.record() as trace:
+        kept = [torch.from_numpy(source[1:]), torch.from_numpy(source[:, 1:])]
+    assert kept[0].untyped_storage().data_ptr() != kept[1].untyped_storage().data_ptr()
+    first, second = (event.outputs[0].storage for event in trace.events(function="from_numpy"))
+    assert first == second is not None
+
+
+def test_dlpack_by_either_name() -> None:
+    before = (torch.from_dlpack, torch.utils.dlpack.from_dlpack)
+    with tg.record() as trace:
+        torch.from_dlpack(ARRAY)
+        torch.utils.dlpack.from_dlpack(ARRAY)
+    assert (torch.from_dlpack, torch.utils.dlpack.from_dlpack) == before
+    events = list(trace.events(kind="function"))
+    assert [event.name for event in events] == ["from_dlpack"] * 2
+    for event in events:
+        assert event.inputs[0].role == "ext_tensor"
+        assert event.inputs[0].storage == event.outputs[0].storage is not None

@@ -38,6 +38,20 @@ deep()
 print(torch.ones(2) + 1)
 """
 
+NOBODY_CATCHES = """
+import atexit
+import torch
+from torch import nn
+
+class Finalised:
+    def __del__(self):
+        nn.Linear(2, 2)(torch.ones(3))
+
+Finalised()
+atexit.register(lambda: torch.ones(2) + torch.ones(3))
+print(torch.ones(2))
+"""
+
 
 def told(out: str) -> str:
     """A report without the time, and without the entry of the method of torch's that our wrapper stands for."""
@@ -52,6 +66,18 @@ def test_pytest_shows_the_programs_lines_alone(tmp_path: Path) -> None:
     assert "shape '[5, 5]' is invalid" in plain.out
     assert "torchglass" not in ours.out.replace("test_run_reports", "")
     assert told(ours.out) == told(plain.out)
+
+
+def test_errors_that_nobody_can_catch_are_told_without_our_frames(tmp_path: Path) -> None:
+    (tmp_path / "nobody.py").write_text(NOBODY_CATCHES)
+    plain, ours = both(tmp_path, "nobody.py")
+    assert plain.err.count("Exception ignored in") == 2
+    assert (ours.status, ours.out, unnumbered(ours.err)) == (plain.status, plain.out, unnumbered(plain.err))
+
+
+def unnumbered(text: str) -> str:
+    """Without the addresses of objects."""
+    return re.sub(r"0x[0-9a-f]+", "0x…", text)
 
 
 def test_a_warning_from_above_the_program(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -13,6 +14,8 @@ from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Location, Value
 
+MOST_SUSPENDED = 64
+"""Calls of one function from one place among which the one is looked for that a change goes on with."""
 NOTHING, ONE, TEXT = "nothing", "one", "text"
 NOWHERE = Location("", 0, 0, 0, 0, "", "", "user")
 
@@ -63,8 +66,8 @@ class Call:
     caller: Call | None
     called_at: Location | None
     """The place in its caller."""
-    bound: set[str] = field(default_factory=set[str])
-    """Names that have a value."""
+    bound: dict[str, Side] = field(default_factory=dict[str, Side])
+    """Names that have a value, and that value."""
     parent: int = -1
     """The event that was under way."""
     is_seen: bool = False
@@ -102,7 +105,7 @@ def read_changes(trace: Recorded) -> Reading:
         if old.value is not None or new.value is not None:
             inputs, outputs = own_values(number)
             old, new = _with_value(old, inputs), _with_value(new, outputs)
-        call = calls.call_of(event, parent, how, fresh=old.kind == NOTHING)
+        call = calls.call_of(event, parent, how, old, new)
         change = Change(number, event, how, old, new, call, parent)
         reading.changes.append(change)
     return reading
@@ -191,7 +194,8 @@ class Calls:
 
     A trace does not number calls. A call is known by its function and the places of its callers; a new one
     begins when a name gets its first value that has one already, when arguments come again, or when the event
-    around it is another one.
+    around it is another one. Of coroutines and generators of one function that take turns, a change goes on with
+    the one whose variable held what it begins with.
     """
 
     def __init__(self) -> None:
@@ -200,18 +204,31 @@ class Calls:
         self._open: dict[tuple[int, int], Call] = {}
         self._callers: dict[tuple[int, int], tuple[int, Call]] = {}
         """The call of a frame, as long as no other call began."""
+        self._begun_at: dict[tuple[int, int], deque[Call]] = {}
+        """The last calls of a frame, of which some may be suspended."""
         self._begun = 0
 
-    def call_of(self, event: Event, parent: int, how: str, fresh: bool) -> Call:
+    def call_of(self, event: Event, parent: int, how: str, old: Side, new: Side) -> Call:
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.of(event.stack)
         caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
         frame, at = frames[-1]
         call = self._open.get((thread, frame))
-        if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, fresh):
+        if call is not None and old.kind != NOTHING and not _holds(call, event.name, old):
+            call = self._suspended(thread, frame, event.name, old) or call
+        if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, old.kind == NOTHING):
             call = self._begin(thread, Call(frame, at, caller, called_at))
-        _note(call, event, how, parent)
+        _note(call, event, how, parent, new)
         return call
+
+    def _suspended(self, thread: int, frame: int, name: str, old: Side) -> Call | None:
+        """A coroutine or generator that goes on while another of the same function waits: it holds this value."""
+        earlier = self._begun_at.get((thread, frame), ())
+        found = next((each for each in reversed(earlier) if _holds(each, name, old)), None)
+        if found is not None:
+            self._begun += 1  # what it calls has another caller now
+            self._open[thread, frame] = found
+        return found
 
     def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
         """The call around the innermost one; those around it are walked only when another call began."""
@@ -233,6 +250,7 @@ class Calls:
     def _begin(self, thread: int, call: Call) -> Call:
         self._begun += 1
         self._open[thread, call.frame] = call
+        self._begun_at.setdefault((thread, call.frame), deque(maxlen=MOST_SUSPENDED)).append(call)
         return call
 
 
@@ -246,15 +264,23 @@ def _is_over(call: Call, parent: int, name: str, how: str, fresh: bool) -> bool:
     return fresh and (name in call.bound or (how == "argument" and call.has_body))
 
 
-def _note(call: Call, event: Event, how: str, parent: int) -> None:
+def _holds(call: Call, name: str, old: Side) -> bool:
+    """Whether the variable had this value when it was last seen in the call."""
+    now = call.bound.get(name)
+    if now is None or now.value is None or old.value is None:
+        return now is not None and now.text == old.text
+    return now.value.id == old.value.id
+
+
+def _note(call: Call, event: Event, how: str, parent: int, new: Side) -> None:
     if not call.is_seen:
         call.is_seen = True
         call.parent = parent
         call.module = None if event.module is None else (event.root or "", event.module)
     if how == "deleted":
-        call.bound.discard(event.name)
+        call.bound.pop(event.name, None)
     else:
-        call.bound.add(event.name)
+        call.bound[event.name] = new
     call.has_body = call.has_body or how != "argument"
 
 

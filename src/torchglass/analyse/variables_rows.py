@@ -65,21 +65,21 @@ class Marks:
 
 def fold_columns(
     columns: Sequence[list[Node]], mark: Callable[[Node], int], height: Callable[[Node], int]
-) -> list[tuple[int, int, list[tuple[list[Node], int]]]]:
-    """Siblings in groups ``(unit, times, [(members, times in a row)])``; a column is several that stand for one."""
-    found: list[tuple[int, int, list[tuple[list[Node], int]]]] = []
+) -> list[tuple[int, list[list[Node]]]]:
+    """Siblings in groups: how often, and the columns that repeat together. A column is several that stand for one,
+    the n-th of each in what is the n-th around them; columns of a group may repeat among themselves.
+    """
+    found: list[tuple[int, list[list[Node]]]] = []
     marks, heights = [mark(column[0]) for column in columns], [height(column[0]) for column in columns]
     for start, unit, times in groups(marks, heights):
         own = columns[start : start + unit * times]
-        if unit == 1:
-            found.append((1, times, [(_joined(own), times)]))
-        else:
-            found.append((unit, times, [(_joined(own[offset::unit]), 1) for offset in range(unit)]))
+        found.append((times, [_joined(own[offset::unit]) for offset in range(unit)]))
     return found
 
 
 def _joined(columns: Sequence[list[Node]]) -> list[Node]:
-    return columns[0] if len(columns) == 1 else [each for column in columns for each in column]
+    """In the order in which they happened."""
+    return columns[0] if len(columns) == 1 else [each for row in zip(*columns, strict=True) for each in row]
 
 
 def height_of(change: Change) -> int:
@@ -92,10 +92,12 @@ def rows_of(columns: Sequence[list[Change]], marks: Marks, fold: bool, depth: in
     if not fold:
         return [_row(column, marks, depth) for column in columns]
     rows: list[Row | Repeat] = []
-    for unit, times, members in fold_columns(columns, marks.of, height_of):
-        if unit > 1:
-            rows.append(Repeat(depth, times, unit))
-        rows += [_row(each, marks, depth + (unit > 1), often) for each, often in members]
+    for times, members in fold_columns(columns, marks.of, height_of):
+        if len(members) > 1:
+            rows.append(Repeat(depth, times, len(members)))
+            rows += rows_of(members, marks, fold, depth + 1)
+        else:
+            rows.append(_row(members[0], marks, depth, times))
     return rows
 
 

@@ -130,10 +130,12 @@ def _siblings(columns: list[list[Call | Change]], depth: int, looks: _Looks | No
     if looks is None:
         return [_row(column, depth, 1, marks) for column in columns]
     rows: list[AnyRow] = []
-    for unit, times, members in fold_columns(columns, looks.mark_of, looks.height_of):
-        if unit > 1:
-            rows.append(Repeat(depth, times, unit))
-        rows += [_row(each, depth + (unit > 1), often, marks) for each, often in members]
+    for times, members in fold_columns(columns, looks.mark_of, looks.height_of):
+        if len(members) > 1:
+            rows.append(Repeat(depth, times, len(members)))
+            rows += _siblings(members, depth + 1, looks, marks)
+        else:
+            rows.append(_row(members[0], depth, times, marks))
     return rows
 
 

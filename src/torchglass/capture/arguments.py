@@ -22,13 +22,16 @@ Describe = Callable[..., Any]
 """(value, values, depth=0) → the value's part of a form; the tensors in it are appended to values."""
 LONGEST_TEXT = 200
 LONGEST_LIST = 64
+LONGEST_INT = 512
+"""In bits. Python itself refuses to spell ints of more than some thousand digits."""
 DEEPEST = 8
 MOST_ITEMS = 1_000
 """Of one argument: lists may contain themselves, or each other many times over."""
 
 LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
 """Tags of nested forms. DICT and FIELDS alternate key and item; FIELDS has the class's name first."""
-_SEQUENCES: dict[type, str] = {list: LIST, tuple: TUPLE}
+_name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
+_module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
 _CONSTANTS: dict[Any, str] = {None: "None", True: "True", False: "False"}
 
 
@@ -59,7 +62,10 @@ class Forms:
 
 
 def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
-    """What is met all the time (None, True, plain lists and tuples) is read here, without a call for each item."""
+    """What is met all the time (None, True, plain lists and tuples) is read here, without a call for each item.
+
+    Classes are told apart by ``is`` and ``id``: a metaclass may have its own ``__eq__`` and ``__hash__``.
+    """
 
     def describe(value: Any, values: list[int], room: list[int] | None = None) -> Any:
         cls = type(value)
@@ -70,10 +76,13 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
             return value
         if value is None or value is True or value is False:
             return _CONSTANTS[value]
-        tag = _SEQUENCES.get(cls)
+        tag = LIST if cls is list else TUPLE if cls is tuple else None
         if tag is not None and len(value) <= LONGEST_LIST:
             return sequence(tag, value, cls, values, room or [MOST_ITEMS, DEEPEST])
-        read = readers[cls]
+        try:
+            read = readers[id(cls)]
+        except KeyError:
+            read = readers.learn(cls)
         if read is None:
             values.append(value_of(value))
             return None
@@ -83,7 +92,7 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
     def sequence(tag: str, items: Any, cls: type, values: list[int], room: list[int]) -> Any:
         room[0] -= len(items)
         if room[0] < 0 or room[1] == 0:
-            return f"<{cls.__name__} of {len(items)}>"
+            return f"<{_name_of(cls)} of {len(items)}>"
         room[1] -= 1
         form: list[Any] = [tag]
         for item in items:
@@ -95,11 +104,11 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
         tag, items = found
         room[0] -= len(items)
         if room[0] < 0 or room[1] == 0:
-            return f"<{cls.__name__} of {len(items)}>"
+            return f"<{_name_of(cls)} of {len(items)}>"
         room[1] -= 1
         form: list[Any] = [tag]
         if tag == FIELDS:
-            form.append(cls.__name__)
+            form.append(_name_of(cls))
         for name, item in items:
             if name is not None:
                 form.append(name)
@@ -115,11 +124,17 @@ Reader = Callable[[Any], Any]
 """Gives the text of a value, or the tag and the items of a container."""
 
 
-class Readers(dict[type, Reader | None]):
-    """How values of a class are read, found once for each class; None for tensors and arrays."""
+class Readers(dict[int, Reader | None]):
+    """How values of a class are read, by the ``id`` of the class; None for tensors and arrays."""
 
-    def __missing__(self, cls: type) -> Reader | None:
-        reader = self[cls] = _reader(cls)
+    def __init__(self) -> None:
+        self._classes: list[type] = []
+        """Kept, or another class could get the id of one."""
+
+    def learn(self, cls: type) -> Reader | None:
+        """Find out how values of a class are read; done once for each class."""
+        self._classes.append(cls)
+        reader = self[id(cls)] = _reader(cls)
         return reader
 
 
@@ -127,8 +142,10 @@ def _reader(cls: type) -> Reader | None:
     numpy = sys.modules.get("numpy")
     if issubclass(cls, Tensor) or (numpy is not None and issubclass(cls, numpy.ndarray)):
         return None  # never isinstance: that would ask the object for its __class__
-    if cls in _ATOMS:
-        return _ATOMS[cls]
+    if id(cls) in _ATOMS:
+        return _ATOMS[id(cls)]
+    if numpy is not None and issubclass(cls, numpy.generic) and _module_of(cls) == "numpy":
+        return _reader_of_numpy(numpy, cls)
     if issubclass(cls, dict):
         return _read_fields_of_dict if cls is not dict and _is_dataclass(cls) else _read_dict
     names = _field_names(cls)
@@ -142,22 +159,31 @@ def _reader(cls: type) -> Reader | None:
         return lambda value: (SLICE, [(None, value.start), (None, value.stop), (None, value.step)])
     if cls is FunctionType or cls is BuiltinFunctionType:
         return lambda value: f"<function {value.__name__}>"[:LONGEST_TEXT]
-    name = f"<{cls.__name__}>"[:LONGEST_TEXT]
+    name = f"<{_name_of(cls)}>"[:LONGEST_TEXT]
     return lambda value: name  # of all else only the type's name: the program's own __repr__ is never called
+
+
+def _reader_of_numpy(numpy: Any, cls: type) -> Reader:
+    """Numpy's own scalars, spelt by numpy. A record, which may hold objects of the program, is not."""
+    if issubclass(cls, str):
+        return lambda value: _text(str(value))
+    if issubclass(cls, bytes):
+        return _bytes
+    return _type_name if issubclass(cls, numpy.void) else lambda value: str(value)[:LONGEST_TEXT]
 
 
 def _read_list(plain: Any, tag: str, value: Any) -> Any:
     """Lists and tuples, also the program's own classes of them: read as what they are, not as they say."""
     length = plain.__len__(value)
     if length > LONGEST_LIST and not issubclass(type(plain.__getitem__(value, 0)), Tensor):
-        return f"<{type(value).__name__} of {length}>"
+        return f"<{_name_of(type(value))} of {length}>"
     return tag, [(None, item) for item in plain.__iter__(value)]
 
 
 def _read_dict(value: Any) -> Any:
     if dict.__len__(value) > LONGEST_LIST:
-        return f"<{type(value).__name__} of {dict.__len__(value)}>"
-    return DICT, [(str(_ATOMS.get(type(key), _type_name)(key)), item) for key, item in list(dict.items(value))]
+        return f"<{_name_of(type(value))} of {dict.__len__(value)}>"
+    return DICT, [(str(_ATOMS.get(id(type(key)), _type_name)(key)), item) for key, item in list(dict.items(value))]
 
 
 def _read_fields_of_dict(value: Any) -> Any:
@@ -200,24 +226,36 @@ def _text(value: Any) -> str:
     return text if len(value) <= LONGEST_TEXT else text + "…"
 
 
+def number_text(value: int) -> str:
+    """An int as it is written; of a very long one its length."""
+    bits = value.bit_length()
+    return str(value) if bits <= LONGEST_INT else f"an int of {bits} bits"
+
+
+def _bytes(value: Any) -> str:
+    return f"<bytes of {len(value)}>"
+
+
 def _type_name(value: Any) -> str:
-    return f"<{type(value).__name__}>"
+    return f"<{_name_of(type(value))}>"
 
 
 def _size(value: Any) -> Any:
     return LIST, [(None, size if type(size) is int else "?") for size in value[:LONGEST_LIST]]
 
 
-_ATOMS: dict[type, Callable[[Any], Any]] = {
+_READERS: dict[type, Reader] = {
     NoneType: lambda value: "None",
     bool: repr,
     float: repr,
     complex: repr,
     str: _text,
-    bytes: lambda value: f"<bytes of {len(value)}>",
+    bytes: _bytes,
     EllipsisType: lambda value: "...",
-    int: repr,
+    int: number_text,
     DEVICE: lambda value: repr(str(value)),
     SIZE: _size,
     **dict.fromkeys(WORDS, str),
 }
+_ATOMS = {id(cls): read for cls, read in _READERS.items()}
+"""By ``id``; these classes live for ever."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from torchglass.capture.calls import recorded_call
 from torchglass.capture.log import LOGS
+from torchglass.capture.memory import owner_of
 from torchglass.capture.patches import PatchSet
 from torchglass.capture.session import FUNCTION, Session, What
+
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
 
 SHARING = frozenset(["as_tensor", "asarray"])
 """Functions that modes see and that may give a tensor over the memory of an array."""
@@ -38,39 +42,36 @@ def _number(session: Session, original: Any) -> int:
     key = (FUNCTION, original.__name__, "")
     number = session.named.get(key)
     if number is None:
-        number = session.named[key] = session.add_what(What(FUNCTION, original))
+        number = session.named[key] = session.add_what(What(FUNCTION, _as_known(original)))
     return number
+
+
+def _as_known(original: Any) -> Any:
+    """``torch.from_dlpack`` is written in another module than the one that people know it by."""
+    if type(original) is not FunctionType:
+        return original
+    known = FunctionType(original.__code__, original.__globals__, original.__name__)
+    known.__module__ = "torch"
+    return known
 
 
 def share(session: Session, args: tuple[Any, ...], result: Any) -> None:
     """Where the result lies in the memory of an array among the arguments, say so in its value."""
     try:
         numpy = sys.modules.get("numpy")
-        given = args[0] if args else None
+        given: Any = args[0] if args else None
         if numpy is None or not issubclass(type(given), numpy.ndarray) or type(result) is not torch.Tensor:
             return
         with torch._C.DisableTorchFunction():
             first, last = numpy.lib.array_utils.byte_bounds(given)
             if first <= result.data_ptr() < max(last, first + 1):
-                session.values.lies_in(result, given)
+                values, owner = session.values, owner_of(session.values, given)
+                # Found for a view that has no name: torch.from_numpy(a[:, 1:])
+                if owner is not None and values.value_of(owner) < values.value_of(given):
+                    values.lies_in(given, owner)
+                values.lies_in(result, given)
     except Exception as fault:
         session.fault(fault)
-
-
-def tensor_around(tensors: Iterable[Any], address: int) -> Any:
-    """The first of these tensors in whose memory an address lies; None for none."""
-    with torch._C.DisableTorchFunction():
-        return next((each for each in tensors if _holds(each, address)), None)
-
-
-def _holds(tensor: Any, address: int) -> bool:
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.device.type != "cpu":
-        return False
-    try:
-        storage = tensor.untyped_storage()
-        return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
-    except (RuntimeError, NotImplementedError):  # some have no memory, or do not say
-        return False
 
 
 class _SetPatch:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.jit._trace as jit_trace
 from torch import nn
+from torch.utils import dlpack
 
 from torchglass.capture import compiled, conversions, fused, guards, modules, optimizers, scripted
 from torchglass.capture.functions import FunctionTable, RecordingMode, mode_class
@@ -30,6 +31,7 @@ def patches() -> list[Any]:
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
         *(Patch(torch, name, conversions.make_conversion) for name in ("from_numpy", "frombuffer", "from_dlpack")),
+        Patch(dlpack, "from_dlpack", conversions.make_conversion),
         Patch(jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(jit_trace, "trace_module", guards.make_jit_trace),
         optimizers.StepHooks(),

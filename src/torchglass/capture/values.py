@@ -46,6 +46,8 @@ class ValueTable:
         """WIDTH entries a value: id, meta, version, address of the storage (0: none), the tensor's value before.
 
         Instead of that last one: -2 - the value of an array in whose memory it lies."""
+        self.roots: dict[int, Any] = {}
+        """By ``id`` of an array that no event has met: a reference to a known view of it."""
         self.from_ops = False
         """Whether ops may have made some of them."""
         self.ids = itertools.count()
@@ -69,10 +71,10 @@ class ValueTable:
             if known is not None:
                 self.living[id(tensor)] = (known[0], known[1], CHANGED)
 
-    def lies_in(self, tensor: Tensor, array: Any) -> None:
-        """Say that a tensor has the memory of an array: its value is described again, as if made from that one's."""
-        number, other = self.value_of(tensor), self.value_of(array)
-        meta, version, address = _read_carefully(tensor, type(tensor))
+    def lies_in(self, found: Any, owner: Any) -> None:
+        """Say that a tensor or array has the memory of another: it is described again, as if made from that one."""
+        other, number = self.value_of(owner), self.value_of(found)  # the owner's is the smaller one, if both are new
+        meta, version, address = _read_unseen(found, type(found))
         meta_id = self.metas.get(meta)
         if meta_id is None:
             meta_id = self.metas.setdefault(meta, next(self.meta_ids))

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType, NoneType
 from typing import Any
 
+from torchglass.capture.comprehensions import INLINED, MARK, InnerStacks, start_of
 from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.memory import owner_of
 from torchglass.capture.milestones import NEAR, RESUMED, far_stack
 from torchglass.capture.notes import stack_at
 from torchglass.capture.patches import PatchSet
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.stack import StackTable
 from torchglass.capture.torch_names import HAS_TORCH, Parameter, Tensor, no_functions
-from torchglass.capture.values import DEEPEST_BASE, ValueTable, _read_unseen
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.watch import CHANGED
@@ -25,12 +26,9 @@ from torchglass.capture.variables.watch import CHANGED
 if HAS_TORCH:
     from torch._C import _len_torch_function_stack as _count_modes
 
-    from torchglass.capture.conversions import SET_PATCHES, tensor_around
+    from torchglass.capture.conversions import SET_PATCHES
 else:
     SET_PATCHES = PatchSet(list[Any])
-
-    def tensor_around(tensors: Iterable[Any], address: int) -> Any:
-        """There are none."""
 
     def _count_modes() -> int:
         """There are none."""
@@ -40,15 +38,17 @@ else:
 MOST_CALLS = 10_000
 """Calls under way whose variables are remembered: more are a program that never returns from any."""
 
-_PLAIN = frozenset({NoneType, bool, int, float, complex, str, bytes, type(UNBOUND)})
-"""Types of which nothing is read that torch could notice."""
+_PLAIN = frozenset(map(id, (NoneType, bool, int, float, complex, str, bytes, type(UNBOUND))))
+"""Types of which nothing is read that torch could notice; by ``id``, as a metaclass may have a hash of its own."""
 
-_SIZED = frozenset({set, frozenset, deque})
+_SIZED = frozenset(map(id, (set, frozenset, deque)))
 """Containers without an order or an index: their length says more than a few members."""
 
+Key = str | tuple[str, str]
+"""Of a variable in its call: the name; in a comprehension that has no frame of its own, with the scope before it."""
 Told = tuple[int, tuple[int, ...], int]
 """What a variable held: the form of it, the values in that, and the ``id`` of the tensor, if it was one."""
-Write = Callable[[ThreadLog, Fields, int, dict[str, Told]], None]
+Write = Callable[[ThreadLog, Fields, int, dict[Key, Told], bool], None]
 CHANGES = -2
 """In the place of the stack above a call: not known, or another each time."""
 
@@ -56,13 +56,15 @@ CHANGES = -2
 class Call:
     """What is known of a call under way whose variables were told."""
 
-    __slots__ = ("above", "told")
+    __slots__ = ("above", "starts", "told")
 
     def __init__(self) -> None:
         self.above = CHANGES
         """The stack of its callers."""
-        self.told: dict[str, Told] = {}
+        self.told: dict[Key, Told] = {}
         """What was told last of each variable."""
+        self.starts: dict[str, int] = {}
+        """Where the last comprehension of a scope began."""
 
 
 class Calls(dict[int, Call]):
@@ -123,13 +125,20 @@ class VariableEvents:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.calls = Calls(session.stacks)
+        self._inner = InnerStacks(session.stacks)
         self._write = _make_write(session)
-        self.changed = _make_changed(session, self.calls, self._write)
+        self.changed = _make_changed(session, self.calls, self._write, self._inner)
         """Called on the thread where it happened, right after the store."""
 
     def left(self, serial: int, error: BaseException | str | None) -> None:
         """A call has ended: its variables hold nothing any more."""
         self.calls.pop(serial, None)
+
+    def ended(self, serial: int, scope: str, name: str) -> None:
+        """So has a comprehension in a call."""
+        call = self.calls.get(serial)
+        if call is not None:
+            call.told.pop((scope, name), None)
 
     def written(self, found: Any) -> None:
         """A torch function has changed a tensor, or each of a list: so have the variables that hold it."""
@@ -138,23 +147,34 @@ class VariableEvents:
             return
         frame = sys._getframe(3)  # above the handler: who called the function
         tensors = found if isinstance(found, (list, tuple)) else (found,)
-        holders: dict[int, list[tuple[int, str]]] = {id(tensor): [] for tensor in tensors}
+        holders: dict[int, list[tuple[int, Key]]] = {id(tensor): [] for tensor in tensors}
         for serial, call in list(self.calls.items()):
-            for name, told in list(call.told.items()):
+            for key, told in list(call.told.items()):
                 if told[2] in holders:
-                    holders[told[2]].append((serial, name))
+                    holders[told[2]].append((serial, key))
         log.on = False
         try:
             for tensor in tensors:
-                for serial, name in holders[id(tensor)]:
-                    change = (name, frame.f_code, frame.f_lasti, 0, "", CHANGED, TOLD, tensor, serial)
+                for serial, key in holders[id(tensor)]:
+                    scope, name = key if isinstance(key, tuple) else ("", key)
+                    change = (name, frame.f_code, frame.f_lasti, 0, scope, CHANGED, TOLD, tensor, serial)
                     with no_functions():
-                        self._write(log, change, stack_at(log, frame, frame.f_lasti), self.calls[serial].told)
+                        self._write(log, change, self._place(log, frame, scope, serial), self.calls[serial].told, False)
         finally:
             log.on = True
 
+    def _place(self, log: ThreadLog, frame: FrameType, scope: str, serial: int) -> int:
+        """The stack of a torch function that has changed a variable of this scope."""
+        running = self.calls.running.get(id(frame))
+        if not scope or running is None or running.serial != serial:
+            return stack_at(log, frame, frame.f_lasti)
+        start = self.calls[serial].starts.get(scope, frame.f_lasti)
+        return self._inner.below(stack_at(log, frame, start), frame, scope, frame.f_lasti)
 
-def _make_changed(session: Session, calls: Calls, write: Write) -> Callable[[Fields, FrameType], bool]:
+
+def _make_changed(
+    session: Session, calls: Calls, write: Write, inner: InnerStacks
+) -> Callable[[Fields, FrameType], bool]:
     """The hot path of the probe, with what ``_make_write`` makes: closures, and few calls, as in edges.py."""
     stack_ids, plain, count_modes = session.stacks.ids, _PLAIN, _count_modes
 
@@ -168,37 +188,51 @@ def _make_changed(session: Session, calls: Calls, write: Write) -> Callable[[Fie
             if call is None:
                 call = calls.begin(change[8], log, frame)
             above = call.above
-            if above == CHANGES:
+            if INLINED and change[4][-5:] == MARK and start_of(frame.f_code, change[2]) is not None:
+                stack = inside(log, call, change, frame)
+            elif above == CHANGES:
                 stack = stack_at(log, frame, change[2])
             else:
                 stack = stack_ids.get((above, id(frame.f_code), change[2]))
                 if stack is None:
                     stack = session.stacks.intern_one(above, frame, change[2])
             # Entering takes as long as half of the rest: only where tensors are read and somebody listens.
-            if type(change[7]) in plain or not count_modes():
-                write(log, change, stack, call.told)
+            is_plain = id(type(change[7])) in plain
+            if is_plain or not count_modes():
+                write(log, change, stack, call.told, is_plain)
             else:
                 with no_functions():
-                    write(log, change, stack, call.told)
+                    write(log, change, stack, call.told, False)
         finally:
             log.on = True
         return True
+
+    def inside(log: ThreadLog, call: Call, change: Fields, frame: FrameType) -> int:
+        """The stack of a store in a comprehension that has no frame of its own."""
+        start = call.starts[change[4]] = start_of(frame.f_code, change[2]) or 0
+        above = call.above
+        outer = stack_at(log, frame, start) if above == CHANGES else session.stacks.intern_one(above, frame, start)
+        return inner.below(outer, frame, change[4], change[2])
 
     return changed
 
 
 def _make_write(session: Session) -> Write:
-    """Writes a change of which the stack is known; the last argument is what was told last of each variable."""
+    """Writes a change of which the stack is known.
+
+    Its last arguments: what was told last of each variable, and whether the new value is of a type in ``_PLAIN``.
+    """
     forms, describe, intern = session.forms.ids, session.forms.describe, session.forms.intern
-    value_of, clock, plain = session.values.value_of, perf_counter_ns, _PLAIN
+    value_of, clock = session.values.value_of, perf_counter_ns
     nothing, one_tensor = intern((0,)), intern((1, None))
     whats: dict[tuple[str, str], int] = {}
 
-    def write(log: ThreadLog, change: Fields, stack: int, told: dict[str, Told]) -> None:
-        name, _, _, _, _, how, old, new, _ = change
+    def write(log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool) -> None:
+        name, _, _, _, scope, how, old, new, _ = change
         records, values = log.records, log.values
         took = len(values)
-        known = told.get(name)
+        key = (scope, name) if INLINED and scope[-5:] == MARK else name
+        known = told.get(key)
         if known is not None:
             args = known[0]
             values.extend(known[1])
@@ -206,24 +240,22 @@ def _make_write(session: Session) -> Write:
             args = nothing if old is UNBOUND or old is TOLD else before(log, old)
         gave, cls = len(values), type(new)
         # issubclass asks the class of torch's classes, which takes as long as three comparisons.
-        if cls is Tensor or cls is Parameter or (cls not in plain and issubclass(cls, Tensor)):
+        if cls is Tensor or cls is Parameter or (not is_plain and issubclass(cls, Tensor)):
             number = value_of(new)
             values.append(number)
             result = one_tensor
-            told[name] = (result, (number,), id(new))
+            told[key] = (result, (number,), id(new))
         elif new is UNBOUND:
             result = gave = NONE
-            told.pop(name, None)
+            told.pop(key, None)
         else:
-            if cls not in plain and _is_array(new):
-                if how == CHANGED:
-                    session.values.forget_all(new)  # a tensor counts its changes itself
-                else:
-                    _share(session, new)
-            described = (1, describe(new, values) if cls not in _SIZED else _sized(cls.__name__, len(new)))
+            if is_plain or cls is list or cls is tuple or cls is dict:
+                described = (1, describe(new, values))
+            else:
+                described = (1, _describe_other(session, new, how, values))
             found = forms.get(described)
             result = intern(described) if found is None else found
-            told[name] = (result, tuple(values[gave:]) if len(values) > gave else (), 0)
+            told[key] = (result, tuple(values[gave:]) if len(values) > gave else (), 0)
         what = whats.get((name, how))
         if what is None:
             what = whats[name, how] = session.what(VARIABLE, name, detail=how)
@@ -245,6 +277,18 @@ def _make_write(session: Session) -> Write:
     return write
 
 
+def _describe_other(session: Session, new: Any, how: str, values: list[int]) -> Any:
+    """The form of what is neither a tensor nor a number nor text."""
+    if id(type(new)) in _SIZED:
+        return _sized(type(new).__name__, len(new))
+    if _is_array(new):
+        if how == CHANGED:
+            session.values.forget_all(new)  # a tensor counts its changes itself
+        else:
+            _share(session, new)
+    return session.forms.describe(new, values)
+
+
 def _sized(name: str, length: int | None) -> str:
     """A container of which only the length is told."""
     return f"<{name}>" if length is None else f"<{name} of {length}>"
@@ -261,31 +305,9 @@ def _share(session: Session, array: Any) -> None:
     known = values.living.get(id(array))
     if known is not None and known[0]() is array:
         return
-    owner = _owner(values, array)
-    if owner is None:
-        return
-    other, number = values.value_of(owner), values.value_of(array)
-    meta, version, address = _read_unseen(array, type(array))
-    values.rows.extend((number, values.metas[meta], version, address, -2 - other))
-
-
-def _owner(values: ValueTable, array: Any) -> Any:
-    """Whose memory an array lies in; None where nobody known has it. A subclass may have attributes of its own.
-
-    What ``numpy.from_dlpack`` gives holds on to a capsule that does not say: the tensors that live are asked.
-    """
-    plain, base = sys.modules["numpy"].ndarray, array
-    for _ in range(DEEPEST_BASE):
-        base = base.obj if type(base) is memoryview else vars(plain)["base"].__get__(base)
-        known = values.living.get(id(base))
-        if base is None or issubclass(type(base), Tensor) or (known is not None and known[0]() is base):
-            return base
-        if type(base).__name__ == "PyCapsule":
-            address = vars(plain)["__array_interface__"].__get__(array)["data"][0]
-            return tensor_around((each[0]() for each in list(values.living.values())), address)
-        if type(base) is not memoryview and not issubclass(type(base), plain):
-            return None
-    return None
+    owner = owner_of(values, array)
+    if owner is not None:
+        values.lies_in(array, owner)
 
 
 def _stamp(value: Any) -> Any:

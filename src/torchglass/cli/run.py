@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.cli.program import CannotStart, Program, find_module, find_script
-from torchglass.cli.uncaught import print_uncaught, watch_threads
+from torchglass.cli.uncaught import print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
 
 FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
@@ -95,7 +95,7 @@ def _record(program: Program, options: argparse.Namespace) -> int:
     ending = _begun(program, options, frame)
     # Registered before the program's own exit handlers: so it runs after them, and they are recorded too.
     atexit.register(ending)
-    watch_threads()
+    watch_others()
     try:
         program.run()
         return 0

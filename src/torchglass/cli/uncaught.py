@@ -42,9 +42,9 @@ def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def watch_threads() -> None:
-    """Have what an exception in a thread prints be python's own too."""
-    as_usual = threading.excepthook
+def watch_others() -> None:
+    """Have what an exception prints in a thread, at exit and in a finaliser be python's own too."""
+    as_usual, as_ever = threading.excepthook, sys.unraisablehook
 
     def excepthook(args: Any) -> Any:
         if args.exc_value is None:
@@ -53,7 +53,15 @@ def watch_threads() -> None:
         cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
         return as_usual(threading.ExceptHookArgs(cleaned))
 
+    def unraisablehook(args: Any) -> Any:
+        if args.exc_value is None:
+            return as_ever(args)
+        clean_tracebacks(args.exc_value)
+        cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.err_msg, args.object)
+        return as_ever(type(args)(cleaned))
+
     threading.excepthook = excepthook
+    sys.unraisablehook = unraisablehook
 
 
 def clean_tracebacks(error: BaseException) -> None:

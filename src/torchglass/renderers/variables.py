@@ -152,6 +152,8 @@ class _Writer:
             elif isinstance(row, CallRow):
                 cells = _call_cells(row)
             else:
+                if isinstance(row, ThreadRow):
+                    places = Places(self._page.width)  # a block by itself, maybe of another process
                 made.append(None)
                 continue
             made.append(self._line(indent, row, equal.setdefault(cells, cells), places))
@@ -202,9 +204,11 @@ def _life_heading(block: Block, group: LifeGroup) -> str:
         text = f"{word} {count(group.first)}"
     elif group.unit == 1:
         text = f"{word}s {count(group.first)}–{count(last)}, {count(group.times)} alike"
+    elif group.times == 2:
+        text = f"{word}s {count(group.first)} and {count(last)} alike"
     else:
-        between = ", " if group.times == 2 else f", {count(group.first + group.unit)}, … "
-        text = f"{word}s {count(group.first)}{between}{count(last)}, {count(group.times)} alike"
+        text = f"{word}s {count(group.first)}, {count(group.first + group.unit)}, … {count(last)}, "
+        text += f"{count(group.times)} alike"
     return " · ".join([text, *([_module(group.module)] if group.module else []), *_thread(group)])
 
 

@@ -61,12 +61,15 @@ def statement_word(change: Change, named: bool = False) -> str:
         return "argument" if named else f"{name}: argument"
     if not code:
         return name
-    return code if named or _mentions(code, name) else f"{name}: {code}"
+    return code if named or _tells(code, name) else f"{name}: {code}"
 
 
 @lru_cache(maxsize=8192)
-def _mentions(code: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", code) is not None
+def _tells(code: str, name: str) -> bool:
+    """Whether a statement begins with this variable, or ends with it as in ``with … as f:``, and no other is meant."""
+    own = re.escape(name)
+    begins = rf"(?:(?:async )?(?:for|def) |class |del |(?:from \S+ )?import )?{own}(?!\w|\s*,)"
+    return re.match(begins, code) is not None or re.search(rf" as {own}(?::|$)", code) is not None
 
 
 def change_words(row: Row) -> tuple[str, str]:
@@ -125,7 +128,8 @@ def _spread(changes: Sequence[Change]) -> tuple[str, str]:
     first, last = changes[0], changes[-1]
     texts = list(dict.fromkeys(change.new.text for change in changes))
     if texts[0][:1] in ("[", "(", "{") and len(texts) > 1:
-        return _side(first.old), f"{_length(first.new.text)} … {_length(last.new.text)}"
+        lengths = dict.fromkeys((_length(first.new.text), _length(last.new.text)))
+        return _side(first.old), " … ".join(lengths)
     return _side(first.old), values_word([change.new.text for change in changes])
 
 

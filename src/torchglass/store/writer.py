@@ -158,6 +158,7 @@ class Writer:
             return False
         if not stored:
             self._note_problem()
+        self._files = Owned()  # SQLite closes its own from here on
         alone = stored and to_one_file(self._connection)
         self._connection.close()
         sealed = alone and self._attempt(lambda: seal(self.part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
 import pytest
@@ -36,6 +36,12 @@ def notices(value: Any, change: Any, depth: int = 2) -> bool:
         ({"a": [1]}, lambda v: v["a"].append(2), 2, True),
         ({1, 2}, lambda v: v.add(3), 1, True),
         (deque([1, 2], maxlen=2), lambda v: v.append(3), 1, True),
+        (OrderedDict(a=1), lambda v: v.update(a=2), 1, True),
+        (OrderedDict(a=1, b=2), lambda v: v.move_to_end("a"), 1, False),
+        (defaultdict(list), lambda v: v["new"], 1, True),
+        (defaultdict(list, a=[1]), lambda v: v["a"].append(2), 2, True),
+        (Counter("aab"), lambda v: v.update("b"), 1, True),
+        (Counter(range(1000)), lambda v: v.update([999]), 1, True),
         (([],), lambda v: v[0].append(1), 2, True),
         (list(range(1000)), lambda v: v.__setitem__(ENDS - 1, None), 1, True),
         (list(range(1000)), lambda v: v.__setitem__(-ENDS, None), 1, True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchglass.capture.arguments import DICT, FIELDS, LIST, SLICE, TUPLE
+from torchglass.capture.arguments import DICT, FIELDS, LIST, SLICE, TUPLE, number_text
 from torchglass.capture.code.operands import Slot
 from torchglass.events.tables import Form
 
@@ -100,7 +100,7 @@ class _Writer:
         elif type(item) is tuple:
             self._nested(item, role)
         else:
-            self.text(str(item))
+            self.text(item if type(item) is str else number_text(item))
 
     def _nested(self, item: tuple[Any, ...], role: str) -> None:
         tag = item[0]

@@ -35,7 +35,7 @@ class Places:
         self._direct: list[bool] = []
         """Whether the innermost frame of a stack is the user's."""
         self._methods: dict[int, str | None] = {}
-        self._names: dict[tuple[type, int], str | None] = {}
+        self._names: dict[tuple[int, int], str | None] = {}
         """By which name a class has a code object as a method."""
 
     def stack(self, raw: int) -> int:
@@ -123,9 +123,10 @@ class Places:
         """The class under way if the code is one of its methods, else the class that defines it."""
         name = None
         if cls is not None:
-            if (cls, code_id) not in self._names:
-                self._names[cls, code_id] = _method_name(cls, code)
-            name = self._names[cls, code_id]
+            key = (id(cls), code_id)  # who asks keeps the class
+            if key not in self._names:
+                self._names[key] = _method_name(cls, code)
+            name = self._names[key]
         if cls is not None and name is not None:
             return f"{cls.__name__}.{name}"
         if code_id not in self._methods:

@@ -21,8 +21,9 @@ from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
 
 MODULE = "module"
-Subject = int | type
-"""What was called: the class of a module, or the number of a function or of something else."""
+Subject = int
+"""What was called: the number of a function or of something else, from 0 on; of the class of a module, downwards."""
+FIRST_CLASS = -2
 
 
 def module_row(what: int) -> int:
@@ -79,7 +80,10 @@ class Rows:
         """The value that the same tensor was before, by value."""
         self._raw_forms: list[Any] = []
         self.known: dict[Combination, Fixed] = {}
-        self._shared: dict[tuple[Subject, int, int, type | None], tuple[int, ...]] = {}
+        self._classes: list[type] = []
+        """Of modules; by number, as a metaclass may have a hash of its own."""
+        self._class_numbers: dict[int, int] = {}
+        self._shared: dict[tuple[Subject, int, int, int], tuple[int, ...]] = {}
         self._whats: dict[Subject, tuple[int, Names]] = {}
         self._forms: dict[tuple[Subject, int], int] = {}
         self._texts: dict[str, int] = {}
@@ -127,8 +131,7 @@ class Rows:
         return known
 
     def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int, raw_result: int) -> Fixed:
-        cls = self.session.modules[module].cls if module != NONE else None
-        key = (self._subject(what), raw_args, raw_stack, cls)
+        key = (self._subject(what), raw_args, raw_stack, NONE if module == NONE else self._class_number(module))
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = self._work_out_shared(*key)
@@ -138,12 +141,12 @@ class Rows:
         number, stack = columns[0], columns[2]
         return Fixed((*columns, result), self._stem(number, self.tables.stack_user[stack], module), taken, given)
 
-    def _work_out_shared(self, subject: Subject, raw_args: int, raw_stack: int, cls: type | None) -> tuple[int, ...]:
+    def _work_out_shared(self, subject: Subject, raw_args: int, raw_stack: int, cls: int) -> tuple[int, ...]:
         """What is the same for all modules of a class, and how many values are taken: sixty layers are one."""
         number, _ = self._what(subject)
         args = self._args(subject, raw_args)
         stack = self.places.stack(raw_stack)
-        owner = self.places.owner(raw_stack, cls)
+        owner = self.places.owner(raw_stack, None if cls == NONE else self._classes[cls])
         # An op has the place of the function that made it, and is not what is written there.
         site = None if self.tables.whats[number].kind == OP else self.places.direct_site(stack)
         named: tuple[str, ...] = ()
@@ -162,7 +165,15 @@ class Rows:
         )
 
     def _subject(self, what: int) -> Subject:
-        return self.session.modules[module_row(what)].cls if what < 0 else what
+        return FIRST_CLASS - self._class_number(module_row(what)) if what < 0 else what
+
+    def _class_number(self, module: int) -> int:
+        cls = self.session.modules[module].cls
+        number = self._class_numbers.get(id(cls))
+        if number is None:
+            number = self._class_numbers[id(cls)] = len(self._classes)
+            self._classes.append(cls)
+        return number
 
     def _slots(self, subject: Subject, raw_args: int) -> Slots:
         raw = self._raw_form(raw_args)
@@ -173,8 +184,9 @@ class Rows:
     def _what(self, subject: Subject) -> tuple[int, Names]:
         known = self._whats.get(subject)
         if known is None:
-            name = self._name_module if isinstance(subject, type) else self._name_other
-            known = self._whats[subject] = name(subject)  # type: ignore[arg-type]
+            is_class = subject <= FIRST_CLASS
+            known = self._name_module(self._classes[FIRST_CLASS - subject]) if is_class else self._name_other(subject)
+            self._whats[subject] = known
         return known
 
     def _name_module(self, cls: type) -> tuple[int, Names]:

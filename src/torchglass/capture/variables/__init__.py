@@ -22,7 +22,8 @@ What is told
     strings another value. Deletions. Changes in place after whatever may have made them: a call, ``a[i] =``, ``a.b =``,
     ``a +=``, ``with``, ``yield`` and ``await``; and once more, thoroughly, when the call ends. A closure's variable, a
     global and a watched attribute once, in the frame that stores, under the scope that owns it (an attribute or item
-    under the function that changed it). Not the hidden ``del e`` after ``except … as e``.
+    under the function that changed it; when its owner is replaced, it is deleted or has the other owner's value). Not
+    the hidden ``del e`` after ``except … as e``.
 
 What is not
     * Changes in place made by other means than the above (an operator or iterator of a foreign type): they are told

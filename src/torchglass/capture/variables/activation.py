@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
-from torchglass.capture.variables.bytecode import CELL, FAST, Mutator
+from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.frames import slots_of
 from torchglass.capture.variables.looks import ARRAY, STAMPED, TEXT, Entry, has_changed, same_atom
-from torchglass.capture.variables.plan import Action, Plan, Target, Variable
+from torchglass.capture.variables.plan import Action, Plan, Target, Variable, inner_key
 from torchglass.capture.variables.reading import Names, Reading
 from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
 
@@ -24,6 +24,8 @@ _NOWHERE: frozenset[str] = frozenset()
 _LARGE_FINGERPRINT = 5
 _NEAR = 16
 """Frames above a closure's call in which its owner is looked for."""
+
+_weak_offset_of = type.__dict__["__weakrefoffset__"].__get__
 
 Where = tuple[str, str, int, int]
 """Name, scope, offset and line to tell a change under."""
@@ -51,6 +53,9 @@ class Activation(Reading):
         """Values that any call may change."""
         self.alone: dict[str, Entry] = {}
         """Values that nothing else refers to: only code that names the variable can change them."""
+        if plan.paths:
+            self.path_entries: dict[str, Entry] = {}
+            """What was last looked at under each path; its owner may be another by now."""
         if plan.namespace:
             self.find_namespace(frame)
 
@@ -154,8 +159,8 @@ class Activation(Reading):
                     references = getrefcount(value)
                     self._settle(key, value, references)
                     fresh += (key,)
-            elif target.store.hidden:
-                self._forget_inner(target.store.name)
+            elif target.store.ended:
+                self._forget_inner(target.store)
         for target in targets:
             entry = self.entry_of(target, frame)
             self._stored(target, entry, self.read(target, frame), frame)
@@ -274,8 +279,8 @@ class Activation(Reading):
 
     def _unbound(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
         store = target.store
-        if store.hidden:
-            self._forget_inner(store.name)
+        if store.ended:
+            self._forget_inner(store)
         if value is UNBOUND and entry.id:
             old = entry.recall()
             self._drop(target.key, entry)
@@ -310,10 +315,11 @@ class Activation(Reading):
             table.pop(key, None)
         self._be_alert()
 
-    def _forget_inner(self, name: str) -> None:
+    def _forget_inner(self, store: Store) -> None:
         """A comprehension is over: the next one begins anew."""
-        for key in self.plan.inner_keys.get(name, ()):
-            self.known.pop(key, None)
+        scope = store.ended or ""
+        self.known.pop(inner_key(scope, store.name), None)
+        self.engine.ended(self.serial, scope, store.name)
 
     # ------------------------------------------------------------ paths
 
@@ -323,29 +329,43 @@ class Activation(Reading):
         for step in path.steps[:-1]:
             owner = paths.take(owner, step) if owner is not UNBOUND else UNBOUND
         if owner is UNBOUND:
-            return
-        value = paths.take(owner, path.steps[-1])
+            value, entry, is_new = UNBOUND, Entry(), True
+        else:
+            value = paths.take(owner, path.steps[-1])
+            entry, is_new = self.engine.path_entry(owner, path.steps[-1])
+        last = self.path_entries.get(path.name, entry)
+        self.path_entries[path.name] = entry
+        entry.is_loose = _weak_offset_of(type(owner)) == 0
         if value is not UNBOUND:
             self.engine.found_paths.add(path.name)
-        entry, is_new = self.engine.path_entry(owner, path.steps[-1])
-        kit = self.engine.looks
         if mutator is None:
             if is_new and value is not UNBOUND:
-                kit.take(entry, value)
+                self.engine.looks.take(entry, value)
             return
         where = (path.name, self.plan.scope, mutator.offset, mutator.line)
-        if value is UNBOUND:
+        if last is not entry and last.id:
+            self._look_at_other(where, (last, entry), value, frame)
+        elif value is UNBOUND:
             old, was = entry.recall(), entry.id
             entry.clear()
             if was:
                 self._tell(where, DELETED, old, UNBOUND, frame)
         elif entry.id != id(value):
-            old, same = entry.recall(), bool(entry.id) and same_atom(entry.kept, value)
-            kit.take(entry, value)
-            if not same:
-                self._tell(where, ASSIGNED, old, value, frame)
+            self._look_at_other(where, (entry, entry), value, frame)
         elif entry.signature is not None:
             self._compare(path.name, entry, value, mutator, frame)
+
+    def _look_at_other(self, where: Where, entries: tuple[Entry, Entry], value: Any, frame: FrameType) -> None:
+        """An attribute or item is another object, or that of another owner: then the entries differ."""
+        last, entry = entries
+        old = last.recall()
+        same = last.id == id(value) or (bool(last.id) and same_atom(last.kept, value))
+        if last is not entry and last.is_loose:
+            last.clear()
+        if value is not UNBOUND:
+            self.engine.looks.take(entry, value)
+        if not same:
+            self._tell(where, DELETED if value is UNBOUND else ASSIGNED, old, value, frame)
 
     def _tell(self, where: Where, how: str, old: Any, new: Any, frame: FrameType) -> None:
         name, scope, offset, line = where

@@ -65,6 +65,8 @@ class Store(NamedTuple):
     """The scope of the comprehension that the name belongs to, where that has no frame of its own."""
     hidden: bool
     """Whether Python itself does it: after ``except … as e``, and when a comprehension gives a name back."""
+    ended: str | None
+    """The scope of the comprehension that gives the name back."""
 
 
 class Mutator(NamedTuple):
@@ -95,6 +97,8 @@ class Effects:
     """Names whose value may get another name, or a place in a container, without any call: ``b = a``, ``[a]``."""
     yields: set[int] = field(default_factory=set)
     returns: set[int] = field(default_factory=set)
+    comprehensions: dict[int, int] = field(default_factory=dict)
+    """By the offset of a store of a comprehension's own variable: where that comprehension begins."""
     shared_lines: set[int] = field(default_factory=set)
     """Lines with several statements that may change values: which of them did, only the instructions tell."""
 
@@ -104,6 +108,7 @@ class _Comprehension(NamedTuple):
 
     kind: str
     names: set[str]
+    start: int
 
 
 class _Reader:
@@ -188,10 +193,14 @@ class _Reader:
         name, kind, slot, deletes = what
         where = self.ranges[index]
         around = self._comprehension_around(where, name)
-        gives_back = where is not None and where in self.comprehensions and name in self.comprehensions[where].names
-        inner = comprehension_scope(self.code, around.kind) if around and not gives_back else None
+        gives_back = around is not None and where is not None and around is self.comprehensions.get(where)
+        scope = comprehension_scope(self.code, around.kind) if around else None
+        offset = self.list[index].offset
+        if around and not gives_back:
+            self.effects.comprehensions[offset] = around.start
         hidden = gives_back or _positions(self.list[index])[0] is None or self._ends_except(index)
-        return Store(self.list[index].offset, line, name, kind, slot, deletes, inner, hidden)
+        inner, ended = (None, scope) if gives_back else (scope, None)
+        return Store(offset, line, name, kind, slot, deletes, inner, hidden, ended)
 
     def _ends_except(self, index: int) -> bool:
         """``e = None; del e`` in one place of the source is what ends ``except … as e``."""
@@ -277,7 +286,7 @@ class _Reader:
                 continue
             if where not in found:
                 builds = (_COMPREHENSIONS.get(later.opname) for later in self.list[index:])
-                found[where] = _Comprehension(next(filter(None, builds), "<listcomp>"), set())
+                found[where] = _Comprehension(next(filter(None, builds), "<listcomp>"), set(), each.offset)
             found[where].names.add(str(each.argval))
         return found
 

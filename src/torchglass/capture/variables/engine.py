@@ -79,6 +79,7 @@ class Engine:
         self.tell = _telling(sink)
         self.calls: CallSink | None = sink if isinstance(sink, CallSink) else None
         self._tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
+        self._tell_ended: Callable[[int, str, str], None] | None = getattr(sink, "ended", None)
         self.notes: list[str] = []
         self.faults: list[str] = []
         self.fault_count = 0
@@ -250,6 +251,11 @@ class Engine:
         activation.plan.alert.discard(activation.serial)
         if self._tell_left is not None:
             self._tell_left(activation.serial, error)
+
+    def ended(self, serial: int, scope: str, name: str) -> None:
+        """A comprehension that has no frame of its own is over: its variable holds nothing any more."""
+        if self._tell_ended is not None:
+            self._tell_ended(serial, scope, name)
 
     def _caller(self, frame: FrameType) -> int | None:
         outer = frame.f_back

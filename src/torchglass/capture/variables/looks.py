@@ -1,16 +1,18 @@
 """What is kept of a value to know later whether it has changed; no method of a foreign type is ever called.
 
-Types are compared with ``is``: of a subclass of ``list`` nothing is asked but its identity. Containers are known by
-their length and their members, ``ENDS`` from either end, to the depth of the watch. So these changes are not seen:
-in the middle of a long container, in a long set whose length stays, and a member that was replaced by another at
-the same address (numbers and strings among the members are compared by value, so those are safe).
+Types are compared with ``is``: of a subclass of ``list`` nothing is asked but its identity. The dictionaries of the
+standard library (``OrderedDict``, ``defaultdict``, ``Counter``) are read by dict's own methods. Containers are known
+by their length and their members, ``ENDS`` from either end, to the depth of the watch. So these changes are not seen:
+in the middle of a long container, in a long set whose length stays, the order of an ``OrderedDict``, and a member that
+was replaced by another at the same address (numbers and strings among the members are compared by value, so those are
+safe).
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections import deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable
 from itertools import chain, islice
 from types import NoneType
@@ -44,7 +46,7 @@ def _forever(role: int, *types: type) -> dict[int, Kind]:
 _BUILTINS = {
     **_forever(ATOM, int, float, bool, complex, NoneType),
     **_forever(TEXT, str, bytes),
-    **_forever(CONTAINER, list, tuple, dict, set, frozenset, deque),
+    **_forever(CONTAINER, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter),
 }
 NO_KIND = Kind(ATOM, "", None)
 _FOREIGN = Kind(OBJECT, "", None)
@@ -53,7 +55,9 @@ _FOREIGN = Kind(OBJECT, "", None)
 class Entry:
     """What is known of one variable; no value of a mutable type is kept."""
 
-    __slots__ = ("id", "is_told", "kept", "kind", "signature")
+    __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
+    is_loose: bool
+    """Set for attributes and items: whether the owner cannot be referred to, so that another may get its address."""
 
     def __init__(self) -> None:
         self.id = 0  # of nothing
@@ -147,7 +151,7 @@ class Looks:
             return value.base is None
         if role != CONTAINER or len(value) > 2 * ENDS:
             return False
-        members = value.values() if type(value) is dict else value  # what can change is no key
+        members = dict.values(value) if issubclass(type(value), dict) else value  # what can change is no key
         return self.depth <= 1 or not any(TEXT < self.kind(each).role < OBJECT for each in members)
 
     def signature(self, value: Any, role: int, whole: bool = False) -> Any:
@@ -189,11 +193,11 @@ def _sign(value: Any, depth: int, looks: Looks) -> Hashable:
 
 
 def _ends(value: Any, kind: type, length: int) -> Any:
-    if kind is dict:
+    if issubclass(kind, dict):
+        items = dict.items(value)
         if length > 2 * ENDS:
-            first, last = islice(value.items(), ENDS), islice(reversed(value.items()), ENDS)
-            return chain.from_iterable(chain(first, last))
-        return chain.from_iterable(value.items())
+            return chain.from_iterable(chain(islice(items, ENDS), islice(reversed(items), ENDS)))
+        return chain.from_iterable(items)
     if length <= 2 * ENDS:
         return value
     if kind is list or kind is tuple:

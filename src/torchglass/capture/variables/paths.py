@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from types import MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ def take(value: Any, step: Step) -> Any:
 
 def _item(value: Any, key: Any) -> Any:
     kind = type(value)
-    if kind is dict or kind is OrderedDict:
+    if kind is dict or kind is OrderedDict or kind is defaultdict or kind is Counter:
         return dict.get(value, key, UNBOUND)
     if (kind is list or kind is tuple) and type(key) is int and -len(value) <= key < len(value):
         return value[key]

@@ -90,8 +90,6 @@ class Plan:
         self.start, self.yields, self.returns = effects.start, effects.yields, effects.returns
         self.targets = [(self._target(each), after) for each, after in effects.stores if watch.wants(each.name)]
         self.stored = {each.name for each, _ in effects.stores if not each.hidden}
-        inner = {(each.store.name, each.key) for each, _ in self.targets if each.store.inner}
-        self.inner_keys = {name: [key for other, key in inner if other == name] for name, _ in inner}
         self.variables = self._variables(effects)
         self.namespace = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == NAME}))
         self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
@@ -154,7 +152,7 @@ class Plan:
 
     def _target(self, store: Store) -> Target:
         if store.inner is not None:
-            scope, key = store.inner, f"{store.inner} {store.name}"
+            scope, key = store.inner, inner_key(store.inner, store.name)
         else:
             scope, key = "<module>" if store.kind == GLOBAL else self.scope_of(store.name), store.name
         return Target(store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED))
@@ -209,9 +207,13 @@ class Plan:
             latest = {target.key: target for target in here if not target.store.inner}
             is_shared = mutator is not None and line in self._effects.shared_lines
             exact = len(latest) < len(here) or not unbound.isdisjoint(latest) or is_shared
-            lines[line] = Action(
-                *_sort(latest.values()), mutator, self._mentioned(mutator), tuple(roots.get(line, ())), exact
-            )._replace(is_shared=is_shared)
+            own = tuple(roots.get(line, ()))
+            if mutator is not None and is_shared:
+                # Each statement is looked behind by itself, so what is left when the line is over is the last one's.
+                own = tuple(root for root in own if root[1].offset > mutator.offset)
+            lines[line] = Action(*_sort(latest.values()), mutator, self._mentioned(mutator), own, exact)._replace(
+                is_shared=is_shared
+            )
         return {line: _marked(action) for line, action in lines.items()}
 
     def _by_offset(self, effects: Effects) -> dict[int, Action]:
@@ -268,6 +270,11 @@ def _sort(targets: Iterable[Target]) -> tuple[tuple[Fast, ...], tuple[Target, ..
     """Plain locals, and all others."""
     plain = tuple((each.store.slot, each.key, each) for each in targets if each.store.kind == FAST)
     return plain, tuple(each for each in targets if each.store.kind != FAST)
+
+
+def inner_key(scope: str, name: str) -> str:
+    """Under what a variable of a comprehension is known, apart from one of that name in the function."""
+    return f"{scope} {name}"
 
 
 def _merge(one: Mutator, other: Mutator) -> Mutator:

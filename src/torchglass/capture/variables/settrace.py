@@ -279,7 +279,7 @@ def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argumen
         return
     if activation.pending is None or not activation.pending.is_shared:
         action = action._replace(mutator=None)
-    if action.fast or action.targets or action.mutator is not None:
+    if action.fast or action.targets or action.roots or action.mutator is not None:
         activation.done(action, frame)
 
 

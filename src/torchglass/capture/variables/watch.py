@@ -92,6 +92,10 @@ class RememberingSink(Protocol):
         """Whether it took note. Of a local variable of which it has, ``old`` is ``TOLD`` the next time."""
         ...
 
+    def ended(self, serial: int, scope: str, name: str) -> None:
+        """A comprehension without a frame of its own has ended, in this call: its variable holds nothing any more."""
+        ...
+
 
 @runtime_checkable
 class CallSink(Protocol):
@@ -183,7 +187,9 @@ class Watch:
 
 
 def _is_path(name: str) -> bool:
-    return "." in name or ("[" in name and any(quote in name for quote in "\"'")) or bool(re.search(r"\w\[\d+\]", name))
+    return (
+        "." in name or ("[" in name and any(quote in name for quote in "\"'")) or bool(re.search(r"\w\[-?\d+\]", name))
+    )
 
 
 _GLOB = re.compile(r"(?!\w+\[[^\W\d]\w*\]$)(\w|[*?]|\[[\w!^-]+\])+")
@@ -199,12 +205,23 @@ def _path(name: str) -> Path:
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
             steps.append(Step(False, node.attr))
-        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            steps.append(Step(True, node.slice.value))
+        elif isinstance(node, ast.Subscript):
+            steps.append(Step(True, _item_key(node.slice, name)))
         else:
             raise _refuse(name)
         node = node.value
     return Path(name, node.id, tuple(reversed(steps)))
+
+
+def _item_key(node: ast.expr, name: str) -> Any:
+    """``"x"``, ``0`` or ``-1``."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+        if type(number) is int:
+            return -number
+    raise _refuse(name)
 
 
 def _refuse(name: str) -> UsageError:

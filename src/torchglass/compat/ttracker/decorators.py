@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 import weakref
 from collections.abc import Callable, Generator
@@ -104,7 +105,23 @@ def tracked(function: types.FunctionType, watcher: VariableWatcher | None = None
     if watcher is not None:
         watcher.about = about
     _WRAPPERS[wrapper] = watcher
+    _keep_from_compiling(wrapper)
     return wrapper
+
+
+def _keep_from_compiling(wrapper: Any) -> None:
+    """torch.compile runs a decorated function as it is: else it would warn of what we call, and lose lines.
+
+    The attributes are those that ``torch.compiler.disable`` leaves; that itself would import the whole compiler.
+    """
+    wrapper._torchdynamo_disable = True
+    wrapper._torchdynamo_disable_msg = "its calls are logged"
+    frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
+    try:
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(wrapper.__code__, frames._FrameExecStrategy(skip, skip))
+    except AttributeError:
+        pass  # no torch, or not yet, or another one
 
 
 # ---------------------------------------------------------------- one wrapper a kind of function
