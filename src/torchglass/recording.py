@@ -182,6 +182,7 @@ class Keeper:
         self.path, self.part, self.run = writer.bundle.path, writer.part, writer.bundle.run
         self.environment = writer.bundle.environment()
         self.write, self.finish, self.values_changed = writer.write, writer.finish, writer.values_changed
+        self.rest = writer.shards.rest
 
     @property
     def problem(self) -> str | None:

@@ -182,11 +182,11 @@ def test_a_function_changes_what_it_is_given_and_not_the_module_it_is_in(
 
 def test_all_callers_of_code_without_text_count() -> None:
     names: dict[str, Any] = {}
-    exec("def added(x):\n    return x + 5\n", names)
+    exec(compile("def added(x):\n    return x + 5\n", "<added>", "exec"), names)
     with tg.record() as trace:
         names["added"](torch.ones(2))
         names["added"](torch.ones(3))
-    (line,) = listing_of(trace, "<string>").lines.loose
+    (line,) = listing_of(trace, "<added>").lines.loose
     assert line.runs == 2
     assert pieces_of(line, by_module=False, names=False) == ["(f32[2–3])"]
 

@@ -233,3 +233,20 @@ def test_saving_a_trace_with_its_tensors_again(path: Path) -> None:
     assert bytes(two.open_tensor(two.saved_tensors()[0]).data) == b"abcd"
     with safe_open(only_shard(path.with_name("two")), framework="pt") as opened:
         assert list(opened.keys()) == ["x@0"]
+
+
+@pytest.mark.parametrize("after", [0, 2], ids=["nothing more", "more"])
+def test_before_a_fork_there_is_no_thread_and_after_it_all_goes_on(path: Path, after: int) -> None:
+    writer = open_writer(path)
+    given = [of("float32", 3, number + 1) for number in range(3 + after)]
+    for number, tensor in enumerate(given):
+        if number == 3:
+            writer.shards.rest()
+        writer.shards.submit(f"t{number}", raw(tensor), "float32", tuple(tensor.shape))
+    ended = writer.shards.rest()
+    assert ended is not None
+    assert not ended.is_alive()
+    assert not [each for each in threading.enumerate() if each.name == "torchglass tensors"]
+    writer.finish(Tables())
+    theirs = load_file(only_shard(path))
+    assert all(torch.equal(theirs[f"t{number}@{number}"], tensor) for number, tensor in enumerate(given))

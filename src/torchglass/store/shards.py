@@ -104,7 +104,7 @@ class Shards:
         """Bytes that were given and are not yet in a file."""
         self._state = threading.Condition()
         self._next_key = 0
-        self._closing = False
+        self._closing = self._resting = False
         self._thread: threading.Thread | None = None
         self._rows: deque[Row] = deque()
         self._shard: _Shard | None = None
@@ -131,10 +131,13 @@ class Shards:
             self._flying += len(view)
             self._jobs.append(_Job(key, name, view, dtype, tuple(shape), belongs or Belongs()))
             self._state.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="torchglass tensors", daemon=True)
-                self._thread.start()
+            self._have_thread()
         return key
+
+    def _have_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="torchglass tensors", daemon=True)
+            self._thread.start()
 
     def written(self) -> list[Row]:
         """The rows of those whose bytes are in a file and which were not asked for before."""
@@ -148,6 +151,17 @@ class Shards:
             while self._flying and not self.failed:
                 self._state.wait()
 
+    def rest(self) -> threading.Thread | None:
+        """Write what is on its way and end the thread, which is returned; the next tensor begins another."""
+        if os.getpid() != self._process or self._thread is None:
+            return None
+        with self._state:
+            self._resting = True
+            self._state.notify_all()
+        self._thread.join()
+        ended, self._thread, self._resting = self._thread, None, False
+        return ended
+
     def close(self) -> None:
         """Write what is left, and the header of the last shard."""
         if os.getpid() != self._process:
@@ -155,6 +169,8 @@ class Shards:
         with self._state:
             self._closing = True
             self._state.notify_all()
+            if self._shard is not None and not self.failed:
+                self._have_thread()
         if self._thread is not None:
             self._thread.join()
 
@@ -167,7 +183,8 @@ class Shards:
                     self._flying -= len(job.content)
                     del job
                     self._state.notify_all()
-            self._end_shard()
+            if self._closing:
+                self._end_shard()
         except Exception as error:
             with self._state:
                 self.failed = True
@@ -179,7 +196,7 @@ class Shards:
     def _take(self) -> _Job | None:
         with self._state:
             while not self._jobs:
-                if self._closing:
+                if self._closing or self._resting:
                     return None
                 self._state.wait()
             return self._jobs.popleft()

@@ -63,6 +63,10 @@ class Keeper(Protocol):
         """Keep the bytes of a value; waits while too many are on their way."""
         ...
 
+    def rest(self) -> threading.Thread | None:
+        """Have no thread until there is something to keep again; the one that ended is returned."""
+        ...
+
 
 class StreamSettler(Settler):
     """The tables of a recording under way, a little longer at each look."""
@@ -194,6 +198,12 @@ class Stream:
             self._thread.join()
             _wait_for_its_end(self._thread)
 
+    def rest(self) -> None:
+        """Nor is there a thread that writes copies."""
+        ended = self._keeper.rest()
+        if ended is not None:
+            _wait_for_its_end(ended)
+
     def _work(self) -> None:
         while not self._stopping.wait(max(self._due - time.perf_counter(), 0)):
             begun = time.perf_counter()
@@ -279,6 +289,7 @@ def pause_all() -> None:
     """
     for stream in _streams:
         stream.pause()
+        stream.rest()
 
 
 def resume_all() -> None:

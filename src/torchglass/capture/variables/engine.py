@@ -212,8 +212,7 @@ class Engine:
             if not plan.watches and self.calls is None:
                 plan = None
         self._codes.append(code)  # kept, or another code could get its id
-        self.plans[id(code)] = plan
-        return plan
+        return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
 
     def _is_in_scope(self, code: CodeType, frame: FrameType) -> bool:
         if code.co_name in ATTRIBUTE_METHODS and self.watch.is_general:
@@ -318,10 +317,11 @@ def _choose(name: str | None) -> Callable[[Engine], Core]:
     has_monitoring = sys.version_info >= (3, 12)
     if name == "settrace" or not has_monitoring:
         return SettraceCore
-    from torchglass.capture.variables.monitoring import MonitoringCore, has_free_id
+    from torchglass.capture.variables.monitoring import MonitoringCore
+    from torchglass.capture.variables.monitoring_tool import TOOL
 
     def make(engine: Engine) -> Core:
-        if has_free_id():
+        if TOOL.can_be_had():
             return MonitoringCore(engine)
         engine.note(NO_TOOL_ID)
         return SettraceCore(engine)

@@ -2,6 +2,8 @@
 
 Events of instructions are switched on for watched code when it is first called; at all places where nothing is to
 be looked at the first event is also the last. Events of lines would cost more the longer the function is.
+
+All engines of the process are one tool (``monitoring_tool.py``).
 """
 
 from __future__ import annotations
@@ -14,52 +16,48 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.bytecode import Mutator
+from torchglass.capture.variables.monitoring_tool import TOOL
 from torchglass.capture.variables.plan import Plan
 
 if TYPE_CHECKING:
     from torchglass.capture.variables.engine import Engine
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
-_FIRST_CHOICES = (4, 3)
-"""0, 1, 2 and 5 are by convention a debugger's, coverage's, a profiler's and an optimizer's."""
-_IDS = range(6)
 _UNKNOWN: Any = object()
 _NOWHERE: frozenset[str] = frozenset()
 
 
-def has_free_id() -> bool:
-    """Whether another tool can begin."""
-    return any(_monitoring.get_tool(number) is None for number in _IDS)
-
-
 class MonitoringCore:
-    """One tool of ``sys.monitoring``."""
+    """One engine's part in our tool of ``sys.monitoring``."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.alone: set[Callable[..., Any]] = set()
-        self._tool: int | None = None
-        self._on: dict[int, CodeType] = {}
-        self._local_events = 0
+        self._events = _monitoring.events.INSTRUCTION | _monitoring.events.PY_RETURN
         self._block = 0
 
     def start(self, frame: FrameType) -> None:
-        self._tool = _take_id()
-        events = _monitoring.events
-        callbacks = _callbacks(self)
-        for event, callback in callbacks.items():
-            _monitoring.register_callback(self._tool, event, callback)
-        self._local_events = events.INSTRUCTION | events.PY_RETURN
+        TOOL.join(self)
         plan = self.engine.plan_for(frame)
         if plan is not None:
             self.engine.begin(frame, plan, silent=True).skipped_line = frame.f_lineno
             self._block = id(frame)
             self.switch_on(plan)
-        _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
+        TOOL.begin(self)
+
+    def callbacks(self, depth: int) -> dict[int, Callable[..., Any]]:
+        """What is to be called for each event; the frame that it is of is so many calls away."""
+        events = _monitoring.events
+        return {
+            events.PY_START: _make_start(self, depth, silent=False),
+            events.PY_RESUME: _make_start(self, depth, silent=True),
+            events.INSTRUCTION: _make_instruction(self, depth),
+            events.PY_RETURN: _make_return(self, depth),
+            events.PY_UNWIND: _make_unwind(self, depth),
+        }
 
     def stop(self) -> None:
-        if self._tool is not None:
-            _monitoring.set_events(self._tool, 0)
+        TOOL.end(self)
         activation = self.engine.running.get(self._block)
         frame = sys._getframe(1)
         while frame is not None and id(frame) != self._block:
@@ -72,61 +70,24 @@ class MonitoringCore:
         self.abandon()
 
     def abandon(self) -> None:
-        """Every event and callback by itself: freeing the id alone would leave them."""
-        tool, self._tool = self._tool, None
-        if tool is None:
-            return
-        _monitoring.set_events(tool, 0)
-        while self._on:
-            _monitoring.set_local_events(tool, self._on.popitem()[1], 0)
-        for event in _callbacks(self):
-            _monitoring.register_callback(tool, event, None)
-        _monitoring.free_tool_id(tool)
+        TOOL.leave(self)
 
     def switch_on(self, plan: Plan) -> None:
         """Ask for the instructions of a code object."""
-        if not plan.is_on and self._tool is not None:
+        if not plan.is_on:
             plan.is_on = True
-            self._ask(plan.code, self._local_events)
+            TOOL.ask(self, plan.code, self._events)
 
     def ask_for_end(self, code: CodeType) -> None:
         """Only of a return; Python tells of all calls that an exception ends."""
-        self._ask(code, _monitoring.events.PY_RETURN)
-
-    def _ask(self, code: CodeType, events: int) -> None:
-        if self._tool is not None:
-            self._on[id(code)] = code
-            _monitoring.set_local_events(self._tool, code, events)
+        TOOL.ask(self, code, _monitoring.events.PY_RETURN)
 
     def unmute(self, plan: Plan) -> None:
         plan.is_muted, plan.is_loud = False, True
-        if self._tool is not None:
-            _monitoring.set_local_events(self._tool, plan.code, 0)
-            _monitoring.set_local_events(self._tool, plan.code, self._local_events)
+        TOOL.ask_again(plan.code)
 
 
-def _take_id() -> int:
-    for number in (*_FIRST_CHOICES, *_IDS):
-        try:
-            _monitoring.use_tool_id(number, "torchglass")
-        except ValueError:
-            continue
-        return number
-    raise RuntimeError("all ids of sys.monitoring are taken")
-
-
-def _callbacks(core: MonitoringCore) -> dict[int, Callable[..., Any]]:
-    events = _monitoring.events
-    return {
-        events.PY_START: _make_start(core, silent=False),
-        events.PY_RESUME: _make_start(core, silent=True),
-        events.INSTRUCTION: _make_instruction(core),
-        events.PY_RETURN: _make_return(core),
-        events.PY_UNWIND: _make_unwind(core),
-    }
-
-
-def _make_start(core: MonitoringCore, silent: bool) -> Callable[[CodeType, int], Any]:
+def _make_start(core: MonitoringCore, depth: int, silent: bool) -> Callable[[CodeType, int], Any]:
     engine, disable = core.engine, _monitoring.DISABLE
     plans, running, imports = engine.plans, engine.running, engine.imports
 
@@ -137,7 +98,7 @@ def _make_start(core: MonitoringCore, silent: bool) -> Callable[[CodeType, int],
                 return disable
             if imports and get_ident() in imports:
                 return None
-            frame = sys._getframe(1)
+            frame = sys._getframe(depth)
             if plan is _UNKNOWN:
                 if engine.begins_import(frame):
                     core.ask_for_end(code)
@@ -156,7 +117,7 @@ def _make_start(core: MonitoringCore, silent: bool) -> Callable[[CodeType, int],
     return start
 
 
-def _make_instruction(core: MonitoringCore) -> Callable[[CodeType, int], Any]:
+def _make_instruction(core: MonitoringCore, depth: int) -> Callable[[CodeType, int], Any]:
     engine, disable, get_frame = core.engine, _monitoring.DISABLE, sys._getframe
     plans, running = engine.plans, engine.running
 
@@ -171,7 +132,7 @@ def _make_instruction(core: MonitoringCore) -> Callable[[CodeType, int], Any]:
                     return None
                 plan.is_muted = True
                 return disable
-            frame = get_frame(1)
+            frame = get_frame(depth)
             activation = running.get(id(frame))
             if activation is None or activation.plan is not plan or engine.closed:
                 return None
@@ -187,12 +148,12 @@ def _make_instruction(core: MonitoringCore) -> Callable[[CodeType, int], Any]:
     return instruction
 
 
-def _make_return(core: MonitoringCore) -> Callable[[CodeType, int, Any], Any]:
+def _make_return(core: MonitoringCore, depth: int) -> Callable[[CodeType, int, Any], Any]:
     engine = core.engine
 
     def py_return(code: CodeType, offset: int, result: Any) -> None:
         try:
-            frame = sys._getframe(1)
+            frame = sys._getframe(depth)
             if engine.imports:
                 engine.ends_import(frame)
             activation = engine.running.pop(id(frame), None)
@@ -205,12 +166,12 @@ def _make_return(core: MonitoringCore) -> Callable[[CodeType, int, Any], Any]:
     return py_return
 
 
-def _make_unwind(core: MonitoringCore) -> Callable[[CodeType, int, BaseException], Any]:
+def _make_unwind(core: MonitoringCore, depth: int) -> Callable[[CodeType, int, BaseException], Any]:
     engine = core.engine
 
     def py_unwind(code: CodeType, offset: int, error: BaseException) -> None:
         try:
-            frame = sys._getframe(1)
+            frame = sys._getframe(depth)
             if engine.imports:
                 engine.ends_import(frame)
             activation = engine.running.pop(id(frame), None)
