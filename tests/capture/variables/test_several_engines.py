@@ -80,6 +80,7 @@ def test_each_thread_has_an_engine_of_its_own(core: str, often: None) -> None:
             pass
         return value
 
+    before = threading.gettrace()
     for _ in range(15):
         sinks = [Told() for _ in range(4)]
         together = threading.Barrier(len(sinks))
@@ -95,6 +96,7 @@ def test_each_thread_has_an_engine_of_its_own(core: str, often: None) -> None:
         for thread in threads:
             thread.join()
         assert [len(sink.changes) for sink in sinks] == [20] * len(sinks)
+        assert threading.gettrace() is before
 
 
 def test_nothing_is_left_behind(core: str) -> None:
@@ -102,6 +104,20 @@ def test_nothing_is_left_behind(core: str) -> None:
     with Engine(watching("first"), Told(), core=core), Engine(watching("second"), Told(), core=core):
         first_only()
     assert _tools() == before
+
+
+def test_engines_that_end_in_the_order_in_which_they_began(core: str) -> None:
+    before = (sys.gettrace(), threading.gettrace(), _tools())
+    first, second, third = (Engine(watching("first"), Told(), core=core) for _ in range(3))
+    first.start(sys._getframe())
+    second.start(sys._getframe())
+    first.stop()
+    third.start(sys._getframe())
+    second.stop()
+    third.stop()
+    assert (sys.gettrace(), threading.gettrace(), _tools()) == before
+    assert first.notes == second.notes == third.notes
+    assert not [note for note in first.notes if "settrace" in note and "changed" in note]
 
 
 def _tools() -> list[str | None]:

@@ -59,11 +59,10 @@ class SettraceCore:
     def stop(self) -> None:
         current = sys.gettrace()
         if current is not None and current in self.tracers:
-            sys.settrace(self.tracers[current])
-        else:
+            sys.settrace(_at_work(self.tracers[current]))
+        elif not any(_stands_before(current, each) for each in self.tracers):
             self.engine.note(REPLACED)
-        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
-            threading.settrace(self.tracers[self._thread_tracer])
+        self._leave_threads()
         self._leave_block()
 
     def unmute(self, plan: Plan) -> None:
@@ -72,17 +71,22 @@ class SettraceCore:
     def abandon(self) -> None:
         self._block = None
         self.release_thread()
-        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
-            threading.settrace(self.tracers[self._thread_tracer])
+        self._leave_threads()
 
     def release_thread(self) -> None:
         """Stop tracing the calling thread, if that is still our doing."""
         current = sys.gettrace()
         if current is not None and current in self.tracers:
-            sys.settrace(self.tracers[current])
+            sys.settrace(_at_work(self.tracers[current]))
+
+    def _leave_threads(self) -> None:
+        """Threads that begin from now on are not traced by us."""
+        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
+            threading.settrace(_at_work(self.tracers[self._thread_tracer]))
 
     def make_tracer(self, previous: Trace | None) -> Trace:
-        tracer = _make_tracer(self) if previous is None else _make_chained(self, previous)
+        tracer: Any = _make_tracer(self) if previous is None else _make_chained(self, previous)
+        tracer.core = self
         self.tracers[tracer] = previous
         if previous is not None:
             _PREVIOUS[tracer] = previous
@@ -106,6 +110,16 @@ class SettraceCore:
             activation.end(frame, frame.f_lasti, frame.f_lineno)
         except Exception as fault:
             self.engine.fault(fault)
+
+
+def _at_work(tracer: Trace | None) -> Trace | None:
+    """The trace function to go back to: engines that have ended since, in whatever order, are passed over."""
+    while type(tracer) is FunctionType:
+        core = tracer.__dict__.get("core")
+        if not isinstance(core, SettraceCore) or not core.engine.closed:
+            break
+        tracer = core.tracers[tracer]
+    return tracer
 
 
 def _make_tracer(core: SettraceCore) -> Trace:
