@@ -29,7 +29,7 @@ from torchglass.store.layout import part_paths, shard_paths
 
 EVENTS_A_ROUND = 40
 TENSOR_BYTES = 24_000
-ROUNDS = 60
+ROUNDS = 200
 LONGEST_LIFE = 0.3
 """Seconds; a child that is not killed takes about as long."""
 

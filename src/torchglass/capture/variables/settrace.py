@@ -6,6 +6,7 @@ Whoever traced before, a debugger or coverage, is called first and goes on as if
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import weakref
@@ -25,6 +26,8 @@ Trace = Callable[..., Any]
 REPLACED = "the program changed sys.settrace inside the block: variables were not followed from there on"
 
 _UNKNOWN: Any = object()
+_FOR_THREADS = threading.RLock()
+"""Held while the trace function of threads to come is changed: engines may begin and end in several threads at once."""
 _PREVIOUS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """The trace functions of all recordings that stand before another one."""
 
@@ -40,14 +43,17 @@ class SettraceCore:
         """Those of them that stand before nobody's."""
         self.on_import = _make_import_local(engine)
         self._thread_tracer: Trace | None = None
+        self.has_left = False
+        """Whether what it stands before need not come back to it any more."""
         self._block: tuple[FrameType, Any, bool] | None = None
         self._block_line = 0
 
     def start(self, frame: FrameType) -> None:
         engine = self.engine
         tracer = self.make_tracer(sys.gettrace())
-        self._thread_tracer = self.make_tracer(threading.gettrace())
-        threading.settrace(self._thread_tracer)
+        with _FOR_THREADS:
+            self._thread_tracer = self.make_tracer(threading.gettrace())
+            threading.settrace(self._thread_tracer)
         plan = engine.plan_for(frame)
         if plan is not None:
             before = frame.f_trace
@@ -81,8 +87,10 @@ class SettraceCore:
 
     def _leave_threads(self) -> None:
         """Threads that begin from now on are not traced by us."""
-        if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
-            threading.settrace(_at_work(self.tracers[self._thread_tracer]))
+        with _FOR_THREADS:
+            self.has_left = True
+            if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
+                threading.settrace(_at_work(self.tracers[self._thread_tracer]))
 
     def make_tracer(self, previous: Trace | None) -> Trace:
         tracer: Any = _make_tracer(self) if previous is None else _make_chained(self, previous)
@@ -116,7 +124,7 @@ def _at_work(tracer: Trace | None) -> Trace | None:
     """The trace function to go back to: engines that have ended since, in whatever order, are passed over."""
     while type(tracer) is FunctionType:
         core = tracer.__dict__.get("core")
-        if not isinstance(core, SettraceCore) or not core.engine.closed:
+        if not isinstance(core, SettraceCore) or not core.has_left:
             break
         tracer = core.tracers[tracer]
     return tracer
@@ -322,3 +330,9 @@ def _on_return(engine: Engine, activation: Activation, frame: FrameType, argumen
 
 
 _EVENTS = {"opcode": _on_opcode, "exception": _on_exception, "return": _on_return}
+
+if hasattr(os, "register_at_fork"):
+    # A child whose parent forked while another thread had it would wait for ever.
+    os.register_at_fork(
+        before=_FOR_THREADS.acquire, after_in_parent=_FOR_THREADS.release, after_in_child=_FOR_THREADS.release
+    )
