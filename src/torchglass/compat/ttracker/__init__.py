@@ -8,8 +8,8 @@
     def process_data(inputs): ...
 
 Works without torch, for numpy programs. ``TORCHGLASS_LANG=zh`` gives the words of Tensor Tracker's own document,
-``TORCHGLASS_CONSOLE=0`` keeps the console free, ``TORCHGLASS=0`` turns everything off. Under ``torch.compile`` decorated
-functions run as they are, uncompiled.
+``TORCHGLASS_CONSOLE=0`` keeps the console free, ``TORCHGLASS=0`` turns everything off. Under ``torch.compile``
+decorated functions run as they are, uncompiled.
 """
 
 from torchglass.compat.ttracker.decorators import auto_diff, var_tracker
