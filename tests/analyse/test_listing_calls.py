@@ -201,3 +201,24 @@ def test_without_its_text_a_line_counts_what_came_last_and_every_callable(tmp_pa
     stored, called = listing_of(trace, "gone.py").lines.loose
     assert (stored.line, stored.runs) == (2, 2)
     assert (called.line, called.runs) == (4, 4)
+
+
+SUM = """
+import torch
+
+def main():
+    total = 0
+    for _ in range(3):
+        total += torch.ones(2).mean()
+    return total
+"""
+
+
+@pytest.mark.parametrize("ops", [False, True])
+def test_changes_of_variables_are_told_of_steps_and_are_none(tmp_path: Path, ops: bool) -> None:
+    module = module_of(tmp_path, SUM)
+    with tg.record(ops=ops, variables=["total"]) as trace:
+        module.main()
+    listing = listing_of(trace, "sample.py")
+    assert note(listing, "total +=").runs == 3
+    assert said(listing, "total +=") == ["total: f32[]"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cli.test_run import both
+import torchglass as tg
+from tests.cli.test_run import both, recorded
 
 TESTS = """
 import torch
@@ -79,6 +80,13 @@ def test_errors_that_nobody_can_catch_are_told_without_our_frames(tmp_path: Path
 def unnumbered(text: str) -> str:
     """Without the addresses of objects."""
     return re.sub(r"0x[0-9a-f]+", "0x…", text)
+
+
+def test_names_of_variables_may_come_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "three.py").write_text("import torch\na = torch.ones(1)\nb = a + 1\nc = b + 1\n")
+    assert recorded(tmp_path, "--variables", "a", "--variables", "b,c", "three.py").status == 0
+    found = [event.name for event in tg.load(tmp_path / "kept.trace").events(kind="variable")]
+    assert found == ["a", "b", "c"]
 
 
 def test_a_warning_from_above_the_program(tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ def last_op(frame: Frame) -> list[Look]:
 
 def _is_made_here(event: Event) -> bool:
     """Whether the expression at its innermost frame made this call."""
+    if event.kind == "variable":  # told of a step, and none itself
+        return False
     if event.direct or not event.stack:
         return event.direct
     inner = event.stack[-1]

@@ -39,7 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.usage = "torchglass run [options] (SCRIPT | -m MODULE) [arguments …]"
     parser.add_argument("--to", metavar="PATH", help="the bundle to write; default: the script's name with .trace")
     parser.add_argument("--ops", action="store_true", help="record the aten ops below the functions too")
-    parser.add_argument("--variables", metavar="NAMES", help="follow these variables: names or globs, as a,b; * is all")
+    parser.add_argument(
+        "--variables", metavar="NAMES", action="append", help="follow these variables: names or globs, as a,b; * is all"
+    )
     parser.add_argument("--no-modules", action="store_true", help="do not record calls of modules")
     parser.add_argument("--no-functions", action="store_true", help="do not record torch functions")
     parser.add_argument("--fused", choices=["keep", "open"], default="keep", help="open: show inside fused attention")
@@ -134,7 +136,7 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "modules": not options.no_modules,
         "functions": not options.no_functions,
         "ops": options.ops,
-        "variables": tuple(name.strip() for name in (options.variables or "").split(",") if name.strip()),
+        "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,
