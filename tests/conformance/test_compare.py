@@ -239,3 +239,14 @@ def test_a_fault_of_the_recorder_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     note = "torchglass failed to record 1 step(s); the program was not affected: KeyError"
     monkeypatch.setattr(Trace, "notes", property(lambda _: (note,)))
     assert failures(SOFTMAX) == [f"softmax: {note}"]
+
+
+def test_what_comes_by_chance_is_not_the_contexts_doing() -> None:
+    calls: list[int] = []
+
+    def by_chance(x: Tensor) -> Tensor:
+        calls.append(0)
+        return x + (len(calls) == 3)  # once, and under the context
+
+    assert differences(Case("by chance", lambda: torch.ones(2), by_chance), nullcontext) == []
+    assert len(calls) > 3
