@@ -38,11 +38,11 @@ def make_open(session: Session) -> Open:
         kwargs: dict[str, Any] | None,
     ) -> int:
         records, values = log.records, log.values
-        log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
         tracer = tracers.get(gettrace()) if tracers else None
-        if tracer is not None:
-            settrace(None)
+        log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
         try:
+            if tracer is not None:
+                settrace(None)  # in here, since Ctrl-C may fall right behind it
             at, inputs = len(records), len(values)
             if at >= log.limit:
                 log.lost += 1
@@ -94,11 +94,11 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
         records, values = log.records, log.values
-        was_on, log.on = log.on, False  # as above; after a compiled region it was off
         tracer = tracers.get(gettrace()) if tracers else None
-        if tracer is not None:
-            settrace(None)
+        was_on, log.on = log.on, False  # as above; after a compiled region it was off
         try:
+            if tracer is not None:
+                settrace(None)
             records[at + END] = clock()
             records[at + OUTPUTS] = len(values)
             if type(result) is Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
-from torchglass.capture.session import KnownModule, ModuleRow, Session, survives
+from torchglass.capture.session import KnownModule, ModuleRow, Session
 from torchglass.capture.settings import settings_of
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
@@ -43,22 +43,20 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_modules:
             return original(self, *args, **kwargs)
-        tracers = log.session.stacks.tracers
-        tracer = tracers.get(_gettrace()) if tracers else None
-        if tracer is not None:
-            _settrace(None)
         if log.steps:
             log.session.heal_steps(log, _frame(1))
         parent, anchor, base, module = log.parent, log.anchor, log.base, log.module
+        tracers = log.session.stacks.tracers
+        tracer = tracers.get(_gettrace()) if tracers else None
         try:
+            if tracer is not None:
+                _settrace(None)  # as in edges.py; here it spares the calls of what follows, too
             at = _open(log, self, _frame(1), args, kwargs)
             if at >= 0:
                 log.anchor, log.base = id(_frame()), log.records[at + STACK]
         except BaseException as fault:
             log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
-            if not survives(fault):
-                raise
-            log.session.fault(fault)
+            log.session.forgive(fault)
             at = NONE
         finally:
             if tracer is not None:
@@ -76,17 +74,15 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
             _fail(log, at, row, self, error)
             args = kwargs = None  # type: ignore[assignment]  # the traceback must not keep tensors alive
             raise
-        tracer = tracers.get(_gettrace()) if tracers else None
-        if tracer is not None:
-            _settrace(None)
         row, log.module = log.module, module
         log.parent, log.anchor, log.base = parent, anchor, base
+        tracer = tracers.get(_gettrace()) if tracers else None
         try:
+            if tracer is not None:
+                _settrace(None)
             _close(log, at, row, self, result)
         except BaseException as fault:
-            if not survives(fault):
-                raise
-            log.session.fault(fault)
+            log.session.forgive(fault)
         finally:
             if tracer is not None:
                 _settrace(tracer)
