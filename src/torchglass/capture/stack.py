@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.code.source import find_exec_source
 from torchglass.capture.log import NONE
+from torchglass.source.text import find_exec_source
 
 FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
 """How the names of files begin; code with another name may have been given to ``exec`` as text."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Listing, watched
-from torchglass.capture.code.instructions import instruction_at
 from torchglass.errors import UsageError
+from torchglass.source.instructions import instruction_at
 
 
 class Box:

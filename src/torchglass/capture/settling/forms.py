@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torchglass.capture.arguments import DICT, FIELDS, LIST, SLICE, TUPLE, number_text
-from torchglass.capture.code.operands import Slot
 from torchglass.events.tables import Form
+from torchglass.source.operands import Slot
 
 Names = tuple[tuple[str, ...], str | None]
 NO_NAMES: Names = ((), None)

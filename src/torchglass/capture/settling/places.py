@@ -6,15 +6,15 @@ import sys
 from types import CodeType, FunctionType
 from typing import Any
 
-from torchglass.capture.code.instructions import instruction_at
-from torchglass.capture.code.sites import Site, resolve
-from torchglass.capture.code.source import SourceText, text_holding
-from torchglass.capture.code.syntax import char_column
 from torchglass.capture.settling.shelf import Shelf
 from torchglass.capture.stack import FOLDERS, StackKey, StackTable
 from torchglass.capture.torch_names import Module
 from torchglass.events.tables import NONE, SiteNames, Tables
 from torchglass.events.types import Location
+from torchglass.source.instructions import instruction_at
+from torchglass.source.sites import Site, resolve
+from torchglass.source.syntax import char_column
+from torchglass.source.text import SourceText, text_holding
 
 OURS = "ours"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from array import array
 from typing import Any, NamedTuple
 
-from torchglass.capture.code.sites import Slots, is_direct, operands
 from torchglass.capture.log import NONE, ThreadLog
 from torchglass.capture.session import FUNCTION, OP, Session
 from torchglass.capture.settling.forms import NO_NAMES, Names, result_form, shown_form, tensor_slots
@@ -19,6 +18,7 @@ from torchglass.capture.threads import thread_label
 from torchglass.capture.values import ARRAY
 from torchglass.capture.values import WIDTH as VALUE
 from torchglass.events.tables import Form, Meta, ModuleRow, Tables, What
+from torchglass.source.sites import Slots, is_direct, operands
 
 MODULE = "module"
 Subject = int

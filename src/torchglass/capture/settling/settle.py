@@ -8,7 +8,6 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from torchglass.capture.code.sites import NO_EXPRESSION
 from torchglass.capture.log import (
     ARGS,
     END,
@@ -30,6 +29,7 @@ from torchglass.capture.settling.rows import MODULE, Batch, Combination, Fixed, 
 from torchglass.events.links import link_storages, link_values
 from torchglass.events.tables import EVENT_COLUMNS, Tables
 from torchglass.events.types import Event
+from torchglass.source.sites import NO_EXPRESSION
 
 if TYPE_CHECKING:
     from torchglass.capture.recorder import Recorder, Window

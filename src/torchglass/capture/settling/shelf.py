@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import CodeType
 
-from torchglass.capture.code.origins import origin_of
-from torchglass.capture.code.source import SourceText, read_source
+from torchglass.source.origins import origin_of
+from torchglass.source.text import SourceText, read_source
 
 
 class Shelf:

@@ -14,8 +14,6 @@ from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 
-from torchglass.capture.code.compiling import codes_of
-from torchglass.capture.code.origins import origin_of
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.looks import Entry, Looks
@@ -23,6 +21,8 @@ from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, is_of_an_import, is_text
 from torchglass.capture.variables.watch import CallSink, Change, Fields, RememberingSink, Sink, Step, Watch
+from torchglass.source.compiling import codes_of
+from torchglass.source.origins import origin_of
 
 _MOST_SHARED = 20_000
 _MOST_FAULTS = 100

@@ -55,7 +55,7 @@ class Change(NamedTuple):
     """As written: ``x``, ``self.cache``, ``batch["x"]``."""
     code: CodeType
     offset: int
-    """Of the instruction that did it; ``capture.code.sites`` turns it into line and columns."""
+    """Of the instruction that did it; ``source.sites`` turns it into line and columns."""
     line: int
     scope: str
     """Qualified name of the function that owns the variable; ``f.<locals>.<listcomp>`` in a comprehension."""

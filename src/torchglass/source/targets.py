@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchglass.capture.code.syntax import Syntax
+from torchglass.source.syntax import Syntax
 
 Assignment = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete
 _Path = tuple[tuple[int, int], ...]

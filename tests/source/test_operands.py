@@ -6,9 +6,9 @@ import dis
 
 import pytest
 
-from tests.capture.code.spying import NAME, run, slots, written
-from torchglass.capture.code.sites import Site, Slot, Slots, is_direct, operands, resolve
-from torchglass.capture.code.source import SourceText
+from tests.source.spying import NAME, run, slots, written
+from torchglass.source.sites import Site, Slot, Slots, is_direct, operands, resolve
+from torchglass.source.text import SourceText
 
 
 class TestOperands:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torchglass.capture.code.instructions import CALLS, COMPARISONS, Instruction
-from torchglass.capture.code.operands import Argument, CallShape
-from torchglass.capture.code.stores import STORES, store_text
-from torchglass.capture.code.syntax import Located, Syntax
-from torchglass.capture.code.targets import assigned_value, assignment_to, target_names, targets_of
+from torchglass.source.instructions import CALLS, COMPARISONS, Instruction
+from torchglass.source.operands import Argument, CallShape
+from torchglass.source.stores import STORES, store_text
+from torchglass.source.syntax import Located, Syntax
+from torchglass.source.targets import assigned_value, assignment_to, target_names, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 

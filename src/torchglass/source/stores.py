@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from torchglass.capture.code.syntax import Located, Syntax
+from torchglass.source.syntax import Located, Syntax
 
 STORES = (
     "STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.capture.code.spying import run, sites, targets
+from tests.source.spying import run, sites, targets
 
 
 class TestTarget:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.capture.code.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
-from torchglass.capture.code.instructions import BINARY_OPERATORS
-from torchglass.capture.code.sites import operands, resolve
-from torchglass.capture.code.source import SourceText
+from tests.source.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
+from torchglass.source.instructions import BINARY_OPERATORS
+from torchglass.source.sites import operands, resolve
+from torchglass.source.text import SourceText
 
 
 class TestExpression:

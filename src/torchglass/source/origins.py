@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from torchglass.capture.code.source import is_cell
+from torchglass.source.text import is_cell
 
 _GENERATED = re.compile(
     r"<(eval_with_key|__array_function__ internals|attrs generated|decorator-gen|makefun-gen|lambdifygen)|"
@@ -52,7 +52,7 @@ def _origin_by_path(filename: str) -> str:
 
 @cache
 def _our_roots() -> tuple[str, ...]:
-    return _roots([Path(__file__).parents[2]])
+    return _roots([Path(__file__).parents[1]])
 
 
 @cache

@@ -15,8 +15,8 @@ from textwrap import dedent
 from types import CodeType
 from typing import Any
 
-from torchglass.capture.code.compiling import codes_of, compile_again, contains, is_same, parse
-from torchglass.capture.code.syntax import Syntax
+from torchglass.source.compiling import codes_of, compile_again, contains, is_same, parse
+from torchglass.source.syntax import Syntax
 
 NOT_AVAILABLE = "source not available"
 CHANGED = "source changed since it ran"

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.capture.code.spying import NAME, position, run
-from torchglass.capture.code.compiling import codes_of
-from torchglass.capture.code.instructions import instruction_at
-from torchglass.capture.code.sites import Site, origin_of, resolve
-from torchglass.capture.code.source import SourceText
+from tests.source.spying import NAME, position, run
+from torchglass.source.compiling import codes_of
+from torchglass.source.instructions import instruction_at
+from torchglass.source.sites import Site, origin_of, resolve
+from torchglass.source.text import SourceText
 
 
 class TestNeverWrong:

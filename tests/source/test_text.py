@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from tests.work import work_of
-from torchglass.capture.code import source as source_module
-from torchglass.capture.code.compiling import parse
-from torchglass.capture.code.sites import Site, resolve
-from torchglass.capture.code.source import SourceText, find_exec_source, read_source, text_holding
+from torchglass.source import text as source_module
+from torchglass.source.compiling import parse
+from torchglass.source.sites import Site, resolve
+from torchglass.source.text import SourceText, find_exec_source, read_source, text_holding
 
 LONG_AGO = 1_000_000_000
 
@@ -246,8 +246,8 @@ class TestOtherPlaces:
             import sys
             sys.path.insert(0, sys.argv[1])
             from dataclasses import dataclass
-            from torchglass.capture.code.sites import resolve
-            from torchglass.capture.code.source import read_source
+            from torchglass.source.sites import resolve
+            from torchglass.source.text import read_source
             def k(frame):
                 site = resolve(frame.f_code, frame.f_lasti, read_source(frame.f_code.co_filename))
                 print([site.code, site.target, site.location.line, site.location.origin])
@@ -262,7 +262,7 @@ class TestOtherPlaces:
             D(1)
             """
         )
-        package = Path(source_module.__file__).parents[3]
+        package = Path(source_module.__file__).parents[2]
         done = subprocess.run(
             [sys.executable, *options, program, str(package)], capture_output=True, text=True, check=True
         )

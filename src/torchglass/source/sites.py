@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import CodeType
 
-from torchglass.capture.code.expressions import Expression, read_expression
-from torchglass.capture.code.instructions import Instruction, instruction_at
-from torchglass.capture.code.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
-from torchglass.capture.code.origins import origin_of
-from torchglass.capture.code.source import SourceText
-from torchglass.capture.code.syntax import char_column
 from torchglass.events.types import Location
+from torchglass.source.expressions import Expression, read_expression
+from torchglass.source.instructions import Instruction, instruction_at
+from torchglass.source.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
+from torchglass.source.origins import origin_of
+from torchglass.source.syntax import char_column
+from torchglass.source.text import SourceText
 
 __all__ = ["Argument", "CallShape", "Site", "Slot", "Slots", "is_direct", "operands", "origin_of", "resolve"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from torchglass.capture.code.sites import Site, Slot, Slots, operands, resolve
-from torchglass.capture.code.source import SourceText
+from torchglass.source.sites import Site, Slot, Slots, operands, resolve
+from torchglass.source.text import SourceText
 
 NAME = "<sample>"
 SPECIAL = (

@@ -1,1 +1,0 @@
-"""From an instruction to the source: file, line, columns, expression and names; standard library only."""
