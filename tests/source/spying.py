@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from torchglass.source.codes import Code
 from torchglass.source.sites import Site, Slot, Slots, operands, resolve
 from torchglass.source.text import SourceText
 
@@ -78,7 +79,7 @@ def run(text: str, **names: Any) -> list[tuple[Step, Site]]:
     Spy.steps = []
     exec(compile(text, NAME, "exec"), {**{name: Spy(True) for name in NAMES}, "__name__": "sample", **names})
     steps = [step for step in Spy.steps if step.code.co_filename == NAME]
-    return [(step, resolve(step.code, step.lasti, source)) for step in steps]
+    return [(step, resolve(Code.of(step.code), step.lasti, source)) for step in steps]
 
 
 def sites(text: str, only: str | None = "__call__", **names: Any) -> list[Site]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.source.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
+from torchglass.source.codes import Code
 from torchglass.source.instructions import BINARY_OPERATORS
 from torchglass.source.sites import operands, resolve
 from torchglass.source.text import SourceText
@@ -141,7 +142,7 @@ class TestExpression:
             frame = frame.f_back
         del sys.modules["spied_module"]
         lasti = [each.offset for each in dis.get_instructions(frame.f_code) if each.opname == "IMPORT_NAME"][-1]
-        site = resolve(frame.f_code, lasti, SourceText.of_text(NAME, text))
+        site = resolve(Code.of(frame.f_code), lasti, SourceText.of_text(NAME, text))
         assert (site.code, site.problem) == ("import spied_module", None)
 
 
@@ -246,7 +247,7 @@ class TestOperator:
 
     def test_known_without_source(self) -> None:
         step, _ = run("y = a @ b")[0]
-        site = resolve(step.code, step.lasti, SourceText.missing(NAME))
+        site = resolve(Code.of(step.code), step.lasti, SourceText.missing(NAME))
         assert (site.operator, site.code, site.location.source) == ("@", "", "")
         assert (site.problem, position(site)) == ("source not available", (1, 1, 4, 9))
 

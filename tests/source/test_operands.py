@@ -7,6 +7,7 @@ import dis
 import pytest
 
 from tests.source.spying import NAME, run, slots, written
+from torchglass.source.codes import Code
 from torchglass.source.sites import Site, Slot, Slots, is_direct, operands, resolve
 from torchglass.source.text import SourceText
 
@@ -142,4 +143,6 @@ def _last(text: str) -> Site:
     source = SourceText.of_text(NAME, text)
     code = compile(text, NAME, "exec")
     kinds = ("CALL", "BINARY_OP", "BINARY_SUBSCR", "CONTAINS_OP")
-    return resolve(code, [each.offset for each in dis.get_instructions(code) if each.opname in kinds][-1], source)
+    return resolve(
+        Code.of(code), [each.offset for each in dis.get_instructions(code) if each.opname in kinds][-1], source
+    )

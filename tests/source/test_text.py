@@ -20,6 +20,7 @@ import pytest
 
 from tests.work import work_of
 from torchglass.source import text as source_module
+from torchglass.source.codes import Code
 from torchglass.source.compiling import parse
 from torchglass.source.sites import Site, resolve
 from torchglass.source.text import SourceText, find_exec_source, read_source, text_holding
@@ -40,7 +41,7 @@ class Seen:
 
     def site(self, source: SourceText) -> Site:
         code, lasti, _ = self.calls[-1]
-        return resolve(code, lasti, source)
+        return resolve(Code.of(code), lasti, source)
 
 
 def run_file(path: Path, text: str | bytes, *, old: bool = False) -> Seen:
@@ -246,10 +247,11 @@ class TestOtherPlaces:
             import sys
             sys.path.insert(0, sys.argv[1])
             from dataclasses import dataclass
+            from torchglass.source.codes import Code
             from torchglass.source.sites import resolve
             from torchglass.source.text import read_source
             def k(frame):
-                site = resolve(frame.f_code, frame.f_lasti, read_source(frame.f_code.co_filename))
+                site = resolve(Code.of(frame.f_code), frame.f_lasti, read_source(frame.f_code.co_filename))
                 print([site.code, site.target, site.location.line, site.location.origin])
             y = k(sys._getframe())
             @dataclass
@@ -257,7 +259,7 @@ class TestOtherPlaces:
                 a: int
                 def __post_init__(self):
                     frame = sys._getframe(1)
-                    site = resolve(frame.f_code, frame.f_lasti, read_source(frame.f_code.co_filename))
+                    site = resolve(Code.of(frame.f_code), frame.f_lasti, read_source(frame.f_code.co_filename))
                     print([site.code, site.problem, site.location.origin])
             D(1)
             """
@@ -267,7 +269,7 @@ class TestOtherPlaces:
             [sys.executable, *options, program, str(package)], capture_output=True, text=True, check=True
         )
         assert done.stdout.splitlines() == [
-            "['k(sys._getframe())', ('y',), 10, 'user']",
+            "['k(sys._getframe())', ('y',), 11, 'user']",
             "['', 'source not available', 'generated']",
         ]
 
@@ -331,7 +333,7 @@ class TestExec:
         text = "def k(t):\n    return seen(t)\nz = k(1)\n"
         exec(text, {"seen": seen})
         assert self.found(seen) is None
-        assert text_holding(seen.calls[-1][0], ["other", text]) == text
+        assert text_holding(Code.of(seen.calls[-1][0]), ["other", text]) == text
 
     def test_almost_the_same_text_is_not_taken(self) -> None:
         seen = Seen()
@@ -360,7 +362,7 @@ class TestSilence:
             warnings.simplefilter("always")
             before = list(warnings.filters)
             assert SourceText.of_text("a.py", text).syntax is not None
-            SourceText("a.py", text, None, "no").holds(compile("1", "a.py", "exec"))
+            SourceText("a.py", text, None, "no").holds(Code.of(compile("1", "a.py", "exec")))
             assert list(warnings.filters) == before
         assert caught == []
 
@@ -388,7 +390,7 @@ def test_the_work_grows_with_the_file_and_no_faster() -> None:
         text = "def k(x, y):\n    z = f(x, y).g(x)[0]\n    return z + x * y\n" * functions
         code = compile(text, "large.py", "exec")
         source = SourceText.of_text("large.py", text)
-        return work_of(lambda: resolve(code, 0, source))
+        return work_of(lambda: resolve(Code.of(code), 0, source))
 
     work(10)  # what is done once is done
     assert work(800) < 6 * work(200)

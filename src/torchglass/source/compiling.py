@@ -10,15 +10,13 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from torchglass.source.codes import HERE, Code, digest_of
+
 _NAME = "<torchglass compiles again>"
 _SILENCE = ("ignore", None, Warning, re.compile(re.escape(_NAME)), 0)
 _FEATURES = [getattr(future, name) for name in future.all_feature_names]
 _FUTURE_FLAGS = sum({feature.compiler_flag for feature in _FEATURES} - {0x10})
 """All but nested_scopes, whose bit means something else in ``co_flags``."""
-_COMPARED = (
-    "co_name", "co_firstlineno", "co_code", "co_linetable", "co_exceptiontable", "co_names", "co_varnames",
-    "co_freevars", "co_cellvars", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount",
-)  # fmt: skip
 _FAILURES = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -28,13 +26,13 @@ def parse(text: str) -> ast.Module | None:
     return tree if isinstance(tree, ast.Module) else None
 
 
-def compile_again(text: str, mode: str = "exec", like: CodeType | None = None) -> CodeType | None:
+def compile_again(text: str, mode: str = "exec", like: Code | None = None) -> CodeType | None:
     """The code of a text, with the ``__future__`` settings of another code; None when it does not compile."""
-    code = _compile(text, mode, like.co_flags & _FUTURE_FLAGS if like else 0)
+    code = _compile(text, mode, like.flags & _FUTURE_FLAGS if like else 0)
     return code if isinstance(code, CodeType) else None
 
 
-def contains(root: CodeType, code: CodeType) -> bool:
+def contains(root: CodeType, code: Code) -> bool:
     """Whether the code, or one that is the same, is part of the root."""
     return any(is_same(each, code) for each in codes_of(root))
 
@@ -47,20 +45,11 @@ def codes_of(root: CodeType) -> Iterator[CodeType]:
             yield from codes_of(constant)
 
 
-def is_same(one: CodeType, other: CodeType) -> bool:
-    """Whether two code objects are equal in instructions, positions, names and constants."""
-    # Not `==`: in some releases that compares the caches which a running function fills.
-    if any(getattr(one, name) != getattr(other, name) for name in _COMPARED):
+def is_same(one: CodeType, other: Code) -> bool:
+    """Whether code that was just compiled is what ran: equal in instructions, positions, names and constants."""
+    if (one.co_name, one.co_firstlineno) != (other.name, other.line):
         return False
-    if len(one.co_consts) != len(other.co_consts):
-        return False
-    return all(map(_same_constant, one.co_consts, other.co_consts))
-
-
-def _same_constant(one: object, other: object) -> bool:
-    if isinstance(one, CodeType) and isinstance(other, CodeType):
-        return is_same(one, other)
-    return type(one) is type(other) and one == other
+    return other.opcodes == HERE and digest_of(one) == other.digest
 
 
 def _compile(text: str, mode: str, flags: int) -> object:

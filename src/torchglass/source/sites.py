@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import CodeType
 
 from torchglass.events.types import Location
+from torchglass.source.codes import Code
 from torchglass.source.expressions import Expression, read_expression
 from torchglass.source.instructions import Instruction, instruction_at
 from torchglass.source.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
@@ -34,11 +34,14 @@ class Site:
     problem: str | None
 
 
-def resolve(code: CodeType, lasti: int, source: SourceText) -> Site:
-    """Read what is written at an instruction; what is not certain is left out and ``problem`` says why."""
+def resolve(code: Code, lasti: int, source: SourceText, origin: str | None = None) -> Site:
+    """Read what is written at an instruction; what is not certain is left out and ``problem`` says why.
+
+    ``origin``: whose code it is, where that is known.
+    """
     instruction = instruction_at(code, lasti)
     problem = source.problem_with(code)
-    origin = origin_of(code.co_filename, source_known=problem is None)
+    origin = origin or origin_of(code.file, source_known=problem is None)
     expression, readable = _NOTHING, problem is None
     if readable and source.syntax:
         if instruction.range.col is None:
@@ -74,15 +77,15 @@ def operands(site: Site, slots: Slots) -> tuple[str, ...]:
 def _location(instruction: Instruction, source: SourceText, readable: bool, origin: str) -> Location:
     """Columns are in characters where the text is known, else in the bytes that Python counts."""
     code, where = instruction.code, instruction.range
-    line = where.line if where.line is not None else code.co_firstlineno
+    line = where.line if where.line is not None else code.line
     end_line = where.end_line if where.end_line is not None else line
     return Location(
-        file=code.co_filename,
+        file=code.file,
         line=line,
         end_line=end_line,
         col=_column(source, line, where.col, readable),
         end_col=_column(source, end_line, where.end_col, readable),
-        function=code.co_qualname,
+        function=code.qualname,
         source=source.line(line) if readable and where.line is not None else "",
         origin=origin,
     )

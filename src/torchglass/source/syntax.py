@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from functools import cache
 from typing import TypeAlias, cast
 
-from torchglass.source.instructions import Range
+from torchglass.source.codes import Range
 
 Located: TypeAlias = ast.expr | ast.stmt | ast.pattern | ast.excepthandler
 _Block: TypeAlias = ast.stmt | ast.excepthandler | ast.match_case

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import os
 import re
+import string
 import sys
 import time
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from textwrap import dedent
 from types import CodeType
 from typing import Any
 
+from torchglass.source.codes import HERE, Code
 from torchglass.source.compiling import codes_of, compile_again, contains, is_same, parse
 from torchglass.source.syntax import Syntax
 
 NOT_AVAILABLE = "source not available"
 CHANGED = "source changed since it ran"
 NOT_PYTHON = "source is not Python"
+OTHER_PYTHON = "source may have changed since it ran, which only Python {}.{} could tell"
 
+FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
+"""How the names of files begin; code with another name may have been given to ``exec`` as text."""
 _CELL = re.compile(r"<(ipython-input|python-input|doctest|console)\b|.*[\\/]ipykernel_\d+[\\/]\d+\.py$")
 _COARSE_CLOCK = 0.05
 """Seconds by which a file's time stamp can lie before the moment of writing."""
@@ -40,7 +46,7 @@ class SourceText:
         self.text = None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
         self.problem = problem
         self._unproven = unproven
-        self._proven: dict[int, tuple[CodeType, bool]] = {}
+        self._proven: dict[str | None, bool] = {}
 
     @classmethod
     def of_text(cls, filename: str, text: str) -> SourceText:
@@ -61,32 +67,42 @@ class SourceText:
         tree = None if self.text is None else parse(self.text)
         return None if tree is None else Syntax(tree, self.lines)
 
+    @cached_property
+    def digest(self) -> str:
+        """The name under which the text is kept."""
+        return hashlib.sha256((self.text or "").encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def unproven(self) -> str | None:
+        """What to say of code that does not compile from this text; None trusts the text."""
+        return self._unproven
+
     @property
     def trusted(self) -> bool:
         """Whether the text can be shown for any code of this name without proof."""
         return self.text is not None and self._unproven is None
 
-    def problem_with(self, code: CodeType) -> str | None:
+    def problem_with(self, code: Code) -> str | None:
         """Why this text must not be shown for this code; None when it may."""
         if self.text is None:
             return self.problem
         if self._unproven and not self.holds(code):
-            return self._unproven
+            return self._unproven if code.opcodes == HERE else OTHER_PYTHON.format(*code.opcodes.python)
         return None if self.syntax else NOT_PYTHON
 
-    def holds(self, code: CodeType) -> bool:
+    def holds(self, code: Code) -> bool:
         """Whether the text compiles to something that contains this code."""
-        known = self._proven.get(id(code))
-        if known is None or known[0] is not code:
-            known = self._proven[id(code)] = (code, self._compiles_to(code))
-        return known[1]
+        known = self._proven.get(code.digest)
+        if known is None:
+            known = self._proven[code.digest] = self._compiles_to(code)
+        return known
 
     def line(self, number: int) -> str:
         """One line without its indentation; ``""`` when there is none."""
         return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
 
-    def _compiles_to(self, code: CodeType) -> bool:
-        alike = self._compiled.get((code.co_name, code.co_firstlineno), ())
+    def _compiles_to(self, code: Code) -> bool:
+        alike = self._compiled.get((code.name, code.line), ())
         return any(is_same(each, code) for each in alike)
 
     @cached_property
@@ -96,6 +112,37 @@ class SourceText:
         for each in codes_of(root) if root else ():
             found.setdefault((each.co_name, each.co_firstlineno), []).append(each)
         return found
+
+
+@lru_cache(maxsize=512)
+def known_text(filename: str, text: str | None, problem: str | None, unproven: str | None) -> SourceText:
+    """A text that was read before; kept over recordings, as its syntax tree is."""
+    return SourceText(filename, text, problem, unproven)
+
+
+def read_unchanged(filename: str, state: Sequence[int]) -> SourceText:
+    """The source of a file that was seen in this state by another process; nothing where it has changed since."""
+    if list(file_state(filename)) != list(state) or not state:
+        return SourceText.missing(filename)
+    return _read_file(filename, tuple(state), True)
+
+
+def file_state(filename: str) -> tuple[int, ...]:
+    """What changes whenever a file is written: its time and size; () where there is none."""
+    try:
+        found = Path(filename).stat()
+    except (OSError, ValueError):
+        return ()
+    return found.st_mtime_ns, found.st_size
+
+
+def is_in_doubt(filename: str) -> bool:
+    """Whether code of this name must be compared with its text: the text may not be the one that ran."""
+    try:
+        found = Path(filename).stat()
+    except (OSError, ValueError):
+        return not (is_cell(filename) or _was_registered(filename))
+    return max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not Path(filename).is_absolute()
 
 
 def read_source(filename: str) -> SourceText:
@@ -183,7 +230,7 @@ def _command_text() -> str | None:
     return None
 
 
-def find_exec_source(code: CodeType, caller_code: CodeType, caller_globals: Mapping[str, Any]) -> str | None:
+def find_exec_source(code: CodeType, caller: CodeType | None, caller_globals: Mapping[str, Any]) -> str | None:
     """The text that was given to ``exec``, ``eval`` or ``compile``, found among the strings of the caller.
 
     Only a text that compiles to this very code is returned. To be asked while the caller is there, once for
@@ -192,10 +239,10 @@ def find_exec_source(code: CodeType, caller_code: CodeType, caller_globals: Mapp
     filename = code.co_filename
     if filename != "<string>" and (filename in linecache.cache or Path(filename).exists()):
         return None
-    return text_holding(code, _strings(caller_code, caller_globals))
+    return text_holding(Code.of(code), _strings(caller, caller_globals))
 
 
-def text_holding(code: CodeType, texts: Iterable[str]) -> str | None:
+def text_holding(code: Code, texts: Iterable[str]) -> str | None:
     """The first of the texts, or of what ``eval`` and ``dedent`` make of it, that compiles to this code."""
     compiled = 0
     for text in texts:
@@ -211,20 +258,19 @@ def text_holding(code: CodeType, texts: Iterable[str]) -> str | None:
     return None
 
 
-def _strings(caller: CodeType, caller_globals: Mapping[str, Any]) -> Iterator[str]:
+def _strings(caller: CodeType | None, caller_globals: Mapping[str, Any]) -> Iterator[str]:
     command = _command_text()
     if command is not None:
         yield command
-    for values in (caller.co_consts, list(caller_globals.values())):
+    for values in (() if caller is None else caller.co_consts, list(caller_globals.values())):
         yield from [value for value in values[:_MOST_STRINGS] if type(value) is str]
 
 
-def _may_hold(text: str, code: CodeType) -> bool:
+def _may_hold(text: str, code: Code) -> bool:
     """Cheap reasons why a text cannot be the source: hardly any is then compiled in vain."""
     if not text.isascii():
         return True  # identifiers are normalised, so they need not be found as they are
-    names = (*code.co_names, *code.co_varnames)
-    return all(name in text for name in names if "__" not in name and name.isidentifier())
+    return all(name in text for name in code.names if "__" not in name and name.isidentifier())
 
 
 def _process_start() -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Listing, watched
 from torchglass.errors import UsageError
+from torchglass.source.codes import Code
 from torchglass.source.instructions import instruction_at
 
 
@@ -95,7 +96,7 @@ def test_several_statements_on_a_line_are_told_by_the_one_that_did_it(core: str)
         box.a = 3; box = Box()  # fmt: skip # noqa: E702
 
     listing = watched(run, "box.a", "box.b", core=core)
-    places = [instruction_at(*offset).name for offset in listing.offsets]
+    places = [instruction_at(Code.of(code), offset).name for code, offset in listing.offsets]
     assert [(row.name, row.new, place) for row, place in zip(listing.rows, places, strict=True)] == [
         ("box.a", "1", "STORE_ATTR"), ("box.b", "2", "STORE_ATTR"), ("box.a", "3", "STORE_ATTR"),
         ("box.a", "None", "STORE_FAST"), ("box.b", "None", "STORE_FAST"),

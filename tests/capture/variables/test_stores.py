@@ -14,6 +14,7 @@ import pytest
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Calls, Listing, in_file, watched
 from torchglass.capture.variables import Engine, Watch
 from torchglass.capture.variables.bytecode import effects_of
+from torchglass.source.codes import Code
 from torchglass.source.instructions import instruction_at
 
 NO_INSTRUCTIONS = "on Python 3.12 settrace does not follow single instructions"
@@ -40,7 +41,7 @@ def test_the_offset_is_that_of_the_store(core: str) -> None:
         rest.append(first)
 
     listing = watched(program, core=core)
-    found = [instruction_at(code, offset) for code, offset in listing.offsets]
+    found = [instruction_at(Code.of(code), offset) for code, offset in listing.offsets]
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     if sys.version_info >= (3, 13):  # two stores are one instruction there, which has the place of the first
         found[1] = found[0]
