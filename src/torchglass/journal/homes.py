@@ -1,0 +1,225 @@
+"""Where the chunks of a journal lie: in the process's own memory, or in a file that the kernel keeps for us.
+
+What was stored into a shared mapping is in the kernel's hands at once: it reaches the file whatever becomes of the
+process. Only a power cut may lose it. A mapping has a price, though: a store for which there is no room on the disk,
+or which the disk refuses, ends the process. So room is asked for before, and only file systems that keep their word
+are mapped; on all others chunks are written when they are full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from torchglass.journal.descriptors import Owned, keep_for_ever
+from torchglass.journal.layout import PAGE, file_header
+
+Buffer = bytearray | mmap.mmap
+MAPPED_SYSTEMS = frozenset(["ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"])
+"""File systems on which room that was allocated is there."""
+PIECE = 1 << 16
+"""Bytes of a chunk where chunks are written as a whole: as much a kill may lose of each stream."""
+
+
+class Home(Protocol):
+    """Gives and takes memory for chunks; used by one thread at a time."""
+
+    largest: int
+    """The most bytes of a chunk, unless one entry needs more."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file; None where there is none."""
+        ...
+
+    def take(self, size: int) -> Buffer:
+        """Memory for a chunk, all zeros, of so many bytes or some more; OSError where there is no room."""
+        ...
+
+    def give_back(self, buffer: Buffer) -> None:
+        """The chunk is not needed any more."""
+        ...
+
+    def filled(self, buffer: Buffer) -> None:
+        """Nothing more will be appended to the chunk."""
+        ...
+
+    def touched(self, buffer: Buffer, at: int, length: int) -> None:
+        """Bytes of a chunk that was filled have changed."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; what was written to a file stays there."""
+        ...
+
+
+class Memory:
+    """The process's own memory."""
+
+    largest = sys.maxsize
+    path = None
+
+    def take(self, size: int) -> Buffer:
+        return bytearray(size)
+
+    def give_back(self, buffer: Buffer) -> None:
+        return
+
+    def filled(self, buffer: Buffer) -> None:
+        return
+
+    def touched(self, buffer: Buffer, at: int, length: int) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class _File:
+    """A new file that begins with a page that says what it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self.owned = Owned(self.file)
+        self.end = PAGE
+        try:
+            os.posix_fallocate(self.file, 0, PAGE)
+            os.pwrite(self.file, file_header(os.getpid()), 0)
+        except BaseException:
+            os.close(self.file)
+            path.unlink()
+            raise
+
+    def reserve(self, size: int) -> int:
+        """Room at the end of the file; returns where it begins."""
+        self.owned.check()
+        os.posix_fallocate(self.file, self.end, size)
+        self.end += size
+        return self.end - size
+
+    def close(self) -> None:
+        if self.owned.are_ours:
+            with contextlib.suppress(OSError):
+                os.close(self.file)
+        self.owned = Owned()
+
+
+class MappedFile:
+    """Chunks as shared mappings of one file; memory that comes back is used again, so a bounded journal stays so."""
+
+    largest = sys.maxsize
+
+    def __init__(self, path: Path) -> None:
+        self.path: Path | None = path
+        self._file = _File(path)
+        self._free: list[mmap.mmap] = []
+        self._taken: list[mmap.mmap] = []
+
+    def take(self, size: int) -> Buffer:
+        size = -(-size // PAGE) * PAGE
+        fitting = [each for each in self._free if size <= len(each) <= 2 * size]
+        if fitting:
+            found = min(fitting, key=len)
+            self._free.remove(found)
+            found[:] = bytes(len(found))
+            return found
+        at = self._file.reserve(size)
+        mapping = mmap.mmap(self._file.file, size, offset=at)
+        self._file.owned.add_below(self._file.path)  # some Pythons keep a descriptor with each mapping
+        self._taken.append(mapping)
+        return mapping
+
+    def give_back(self, buffer: Buffer) -> None:
+        assert isinstance(buffer, mmap.mmap)
+        buffer[:8] = bytes(8)  # no chunk begins here any more
+        self._free.append(buffer)
+
+    def filled(self, buffer: Buffer) -> None:
+        return
+
+    def touched(self, buffer: Buffer, at: int, length: int) -> None:
+        return
+
+    def close(self) -> None:
+        """Mappings go when nobody refers to them; never where that would close a file of the program's."""
+        ours = self._file.owned.are_ours
+        for mapping in self._taken:
+            try:
+                if not ours:
+                    raise BufferError
+                mapping.close()
+            except BufferError:  # or somebody reads it just now
+                keep_for_ever(mapping)
+        self._taken, self._free = [], []
+        self._file.close()
+
+
+class PlainFile:
+    """Chunks in memory, each written to the file when it is full: for file systems that must not be mapped."""
+
+    largest = PIECE
+
+    def __init__(self, path: Path) -> None:
+        self.path: Path | None = path
+        self._file = _File(path)
+        self._places: dict[int, tuple[bytearray, int]] = {}
+        """By ``id`` of a chunk: the chunk, and where it lies in the file."""
+        self._written: set[int] = set()
+
+    def take(self, size: int) -> Buffer:
+        buffer = bytearray(-(-size // PAGE) * PAGE)
+        self._places[id(buffer)] = (buffer, self._file.reserve(len(buffer)))
+        return buffer
+
+    def give_back(self, buffer: Buffer) -> None:
+        buffer[:8] = bytes(8)
+        self.filled(buffer)
+        self._places.pop(id(buffer), None)
+        self._written.discard(id(buffer))
+
+    def filled(self, buffer: Buffer) -> None:
+        """Also all that others have begun: what an entry refers to must not be lost when the entry is not."""
+        self._written.add(id(buffer))
+        for each, (content, place) in list(self._places.items()):
+            if each == id(buffer) or each not in self._written:
+                self._write(content, place)
+
+    def touched(self, buffer: Buffer, at: int, length: int) -> None:
+        if id(buffer) in self._written:
+            self._write(memoryview(buffer)[at : at + length], self._places[id(buffer)][1] + at)
+
+    def _write(self, content: bytearray | memoryview, place: int) -> None:
+        self._file.owned.check()
+        os.pwrite(self._file.file, content, place)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            for content, place in self._places.values():
+                self._write(content, place)
+        self._places.clear()
+        self._file.close()
+
+
+def file_home(path: Path) -> MappedFile | PlainFile:
+    """A journal's file in this folder, mapped where that is safe."""
+    return MappedFile(path) if file_system(path.parent) in MAPPED_SYSTEMS else PlainFile(path)
+
+
+def file_system(folder: Path) -> str | None:
+    """The kind of file system that a folder is on; None where the system does not say."""
+    try:
+        device = folder.stat().st_dev
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        mount, _, rest = line.partition(" - ")
+        if mount.split(" ")[2:3] == [wanted]:
+            return rest.split(" ")[0]
+    return None

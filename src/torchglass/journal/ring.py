@@ -1,0 +1,126 @@
+"""Which records are kept when there are more than were asked for: the first tenth, and the newest.
+
+Records are given up a chunk at a time, from behind the first tenth on; with them the ids, values and passing rows
+that only they referred to. So a recording can be left on for a day: memory and file stay bounded, and what happened
+last is always there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torchglass.journal.layout import IDS, PASSING, RECORD, RECORDS, VALUE, VALUES
+
+if TYPE_CHECKING:
+    from torchglass.journal.chunks import Chunk
+    from torchglass.journal.writer import Journal, ThreadWriter
+
+HEAD = 10
+"""One part in so many is kept from the beginning."""
+TURNS = 8
+"""How many chunks the rest is kept in, at least."""
+WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE}
+"""Bytes that an event takes of each stream, about."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many records to keep (None: all), and which: those of the ``begin`` or of the ``end``."""
+
+    events: int | None = None
+    keep: str = "end"
+
+
+class Ring:
+    """Counts what was handed out, and gives up the oldest chunk when that is too much."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.is_turning = False
+        """The first tenth is full: from now on each chunk may lose the one before it."""
+        self._head_used = 0
+        self._used = 0
+        """Records that there is room for behind the first tenth."""
+        self._full: deque[tuple[ThreadWriter, Chunk]] = deque()
+        """Chunks behind the first tenth that are not written to any more, the oldest first."""
+        self._turning: dict[int, Chunk] = {}
+        """By thread: the chunk behind the first tenth that is written to now."""
+        self._head_ends: dict[tuple[int, int], int] = {}
+        """By stream and owner: where what is kept for ever ends."""
+
+    def widen(self, events: int | None) -> None:
+        """Keep more from now on."""
+        known = self.limits.events
+        wider = None if events is None or known is None else max(events, known)
+        self.limits = Limits(wider, self.limits.keep)
+
+    def largest(self, stream: int) -> int:
+        """Bytes of a chunk of a stream, at most: what is given up a chunk at a time must come in small chunks."""
+        events = self.limits.events
+        return sys.maxsize if events is None else max(events // TURNS, 64) * WEIGHTS.get(stream, 64)
+
+    def room_for(self, journal: Journal, thread: ThreadWriter) -> int:
+        """Bytes for the next records of a thread; 0 when no more are to be kept."""
+        wanted = journal.next_size(RECORDS, thread.number)
+        events = self.limits.events
+        if events is None:
+            return wanted
+        if self.limits.keep == "begin":
+            return min(wanted, (events - thread.at) * RECORD)
+        head = max(events // HEAD, 1)
+        if self._head_used < head:
+            return min(wanted, (head - self._head_used) * RECORD)
+        self.is_turning = True
+        piece = max((events - head) // TURNS, 1)
+        room = max(min(wanted // RECORD, piece), 1)
+        self._put_away(thread.number, thread)
+        while self._full and self._used + room > events - head + piece:
+            self._give_up(journal)
+        return room * RECORD
+
+    def began(self, journal: Journal, thread: ThreadWriter, chunk: Chunk) -> None:
+        """A chunk was handed out."""
+        room = chunk.last - chunk.first
+        if self.limits.events is None or self.limits.keep == "begin":
+            return
+        if not self.is_turning:
+            self._head_used += room
+            return
+        if not self._head_ends:
+            self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1], chunk.since[2]
+        self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
+        self._used += room
+        self._turning[thread.number] = chunk
+
+    def ended(self, thread: ThreadWriter) -> None:
+        """A thread writes no more: its last chunk goes when it is the oldest."""
+        self._put_away(thread.number, thread)
+
+    def _put_away(self, number: int, thread: ThreadWriter) -> None:
+        chunk = self._turning.pop(number, None)
+        if chunk is not None:
+            self._full.append((thread, chunk))
+
+    def _give_up(self, journal: Journal) -> None:
+        """Drop the oldest chunk of records, and what nothing that is kept refers to any more."""
+        thread, chunk = self._full.popleft()
+        self._used -= chunk.last - chunk.first
+        journal.drop(chunk)
+        kept = [each for _, each in self._full] + list(self._turning.values())
+        own = [each.since[0] for each in kept if each.owner == thread.number]
+        self._drop_before(journal, IDS, thread.number, min(own, default=thread.id_base + thread.id_at))
+        if self._full:
+            _, values, passing = self._full[0][1].since
+        else:
+            values, passing = journal.values.first, journal.passing.position()
+        self._drop_before(journal, VALUES, 0, values)
+        self._drop_before(journal, PASSING, 0, passing)
+
+    def _drop_before(self, journal: Journal, stream: int, owner: int, kept: int) -> None:
+        head = self._head_ends.get((stream, owner), 0)
+        for chunk in journal.streams.of(stream, owner)[:-1]:
+            if head <= chunk.first and chunk.last <= kept:
+                journal.drop(chunk)

@@ -1,0 +1,247 @@
+"""What the rows of a journal say: plain tuples, written as JSON, and checked when they are read.
+
+JSON, because it holds whatever a program may name (any text, any int), runs nothing when it is read, and can be
+looked at with the naked eye. A row's place in its stream is its only header; its number stands outside, so that the
+same bytes can be written into many journals.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from typing import Any, NamedTuple
+
+from torchglass.journal import layout
+
+Names = list[str]
+
+
+class JournalRow(NamedTuple):
+    """What ran: opcodes differ from one Python to the next."""
+
+    python: list[int]
+    opcodes: Names
+    process: int
+    process_start: float
+    engine: str
+    torch: str | None
+
+
+class RecordingRow(NamedTuple):
+    """One recording; its number is the row's."""
+
+    name: str
+    process: int
+    started_at: float
+    started_ns: int
+    options: dict[str, Any]
+
+
+class WindowRow(NamedTuple):
+    """From which record on a thread belongs to a recording, and the module that was under way there."""
+
+    thread: int
+    begin: int
+    module: int
+
+
+class EndedRow(NamedTuple):
+    """How a recording ended: when, by which exception, and where in each thread."""
+
+    stopped_ns: int
+    left_by: Names
+    ends: list[list[int]]
+    lost: int
+    faults: list[list[Any]]
+
+
+class ThreadRow(NamedTuple):
+    """A thread; one of the autograd engine's own says which record of which thread called backward."""
+
+    name: str
+    caller: int
+    record: int
+
+
+class CodeRow(NamedTuple):
+    """Of a code object all that is needed to say what is written at one of its instructions.
+
+    ``digest`` tells it from the code of a changed file, where that is in doubt; ``text`` is what was given to ``exec``.
+    """
+
+    file: str
+    name: str
+    qualname: str
+    line: int
+    flags: int
+    names: Names
+    instructions: str
+    positions: str
+    digest: str | None
+    origin: str
+    module: str | None
+    owner: str | None
+    text: str | None
+
+
+class MetaRow(NamedTuple):
+    """What tensors of one kind have in common; None where torch would not say."""
+
+    kind: str
+    shape: list[int] | None
+    dtype: str
+    device: str
+    stride: list[int] | None
+    layout: str
+    requires_grad: bool
+    type: str
+
+
+class WhatRow(NamedTuple):
+    """What was called, unless it was a module: kind, name, a note, and the names of its parameters."""
+
+    kind: str
+    name: str
+    note: str | None
+    detail: str
+    parameters: Names
+    rest: str | None
+    is_read: bool
+
+
+class ClassRow(NamedTuple):
+    """A class of modules: the parameters of ``forward``, its ancestors, and methods that bear another name inside."""
+
+    name: str
+    parameters: Names
+    rest: str | None
+    ancestors: list[Names]
+    others: list[list[Any]]
+
+
+class ModuleRow(NamedTuple):
+    """A module under one path of its root (-1: it is one itself)."""
+
+    cls: int
+    root: int
+    path: str
+
+
+class DescribedRow(NamedTuple):
+    """What is known of a module when its first call has ended: settings, and (name, value) of its parameters."""
+
+    cls: int
+    settings: str
+    parameters: list[list[Any]]
+
+
+class SourceRow(NamedTuple):
+    """The text of a file: under which digest it is kept, or why there is none; ``unproven``: what to say in doubt.
+
+    ``state``: its time and size, of a file whose text is not kept.
+    """
+
+    file: str
+    digest: str | None
+    problem: str | None
+    unproven: str | None
+    state: list[int]
+
+
+class SavedRow(NamedTuple):
+    """The content of a value: which bytes of which shard of which recording's folder."""
+
+    recording: int
+    name: str
+    value: int
+    shard: int
+    offset: int
+    length: int
+    dtype: str
+    shape: list[int]
+
+
+class BackwardRow(NamedTuple):
+    """The autograd engine ran from this record of a thread on, up to that one (-1: it still runs)."""
+
+    begin: int
+    end: int
+
+
+LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
+"""Tags of what is nested in a form. DICT and FIELDS alternate key and item; FIELDS has the class's name first.
+
+A form begins with the number of positional arguments; then these, then names and arguments in turn. None stands for a
+tensor, an int for itself, a text for what is shown, a list for something nested: a tag, then its items."""
+
+KINDS: dict[int, type[Any]] = {
+    layout.JOURNAL: JournalRow, layout.RECORDING: RecordingRow, layout.WINDOW: WindowRow, layout.ENDED: EndedRow,
+    layout.THREAD: ThreadRow, layout.CODE: CodeRow, layout.META: MetaRow, layout.WHAT_ROW: WhatRow,
+    layout.CLASS: ClassRow, layout.MODULE: ModuleRow, layout.DESCRIBED: DescribedRow, layout.SOURCE: SourceRow,
+    layout.SAVED: SavedRow, layout.BACKWARD: BackwardRow,
+}  # fmt: skip
+"""Rows of other kinds are a text (errors, notes, faults), a list of ints (stacks) or a nested list (forms)."""
+TEXTS = frozenset([layout.ERROR_ROW, layout.NOTE, layout.FAULT])
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def encoded(fields: Any) -> bytes:
+    """The bytes of a row."""
+    return _encode(fields).encode("ascii")
+
+
+def packed(raw: bytes) -> str:
+    """Bytes as text."""
+    return binascii.b2a_base64(raw, newline=False).decode("ascii")
+
+
+def unpacked(text: str) -> bytes:
+    """The bytes again; ValueError where that is no such text."""
+    return binascii.a2b_base64(text, strict_mode=True)
+
+
+def decoded(kind: int, payload: bytes) -> Any:
+    """A row as it was written; ValueError where it is none of this kind."""
+    try:
+        found = json.loads(payload)
+    except RecursionError:
+        raise ValueError("a row is nested too deeply") from None
+    if kind in TEXTS:
+        if type(found) is not str:
+            raise ValueError("a text is missing")
+        return found
+    if type(found) is not list:
+        raise ValueError("a row is no list")
+    row = KINDS.get(kind)
+    if row is None:
+        return found
+    checks = _CHECKS[row]
+    if len(found) != len(checks) or not all(check(each) for check, each in zip(checks, found, strict=True)):
+        raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
+    return row(*found)
+
+
+def _is_list_of(found: Any, *kinds: type) -> bool:
+    return type(found) is list and all(type(each) in kinds for each in found)
+
+
+_CHECK = {
+    "int": lambda found: type(found) is int and -(2**63) <= found < 2**63,
+    "str": lambda found: type(found) is str,
+    "bool": lambda found: type(found) is bool,
+    "float": lambda found: type(found) in (int, float),
+    "str | None": lambda found: found is None or type(found) is str,
+    "list[int]": lambda found: _is_list_of(found, int),
+    "list[int] | None": lambda found: found is None or _is_list_of(found, int),
+    "Names": lambda found: _is_list_of(found, str),
+    "dict[str, Any]": lambda found: type(found) is dict,
+    "list[Names]": lambda found: _is_list_of(found, list) and all(_is_list_of(each, str) for each in found),
+    "list[list[int]]": lambda found: _is_list_of(found, list) and all(_is_list_of(each, int) for each in found),
+    "list[list[Any]]": lambda found: _is_list_of(found, list),
+}
+_CHECKS: dict[Any, list[Any]] = {
+    row: [_CHECK[annotation.__forward_arg__ if not isinstance(annotation, str) else annotation]
+          for annotation in row.__annotations__.values()]
+    for row in KINDS.values()
+}  # fmt: skip
