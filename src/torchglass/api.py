@@ -43,7 +43,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     name, glob or (True) all of them; ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
     keeps source texts out of the trace; ``to`` names a new folder, into which everything is written while it
-    happens; ``max_events`` bounds the memory; ``name`` is shown in titles.
+    happens; ``max_events`` bounds the memory (None: all are kept): of more events the first tenth and the newest are
+    kept, or with ``keep="begin"`` the first; ``name`` is shown in titles.
     """
 
     def __init__(
@@ -57,15 +58,20 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
         sources: bool = True,
-        max_events: int = 1_000_000,
+        max_events: int | None = 1_000_000,
+        keep: str = "end",
         name: str = "",
     ) -> None:
         if fused not in ("keep", "open"):
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
         if only is not None:
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
-        if type(max_events) is not int or max_events < 1:
-            raise UsageError(f"record(max_events=…) takes a whole number from 1 on, not {max_events!r}")
+        if max_events is not None and (type(max_events) is not int or max_events < 1):
+            raise UsageError(
+                f"record(max_events=…) takes a whole number from 1 on, or None for all, not {max_events!r}"
+            )
+        if keep not in ("begin", "end"):
+            raise UsageError(f"record(keep=…) takes 'end' or 'begin', not {keep!r}")
         self._options: dict[str, Any] = {
             "modules": bool(modules),
             "functions": bool(functions),
@@ -74,6 +80,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
+            "keep": keep,
             "name": str(name),
         }
         self._only = only

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 from torchglass import children, store
-from torchglass.errors import NotRecorded
 from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
@@ -33,12 +32,11 @@ class Recording:
         self._recorder: Any = None
         self._settled: Tables | None = None
         self._copies: dict[int, tuple[str, Any]] = {}
+        """What is kept in memory, by the number of the value in the tables."""
         self._run: str | None = None
         """Which run's bundle a child process joins."""
-        self._keeper: Keeper | None = None
-        self._part: Path | None = None
-        """The part of the bundle that this process wrote."""
-        self._written: BundleTensors | None = None
+        self._part: store.Part | None = None
+        """The part of the bundle that this process writes."""
         self.trace = Trace(self, self)
 
     def start(self, frame: FrameType | None, outermost: bool = False) -> None:
@@ -54,19 +52,17 @@ class Recording:
             from torchglass.capture.variables import Watch
 
             Watch(names=self._options["variables"])
-        keeper = None if self._to is None else Keeper(store.open_writer(self._to, run=self._run))
-        self._recorder = Recorder(Options(**self._options))
+        part = None if self._to is None else store.open_part(self._to, self._run)
+        self._recorder = Recorder(Options(**self._options), part)
         self._recorder.start(frame, outermost)
-        if keeper is not None:
-            self._recorder.stream_to(keeper, self._only)
-            self._to, self._part = keeper.path, keeper.part  # whole paths: the program may change its folder
-            self._keeper, self._run = keeper, keeper.run
-            told = {"path": str(keeper.path), "options": self._options, "environment": keeper.environment}
+        if part is not None:
+            self._to, self._part, self._run = part.bundle.path, part, part.bundle.run
+            told = {"path": str(self._to), "options": self._options, "environment": part.bundle.environment()}
             children.invite(self, told)
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""
-        self._recorder, self._settled = None, None
+        self._recorder, self._settled, self._part = None, None, None
         self.start(None)
         children.stop_at_exit(self)
 
@@ -77,52 +73,26 @@ class Recording:
         children.stop_at_exit(self)
 
     def stop(self, error: BaseException | None) -> None:
-        """End it, if it has not ended."""
+        """End it, if it has not ended; what belongs into a bundle is there when this returns."""
         children.uninvite(self)
-        if self._recorder is not None:
-            self._recorder.stop(error)
+        if self._recorder is None or not self._recorder.running:
+            return
+        self._recorder.stop(error)
+        if self._part is not None:
+            self._seal(self._part)
 
-    def tensor(self, value: int) -> Any:
-        """The copy of a value: in memory, or where it was written to."""
-        self.tables()
-        if value in self._copies:
-            return self._copies[value][1]
-        if value in self._on_their_way():
-            raise NotRecorded(
-                f"the content of value {value} is on its way into {clean(str(self._to))}: "
-                "it can be had once the recording has ended"
-            )
-        written = self._in_bundle()
-        return None if written is None else written.tensor(value)
-
-    def kept(self) -> dict[int, str]:
-        """The values whose content there is, with the names under which it was kept."""
-        self.tables()
-        written = self._in_bundle()
-        elsewhere = self._on_their_way() if written is None else written.kept()
-        return {value: name for value, (name, _) in self._copies.items()} | elsewhere
-
-    def stored(self) -> Iterator[Stored]:
-        """What is to be written of each content, to keep it once more."""
-        self.tables()
-        for number, (value, (name, copy)) in enumerate(self._copies.items()):
-            yield from _stored(number, name, value, copy)
-        written = self._in_bundle()
-        if written is not None:
-            yield from written.stored()
-
-    def _on_their_way(self) -> dict[int, str]:
-        """The values whose content is being written to the bundle: nobody can open it yet."""
-        if self._keeper is None or not self.running:
-            return {}
-        names: dict[int, str] = self._recorder.session.copies.names
-        return {value: name for value, name in list(names.items()) if value not in self._copies}
-
-    def _in_bundle(self) -> BundleTensors | None:
-        """The tensors that this process has written, once it has."""
-        if self._to is not None and self._part is not None and not self.running:
-            self._written = self._written or BundleTensors(store.load_part(self._to, self._part))
-        return self._written
+    def _seal(self, part: store.Part) -> None:
+        """Turn the journal into the tables of a finished part; a fault of ours leaves it a journal."""
+        recorder = self._recorder
+        try:
+            tables = self.tables()
+            part.finish(tables, recorder.settler.values.number)
+        except Exception as fault:  # also of the program's own select(where=…)
+            part.give_up(f"{type(fault).__name__}: {fault}")
+            recorder.session.fault(fault)
+        if part.problem is not None and self._settled is not None:
+            self._settled.notes.append(f"{clean(part.problem)}; the one in memory is whole")
+        recorder.leave_file()
 
     @property
     def running(self) -> bool:
@@ -136,16 +106,47 @@ class Recording:
             return self._settled
         if self._recorder is None:
             return Tables(notes=["recording is switched off (TORCHGLASS=0 in the environment)"])
-        self._copies = self._recorder.copies() or self._copies
-        tables = self._recorder.tables()
+        tables: Tables = self._recorder.tables()
+        number, copies = self._recorder.settler.values.number, self._recorder.copies()
+        present = set(tables.io)
+        self._copies = {number(value): kept for value, kept in copies.items() if number(value) in present}
         if self._only is not None:
             tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
         if tables.complete:
-            self._settled, self._recorder = tables, None
-            problem = self._keeper.problem if self._keeper is not None else None
-            if problem is not None:
-                tables.notes.append(f"{clean(problem)}; the one in memory is whole")
+            self._settled = tables
         return tables
+
+    # Contents of values
+
+    def tensor(self, value: int) -> Any:
+        """The content of a value: in memory, or where it was written to."""
+        tables = self.tables()
+        if value in self._copies:
+            return self._copies[value][1]
+        saved = self._saved().get(value)
+        return None if saved is None or self._part is None else opened(self._part.open_tensor(saved), tables, value)
+
+    def kept(self) -> dict[int, str]:
+        """The values whose content there is, with the names under which it was kept."""
+        self.tables()
+        held = {value: name for value, (name, _) in self._copies.items()}
+        return held | {value: saved.name for value, saved in self._saved().items()}
+
+    def stored(self) -> Iterator[Stored]:
+        """What is to be written of each content, to keep it once more."""
+        self.tables()
+        for number, (value, (name, copy)) in enumerate(self._copies.items()):
+            yield from _stored(number, name, value, copy)
+        for saved in self._saved().values():
+            if self._part is not None:
+                yield saved, self._part.open_tensor(saved).data
+
+    def _saved(self) -> dict[int, store.SavedTensor]:
+        """What this process has written to its part, by the number of the value in the tables."""
+        if self._part is None or self._recorder is None or self._recorder.settler is None:
+            return {}
+        number = self._recorder.settler.values.number
+        return {saved.value: saved for saved in self._part.saved(number)}
 
 
 class BundleTensors:
@@ -161,12 +162,7 @@ class BundleTensors:
     def tensor(self, value: int) -> Any:
         """The content of a value, mapped from its file; None when it was not kept."""
         saved = next((each for each in reversed(self._loaded.saved_tensors()) if each.value == value), None)
-        if saved is None:
-            return None
-        from torchglass.capture.contents import opened
-
-        tables = self._loaded.tables()
-        return opened(self._loaded.open_tensor(saved), tables.metas[tables.value_meta[value]].kind)
+        return None if saved is None else opened(self._loaded.open_tensor(saved), self._loaded.tables(), value)
 
     def stored(self) -> Iterator[Stored]:
         """What is to be written of each content, to keep it once more: the bytes as they are."""
@@ -174,33 +170,22 @@ class BundleTensors:
             yield saved, self._loaded.open_tensor(saved).data
 
 
-class Keeper:
-    """A bundle's writer as the recorder wants it."""
+def opened(content: store.Content, tables: Tables, value: int) -> Any:
+    """A tensor or array over the bytes of a bundle."""
+    from torchglass.capture.contents import opened as opened_as
 
-    def __init__(self, writer: store.Writer) -> None:
-        self._writer = writer
-        self.path, self.part, self.run = writer.bundle.path, writer.part, writer.bundle.run
-        self.environment = writer.bundle.environment()
-        self.write, self.finish, self.values_changed = writer.write, writer.finish, writer.values_changed
-        self.rest = writer.shards.rest
-
-    @property
-    def problem(self) -> str | None:
-        """Why not everything could be written."""
-        return self._writer.problem
-
-    def keep_tensor(self, name: str, value: int, content: Any) -> None:
-        self._writer.shards.submit(name, content.data, content.dtype, content.shape, store.Belongs(value))
+    return opened_as(content, tables.metas[tables.value_meta[value]].kind)
 
 
 def _stored(number: int, name: str, value: int, copy: Any) -> Iterator[Stored]:
-    from torchglass.capture.contents import CannotKeep, bytes_of
+    from torchglass.capture.contents import CannotKeep, content_pieces
 
     try:
-        content = bytes_of(copy)
+        content = content_pieces(copy)
     except CannotKeep:
         return  # the note of the mark says so where a bundle was written; else the trace in memory has it
-    yield store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0), content.data
+    row = store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0)
+    yield row, b"".join(content.pieces)
 
 
 def join(told: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -87,9 +88,7 @@ def test_the_functions_are_put_back() -> None:
 
 
 def test_a_fault_of_ours_costs_the_link_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any) -> Any:
-        raise ValueError("broken")
-
+    broken = Mock(side_effect=ValueError("broken"))
     with tg.record() as trace:
         monkeypatch.setattr(type(trace._source._recorder.session.values), "lies_in", broken)  # type: ignore[attr-defined]
         tensor = torch.from_numpy(ARRAY)

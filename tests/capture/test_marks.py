@@ -322,7 +322,7 @@ def test_a_mark_stands_where_it_was_made() -> None:
 
 
 def test_nothing_is_kept_beyond_the_limit() -> None:
-    with tg.record(max_events=3) as trace:
+    with tg.record(max_events=3, keep="begin") as trace:
         for _ in range(5):
             tg.mark("x", torch.tensor(1))
     assert len(marks(trace)) + sum(1 for _ in trace.events(kind="function")) == 3

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -254,7 +255,7 @@ def test_recordings_with_other_probes_in_two_threads() -> None:
 
 
 def test_at_most_so_many_events() -> None:
-    with tg.record(ops=True, max_events=5) as trace:
+    with tg.record(ops=True, max_events=5, keep="begin") as trace:
         x = torch.ones(2)
         for _ in range(10):
             x = x.relu()
@@ -270,10 +271,7 @@ FAULTY = ["torchglass.capture.ops._written_arguments", "torchglass.capture.ops._
 
 @pytest.mark.parametrize("place", FAULTY)
 def test_a_fault_costs_an_event_and_never_the_program(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> Any:
-        raise KeyError("ours")
-
-    monkeypatch.setattr(place, fails)
+    monkeypatch.setattr(place, Mock(side_effect=KeyError("ours")))
     monkeypatch.setattr("torchglass.capture.ops._TRAITS", {})  # nothing is known from earlier blocks
     x = torch.ones(3, requires_grad=True)
     with tg.record(ops=True) as trace:
@@ -304,13 +302,9 @@ def test_faults_while_an_op_closes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     made = ValueTable.__init__
 
-    def init(self: ValueTable) -> None:
-        made(self)
-
-        def fails(tensor: Tensor) -> int:
-            raise KeyError("ours")
-
-        self.made = fails
+    def init(self: ValueTable, journal: Any) -> None:
+        made(self, journal)
+        self.made = Mock(side_effect=KeyError("ours"))
 
     monkeypatch.setattr(ValueTable, "__init__", init)
     with tg.record(ops=True) as trace:

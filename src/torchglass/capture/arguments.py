@@ -7,29 +7,29 @@ text as it will be shown, a tuple for something nested: a tag, then its items.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
 from torchglass.capture.torch_names import DEVICE, SIZE, WORDS, Parameter, Tensor
 from torchglass.capture.values import ValueOf
+from torchglass.events.spelling import LONGEST_INT, int_word
+from torchglass.journal.layout import ARGS, FORM, INPUTS, NONE
+from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE, encoded
+from torchglass.journal.writer import Journal, Open, ThreadWriter
 
 Form = tuple[Any, ...]
 Describe = Callable[..., Any]
 """(value, values, depth=0) → the value's part of a form; the tensors in it are appended to values."""
 LONGEST_TEXT = 200
 LONGEST_LIST = 64
-LONGEST_INT = 512
-"""In bits. Python itself refuses to spell ints of more than some thousand digits."""
 DEEPEST = 8
 MOST_ITEMS = 1_000
 """Of one argument: lists may contain themselves, or each other many times over."""
 
-LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
-"""Tags of nested forms. DICT and FIELDS alternate key and item; FIELDS has the class's name first."""
 _name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 _module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
 _CONSTANTS: dict[Any, str] = {None: "None", True: "True", False: "False"}
@@ -38,9 +38,15 @@ _CONSTANTS: dict[Any, str] = {None: "None", True: "True", False: "False"}
 class Forms:
     """All forms of one session."""
 
-    def __init__(self, value_of: ValueOf, made: ValueOf) -> None:
+    def __init__(self, journal: Journal, value_of: ValueOf, made: ValueOf) -> None:
+        self._journal = journal
         self.ids: dict[Form, int] = {}
-        self.counter = itertools.count()
+        self._numbers = count()
+        self._pinned: dict[Form, int] = {}
+        """Forms whose numbers are used for ever."""
+        self.generation = 0
+        """Grows when all other numbers have lost their meaning for what is recorded from now on."""
+        journal.carry = self.carry
         readers = Readers()
         self.describe: Describe = _make_describe(value_of, readers)
         self._readers = readers
@@ -58,7 +64,68 @@ class Forms:
         return _make_describe(value_of, self._readers)
 
     def intern(self, form: Form) -> int:
-        return self.ids.setdefault(form, next(self.counter))
+        """The number of a form; what a program makes without end goes again when nothing that is kept refers to it."""
+        number = next(self._numbers)
+        self._journal.passing.add(FORM, number, _bytes_of(form))
+        self.ids[form] = number
+        return number
+
+    def pin(self, form: Form) -> int:
+        """The number of a form, for ever."""
+        number = self._pinned.get(form)
+        if number is None:
+            number = next(self._numbers)
+            self._journal.rows.add(FORM, number, encoded(form))
+            self.ids[form] = self._pinned[form] = number
+        return number
+
+    def carry(self, log: ThreadWriter, opened: Open) -> Open:
+        """Begin a new generation; the records under way get numbers and ids that are as new as the chunk they go to."""
+        wanted = {words[ARGS] for _, words in opened}
+        found = {number: form for form, number in list(self.ids.items()) if number in wanted}
+        self.generation += 1
+        self.ids.clear()
+        self.ids.update(self._pinned)
+        return [(number, self._renewed(log, words, found.get(words[ARGS]))) for number, words in opened]
+
+    def _renewed(self, log: ThreadWriter, words: list[int], form: Form | None) -> list[int]:
+        words = list(words)
+        if form is None:  # of a generation before: what it took is not known any more
+            words[ARGS], words[INPUTS] = self.pin((1, "…")), NONE
+            return words
+        count = _tensors_in(form)
+        ids = log.journal.streams.ids(log.number, words[INPUTS], count)
+        words[ARGS] = self.intern(form)
+        words[INPUTS] = log.add_ids(ids) if len(ids) == count and count else NONE
+        return words
+
+
+_form_bytes: dict[Form, bytes] = {}
+"""Kept for the process: the same few forms come in every recording."""
+MOST_KEPT = 4096
+
+
+def _bytes_of(form: Form) -> bytes:
+    known = _form_bytes.get(form)
+    if known is None:
+        try:
+            known = encoded(form)
+        except ValueError:  # an int of thousands of digits, which Python refuses to spell
+            return encoded(_spelt(form))
+        if len(_form_bytes) < MOST_KEPT:
+            _form_bytes[form] = known
+    return known
+
+
+def _spelt(item: Any) -> Any:
+    if type(item) is tuple:
+        return [_spelt(each) for each in item]
+    return int_word(item) if type(item) is int and item.bit_length() > LONGEST_INT else item
+
+
+def _tensors_in(item: Any) -> int:
+    """How many tensors there is a place for in a form."""
+    return sum(map(_tensors_in, item)) if type(item) is tuple else int(item is None)
 
 
 def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
@@ -226,12 +293,6 @@ def _text(value: Any) -> str:
     return text if len(value) <= LONGEST_TEXT else text + "…"
 
 
-def number_text(value: int) -> str:
-    """An int as it is written; of a very long one its length."""
-    bits = value.bit_length()
-    return str(value) if bits <= LONGEST_INT else f"an int of {bits} bits"
-
-
 def _bytes(value: Any) -> str:
     return f"<bytes of {len(value)}>"
 
@@ -252,7 +313,7 @@ _READERS: dict[type, Reader] = {
     str: _text,
     bytes: _bytes,
     EllipsisType: lambda value: "...",
-    int: number_text,
+    int: int_word,
     DEVICE: lambda value: repr(str(value)),
     SIZE: _size,
     **dict.fromkeys(WORDS, str),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.log import NONE, ThreadLog
-from torchglass.capture.session import survives
+from torchglass.capture.log import ThreadLog
 from torchglass.capture.torch_names import no_functions
+from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -21,9 +21,7 @@ def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..
             at = session.open_event(log, what, frame, args, kwargs)
     except BaseException as fault:
         log.parent = parent
-        if not survives(fault):
-            raise
-        session.fault(fault)
+        session.forgive(fault)
     if at < 0:
         return call(*args, **kwargs)
     try:
@@ -38,7 +36,5 @@ def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..
         with no_functions():
             session.close_event(log, at, result)
     except BaseException as fault:
-        if not survives(fault):
-            raise
-        session.fault(fault)
+        session.forgive(fault)
     return result

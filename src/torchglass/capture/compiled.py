@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from torchglass.capture.log import LOGS, NONE, RESULT, ThreadLog
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.modes import FUNCTION_MODES, OP_MODES
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import UNSEEN
+from torchglass.journal.layout import NONE, RESULT
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -153,11 +154,11 @@ class CompileDoor:
                 given = frame.f_locals
                 args, kwargs = given.get("args", ()), given.get("kwargs")
                 region.event = log.session.open_event(log, what, frame.f_back, args, kwargs)
-        except Exception as fault:
-            log.session.fault(fault)
+        except BaseException as fault:
+            log.session.forgive(fault)
         if len(LOGS) > 1:
             for other in LOGS.values():
-                other.session.notes[BLIND] = None
+                other.session.note(BLIND)
         log.on = False
         self._take_modes(region)
         self.patches().suspend()
@@ -176,8 +177,8 @@ class CompileDoor:
         if region.event >= 0:
             try:
                 self._end_event(region, sys.exc_info()[1], frame.f_locals.get("result", _NOT_KNOWN))
-            except Exception as fault:
-                log.session.fault(fault)
+            except BaseException as fault:
+                log.session.forgive(fault)
 
     def _end_event(self, region: Region, error: BaseException | None, result: Any) -> None:
         """The region's result is a variable of torch's own wrapper; some versions of torch have none."""
@@ -188,7 +189,7 @@ class CompileDoor:
                 return
             session.close_event(log, region.event, None if result is _NOT_KNOWN else result)
             if result is _NOT_KNOWN:
-                log.records[region.event + RESULT] = session.forms.intern((1, "…"))
+                log.set_word(region.event, RESULT, session.forms.intern((1, "…")))
 
     def _take_modes(self, region: Region) -> None:
         """Take only our modes off the stacks (a running handler may have done so already)."""

@@ -24,23 +24,16 @@ class InnerStacks:
 
     def __init__(self, stacks: StackTable) -> None:
         self._stacks = stacks
-        self._codes: dict[tuple[int, str], CodeType] = {}
+        self._codes: dict[tuple[int, str], tuple[CodeType, CodeType]] = {}
+        """By ``id`` of a function's code and scope: that code, which is kept so, and the comprehension's."""
 
     def below(self, above: int, frame: FrameType, scope: str, offset: int) -> int:
         """The stack inside a comprehension; ``above`` is that of the function at it."""
-        code = self._code(frame.f_code, scope)
-        key = (above, id(code), offset)
-        number = self._stacks.ids.get(key)
-        return self._stacks.ids.setdefault(key, next(self._stacks.counter)) if number is None else number
+        return self._stacks.intern_renamed(above, frame, self._code(frame.f_code, scope), offset)
 
     def _code(self, code: CodeType, scope: str) -> CodeType:
         """The function's code under the name of the comprehension; settling reads names and places from it."""
         known = self._codes.get((id(code), scope))
         if known is None:
-            known = self._codes[id(code), scope] = code.replace(co_qualname=scope)
-            stacks = self._stacks
-            stacks.codes[id(code)] = code  # kept, or another could get its id
-            stacks.codes[id(known)] = known
-            if id(code) in stacks.exec_sources:
-                stacks.exec_sources[id(known)] = stacks.exec_sources[id(code)]
-        return known
+            known = self._codes[id(code), scope] = (code, code.replace(co_qualname=scope))
+        return known[1]

@@ -1,8 +1,9 @@
-"""The bytes of tensors and arrays: how they leave a copy for a file, and how they become tensors again."""
+"""The bytes of tensors and arrays: how they leave for a file without a copy, and how they become tensors again."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torchglass.capture.torch_names import HAS_TORCH, Tensor
@@ -11,12 +12,16 @@ from torchglass.errors import NotRecorded
 if TYPE_CHECKING or HAS_TORCH:
     import torch
 
+PIECE = 1 << 24
+"""The most bytes of what does not lie side by side on this machine that are brought here at once."""
 
-class Bytes(NamedTuple):
+
+class Contents(NamedTuple):
     """What a file keeps of a tensor."""
 
-    data: Any
-    """Something that ``memoryview`` takes; lives as long as the copy must."""
+    pieces: Iterator[memoryview]
+    """Its bytes, in order; each piece is to be used before the next is asked for."""
+    length: int
     dtype: str
     shape: tuple[int, ...]
 
@@ -40,29 +45,49 @@ class CannotKeep(Exception):
     """There are no plain bytes to keep; the text says why."""
 
 
-def bytes_of(copy: Any) -> Bytes:
-    """The bytes of a copy, which is ours and does not change any more."""
-    if not issubclass(type(copy), Tensor):
-        return _bytes_of_array(copy)
-    if copy.layout is not torch.strided or copy.is_nested or copy.is_quantized:
-        kind = "nested" if copy.is_nested else "quantised" if copy.is_quantized else str(copy.layout)
+def content_pieces(plain: Any) -> Contents:
+    """The bytes of a tensor without history and subclass, or of an array; read from where they lie."""
+    if not issubclass(type(plain), Tensor):
+        return _pieces_of_array(plain)
+    if plain.layout is not torch.strided or plain.is_nested or plain.is_quantized:
+        kind = "nested" if plain.is_nested else "quantised" if plain.is_quantized else str(plain.layout)
         raise CannotKeep(f"a {kind.removeprefix('torch.')} tensor has no plain bytes: mark its components instead")
-    if copy.is_meta:
+    if plain.is_meta:
         raise CannotKeep("a meta tensor has no content")
-    plain = copy.cpu().resolve_conj().resolve_neg().contiguous()
-    flat = plain.as_strided((plain.numel(),), (1,))  # one element may have any stride, and then cannot be viewed
-    raw = flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
-    return Bytes(raw.numpy(), str(copy.dtype).removeprefix("torch."), tuple(copy.shape))
+    dtype, shape = str(plain.dtype).removeprefix("torch."), tuple(plain.shape)
+    return Contents(_pieces(plain), plain.numel() * plain.element_size(), dtype, shape)
 
 
-def _bytes_of_array(copy: Any) -> Bytes:
-    if copy.dtype.hasobject:
+def _pieces(plain: Any) -> Iterator[memoryview]:
+    """What lies side by side on this machine is one piece; all else goes through memory of a bounded size."""
+    if not plain.numel():
+        return
+    if plain.device.type == "cpu" and plain.is_contiguous() and not plain.is_conj() and not plain.is_neg():
+        yield _bytes_of(plain)
+    elif plain.numel() * plain.element_size() <= PIECE or not plain.dim():
+        yield _bytes_of(plain.cpu().resolve_conj().resolve_neg().contiguous())
+    else:
+        row = max(plain[0].numel() * plain.element_size(), 1)
+        step = max(PIECE // row, 1)
+        for first in range(0, plain.shape[0], step):
+            part = plain[first : first + step]
+            yield from _pieces(part if len(part) > 1 else part[0])
+
+
+def _bytes_of(tensor: Any) -> memoryview:
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # one element may have any stride, and then cannot be viewed
+    return memoryview(flat.view(torch.uint8).numpy())
+
+
+def _pieces_of_array(plain: Any) -> Contents:
+    if plain.dtype.hasobject:
         raise CannotKeep("an array of Python objects has no plain bytes")
     numpy = importlib.import_module("numpy")
-    if copy.dtype.names is not None:
+    if plain.dtype.names is not None:
         raise CannotKeep("an array of records has no plain bytes: mark its fields instead")
-    flat = numpy.ascontiguousarray(copy).reshape(-1)
-    return Bytes(flat.view(numpy.uint8) if flat.size else flat, str(copy.dtype), tuple(copy.shape))
+    flat = numpy.ascontiguousarray(plain).reshape(-1)
+    pieces = [memoryview(flat.view(numpy.uint8))] if flat.size else []
+    return Contents(iter(pieces), flat.nbytes, str(plain.dtype), tuple(plain.shape))
 
 
 def opened(stored: Stored, kind: str) -> Any:

@@ -14,7 +14,9 @@ from torchglass.capture.calls import recorded_call
 from torchglass.capture.log import LOGS
 from torchglass.capture.memory import owner_of
 from torchglass.capture.patches import PatchSet
-from torchglass.capture.session import FUNCTION, Session, What
+from torchglass.capture.session import FUNCTION, Session
+from torchglass.capture.subjects import function_bytes
+from torchglass.journal.layout import NUMBER_MASK
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -42,7 +44,9 @@ def _number(session: Session, original: Any) -> int:
     key = (FUNCTION, original.__name__, "")
     number = session.named.get(key)
     if number is None:
-        number = session.named[key] = session.add_what(What(FUNCTION, _as_known(original)))
+        number = session.named[key] = session.add_what(
+            FUNCTION, function_bytes(_as_known(original), session.records_ops)
+        )
     return number
 
 
@@ -67,11 +71,15 @@ def share(session: Session, args: tuple[Any, ...], result: Any) -> None:
             if first <= result.data_ptr() < max(last, first + 1):
                 values, owner = session.values, owner_of(session.values, given)
                 # Found for a view that has no name: torch.from_numpy(a[:, 1:])
-                if owner is not None and values.value_of(owner) < values.value_of(given):
+                if owner is not None and _is_older(values.value_of(owner), values.value_of(given)):
                     values.lies_in(given, owner)
                 values.lies_in(result, given)
-    except Exception as fault:
-        session.fault(fault)
+    except BaseException as fault:
+        session.forgive(fault)
+
+
+def _is_older(one: int, other: int) -> bool:
+    return one & NUMBER_MASK < other & NUMBER_MASK
 
 
 class _SetPatch:
@@ -104,8 +112,8 @@ def _tell_of_write(session: Session, tensor: Any) -> None:
         session.values.forget_all(tensor)
         for tell in session.on_write:
             tell(tensor)
-    except Exception as fault:
-        session.fault(fault)
+    except BaseException as fault:
+        session.forgive(fault)
 
 
 SET_PATCHES = PatchSet(lambda: [_SetPatch()])

@@ -101,7 +101,7 @@ def _guard(result: Any, most: int) -> int:
 def _before_node(*_: Any) -> None:
     mode, above = take_op_mode()
     if mode is not None:
-        mode.session.notes[NOTE_IN_BACKWARD] = None
+        mode.session.note(NOTE_IN_BACKWARD)
         _away.setdefault(get_ident(), []).append((mode, above))
 
 

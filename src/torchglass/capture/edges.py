@@ -13,20 +13,23 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.arguments import Describe
-from torchglass.capture.log import END, NONE, OUTPUTS, RESULT, ThreadLog
+from torchglass.capture.log import ThreadLog
 from torchglass.capture.milestones import find_stack
 from torchglass.capture.torch_names import HANDLER, Parameter, Tensor
 from torchglass.capture.values import ValueOf
+from torchglass.journal.layout import CLOSING, NONE, RECORD, pack_closing, pack_record
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
+SPARE = 8
+"""Ids for which there is room when an event opens, beyond its arguments: for what is nested in them."""
 
 
 def make_open(session: Session) -> Open:
-    """Write a record and make it the innermost open one; returns its offset, NONE when the log is full."""
+    """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
     stacks, forms, clock, tracers = session.stacks, session.forms, perf_counter_ns, session.stacks.tracers
     stack_ids, form_ids, value_of, describe = stacks.ids, forms.ids, session.values.plain_value_of, forms.describe
 
@@ -37,26 +40,39 @@ def make_open(session: Session) -> Open:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
     ) -> int:
-        records, values = log.records, log.values
         tracer = tracers.get(gettrace()) if tracers else None
         log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
         try:
             if tracer is not None:
                 settrace(None)  # in here, since Ctrl-C may fall right behind it
-            at, inputs = len(records), len(values)
-            if at >= log.limit:
+            at = log.at
+            if at >= log.end and not log.more():
                 log.lost += 1
                 return NONE
+            if log.id_at + len(args) + SPARE > log.id_end and not log.more_ids(len(args) + SPARE):
+                return NONE
+            ids, first = log.ids, log.id_at
+            free = first
             described: list[Any] = [len(args)]
             for arg in args:
                 cls = type(arg)
                 if cls is Tensor or cls is Parameter:
-                    values.append(value_of(arg))
+                    ids[free] = value_of(arg)
+                    free += 1
                     described.append(None)
+                elif cls is int:
+                    described.append(arg)
                 else:
-                    described.append(arg if cls is int else describe(arg, values))
+                    found: list[int] = []
+                    described.append(describe(arg, found))
+                    if found:
+                        first, free = log.put_ids(first, free, found, len(args) + SPARE)
+                        ids = log.ids
             if kwargs:
-                forms.describe_named(kwargs, described, values)
+                found = []
+                forms.describe_named(kwargs, described, found)
+                if found:
+                    first, free = log.put_ids(first, free, found, 0)
             form = form_ids.get(key := tuple(described))
             if form is None:
                 form = forms.intern(key)
@@ -74,8 +90,13 @@ def make_open(session: Session) -> Open:
                         stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
                 if stack is None:
                     stack = find_stack(stacks, anchor, log.base, frame)
-            records.extend((what, log.parent, stack, clock(), NONE, form, inputs, NONE, NONE, NONE))
-            log.parent = at
+            log.id_at = free
+            pack_record(
+                log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first, NONE, NONE,
+                NONE, NONE, NONE, NONE, clock(),
+            )  # fmt: skip
+            log.at = at + 1
+            log.parent, log.stack = at, stack
             if log.listening:
                 session.tell(log, at, "open")
         finally:
@@ -90,26 +111,33 @@ def make_open(session: Session) -> Open:
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
     """Fill in the end and the outputs of a record, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
-    tracers, one_tensor = session.stacks.tracers, intern_form((1, None))
+    tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
-        records, values = log.records, log.values
         tracer = tracers.get(gettrace()) if tracers else None
         was_on, log.on = log.on, False  # as above; after a compiled region it was off
         try:
             if tracer is not None:
                 settrace(None)
-            records[at + END] = clock()
-            records[at + OUTPUTS] = len(values)
+            end = clock()
             if type(result) is Tensor:
-                values.append(value_of(result))
-                form_id = one_tensor
+                if log.id_at >= log.id_end:
+                    log.more_ids(1)
+                free = log.id_at
+                log.ids[free] = value_of(result)
+                log.id_at = free + 1
+                outputs, form_id = log.id_base + free, one_tensor
             else:
-                form_key = (1, describe(result, values))
+                found: list[int] = []
+                form_key = (1, describe(result, found))
                 form_id = form_ids.get(form_key)
                 if form_id is None:
                     form_id = intern_form(form_key)
-            records[at + RESULT] = form_id
+                outputs = log.add_ids(found) if found else NONE
+            if at >= log.first:
+                pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, NONE, end)
+            else:
+                log.close(at, form_id, outputs, NONE, NONE, end)
             if log.listening:
                 session.tell(log, at, "close")
         finally:

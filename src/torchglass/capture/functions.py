@@ -15,11 +15,13 @@ from torch.overrides import TorchFunctionMode
 from torchglass.capture.conversions import SHARING, share
 from torchglass.capture.cures import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.inner import inner_copy
-from torchglass.capture.log import LEAVING, LOGS, NONE, STACK, WIDTH, ThreadLog
+from torchglass.capture.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.modes import OP_MODES, finish_pops
 from torchglass.capture.naming import changes_its_input, is_event
-from torchglass.capture.session import FUNCTION, Session, What, survives
+from torchglass.capture.session import FUNCTION, Session
+from torchglass.capture.subjects import function_bytes
 from torchglass.capture.threads import stay_out
+from torchglass.journal.layout import NONE, STACK, WHAT
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -55,8 +57,8 @@ class FunctionTable(dict[Any, Plan]):
         try:
             plan = self[func] = self._plan(func) if is_event(func) else _pass_by(func)
             return plan
-        except Exception as fault:
-            self.session.fault(fault)
+        except BaseException as fault:
+            self.session.forgive(fault)
             return _NO_EVENT
 
     def _plan(self, func: Any) -> Plan:
@@ -67,7 +69,8 @@ class FunctionTable(dict[Any, Plan]):
             special = self.changed
         elif func.__name__ in SHARING:
             special = self.converted
-        return self.session.add_what(What(FUNCTION, func)), copy, bare, special
+        number = self.session.add_what(FUNCTION, function_bytes(func, self.session.records_ops))
+        return number, copy, bare, special
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function that there is no room to record: the cures are needed as long as our modes are on."""
@@ -158,10 +161,13 @@ def _make_handler(table: FunctionTable) -> Handler:
             at = (open_unseen if crowded else open_event)(
                 log, what, _frame(1) if log.spawned_by is None else _frame().f_back, args, kwargs
             )
-            if again is not None and (crowded or types not in _PLAIN or (parent >= 0 and log.records[parent] == what)):
+            if again is not None and (
+                crowded or types not in _PLAIN or (parent >= 0 and log.word(parent, WHAT) == what)
+            ):
                 again = None
             if at >= 0 and (again is not None or session.records_ops):
-                log.anchor, log.base = id(_frame()), log.records[at + STACK]
+                # Else a signal handler of the program's has run, and was recorded, since it was opened.
+                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
         except BaseException as fault:
             log.parent, log.anchor, log.base = parent, anchor, base
             session.forgive(fault)
@@ -176,8 +182,7 @@ def _make_handler(table: FunctionTable) -> Handler:
                 result = again(*args, **kwargs) if kwargs else again(*args)
                 _pop()
         except BaseException as error:
-            if not survives(error):
-                finish_pops(error)  # Ctrl-C may have left one of torch's own half way
+            finish_pops(error)  # a signal may have left one of torch's own half way
             while _modes() > crowded:
                 _pop()
             log.parent, log.anchor, log.base = parent, anchor, base
@@ -186,7 +191,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             raise
         log.parent, log.anchor, log.base = parent, anchor, base
         try:
-            shown = result if special is None else special(args, result, len(log.records) > at + WIDTH)
+            shown = result if special is None else special(args, result, log.at > at + 1)
             (close_unseen if crowded else close_event)(log, at, shown)
             if log.branched or (kwargs and "out" in kwargs):
                 table.behind(log, result, kwargs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from torchglass.capture.cures import away, guard_backward, guard_roots, put_back
 from torchglass.capture.log import LOGS
 from torchglass.capture.modes import OP_MODES, take_op_mode
+from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -39,18 +39,17 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 log.branched = False
                 guard_backward(None)
             guard_roots(args[0] if args else None)
-        except Exception as fault:
-            log.session.fault(fault)
-        begin, outer, off = len(log.records), log.session.in_backward, away()
-        spans, span = log.backward_spans, len(log.backward_spans)
-        spans.append((begin, sys.maxsize))  # known at once: whoever streams may look before it ends
+        except BaseException as fault:
+            log.session.forgive(fault)
+        begin, outer, off = log.at, log.session.in_backward, away()
+        log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
         log.session.in_backward = (log, log.parent)
         try:
             return original(*args, **kwargs)
         finally:
             put_back(off)
             log.session.in_backward = outer
-            spans[span] = (begin, len(log.records))
+            log.session.backward_ran(log, begin, log.at)
             args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
 
     return _engine_run_backward
@@ -63,7 +62,7 @@ def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
         mode, above = take_op_mode() if get_ident() in LOGS else (None, 0)
         if mode is None:
             return original(*args, **kwargs)
-        mode.session.notes[TRACED] = None
+        mode.session.note(TRACED)
         try:
             return original(*args, **kwargs)
         finally:

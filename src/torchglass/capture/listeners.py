@@ -16,6 +16,7 @@ from torchglass.capture.log import ThreadLog
 from torchglass.capture.modes import FUNCTION_MODES, OP_MODES, OpMode
 from torchglass.capture.modes import finish_pops as finish_pops
 from torchglass.capture.modules import add_uncalled as add_uncalled
+from torchglass.capture.modules import read_all_settings as read_all_settings
 from torchglass.capture.ops import op_mode_class
 from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Session

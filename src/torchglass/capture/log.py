@@ -1,23 +1,17 @@
-"""What one thread has recorded so far: flat lists of atoms, and where its open events stand.
-
-A record is ``WIDTH`` consecutive entries of ``ThreadLog.records``; it is written when an event opens and
-filled in when it closes. Only ints go in: a list of ints costs the garbage collector nothing, a tuple of
-objects six times as much as all the rest (docs/decisions/0001-flat-records.md).
-"""
+"""One thread's part of the journal, and where its open events stand."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import byteorder as BYTE_ORDER
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
+from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
+from torchglass.journal.writer import ThreadWriter
+
 if TYPE_CHECKING:
     from torchglass.capture.session import ModuleRow, Session
-
-WHAT, PARENT, STACK, START, END, ARGS, INPUTS, RESULT, OUTPUTS, ERROR = range(10)
-WIDTH = 10
-NONE = -1
-"""In any field: nothing there (yet)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +33,25 @@ class OpenStep:
         return frame is not None
 
 
-class ThreadLog:
+class ThreadLog(ThreadWriter):
     """One thread's records and the state of its open events; only that thread writes to it."""
 
     __slots__ = (
-        "anchor", "backward_spans", "base", "branched", "has_mode", "has_op_mode", "ident", "limit", "listening",
-        "lost", "module", "name", "on", "parent", "records", "session", "spawned_by", "steps", "unread", "values",
+        "anchor", "base", "branched", "has_mode", "has_op_mode", "ident", "last_error", "listening", "lost", "module",
+        "name", "on", "parent", "session", "spawned_by", "stack", "steps", "unread",
     )  # fmt: skip
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
+        super().__init__(session.journal)
         self.session = session
         self.ident = ident
         self.name = name
         self.on = True
         """False: this thread's calls pass through (stopped, or one of our own functions is at work)."""
-        self.records: list[int] = []
-        self.values: list[int] = []
-        """Value ids of inputs and outputs; a record's INPUTS and OUTPUTS are offsets into it."""
         self.parent = NONE
-        """Offset of the innermost open record."""
+        """The number of the innermost open record."""
+        self.stack = NONE
+        """The stack of the record that was opened last."""
         self.anchor = 0
         """``id`` of the frame at which a stack walk may stop …"""
         self.base = NONE
@@ -66,20 +60,48 @@ class ThreadLog:
         """Row of the innermost module under way."""
         self.unread: list[ModuleRow] = []
         """Modules whose settings are still to be read (capture/modules.py)."""
-        self.limit = session.max_records * WIDTH
         self.has_mode = False
         self.has_op_mode = False
         self.branched = False
         """An op ran whose backward formula would see our dispatch mode (capture/cures.py)."""
         self.lost = 0
         """Events not recorded because the limit was reached."""
+        self.last_error = (NONE, NONE)
+        """The last record that an exception left, and the row of that exception."""
         self.listening = False
         self.steps: list[OpenStep] = []
         """Open optimizer steps, outermost first: hooks have no way out on an exception."""
-        self.backward_spans: list[tuple[int, int]] = []
-        """Ranges of records made while the autograd engine ran."""
         self.spawned_by = spawned_by
         """For autograd's own threads, which may have no frame below ours: the log and record that called backward."""
+        self.open_records = self._open_records
+
+    def more(self) -> bool:
+        """Make room for records; the first ones are when the thread knows what it is for."""
+        self.session.name_thread(self)
+        return super().more()
+
+    def word(self, at: int, word: int) -> int:
+        """One word of a record that is kept."""
+        if at >= self.first:
+            place = at * RECORD + self.shift + word * 8
+            return int.from_bytes(self.buffer[place : place + 8], BYTE_ORDER, signed=True)
+        words = self.read(at)
+        return words[word] if words else NONE
+
+    def _open_records(self) -> list[int]:
+        """The numbers of the records under way, outermost first."""
+        found: list[int] = []
+        at = self.parent
+        while at != NONE:
+            found.append(at)
+            at = self.word(at, PARENT)
+        return found[::-1]
+
+    def module_under_way(self) -> int:
+        """The row of the innermost module whose record is open."""
+        return next(
+            (-2 - what for what in (self.word(at, WHAT) for at in reversed(self._open_records())) if what < 0), NONE
+        )
 
 
 LEAVING: list[bool] = []

@@ -8,9 +8,11 @@ from typing import Any
 
 from torchglass.capture.copies import refuse
 from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.notes import hold, stack_at, write_note
-from torchglass.capture.session import MARK, survives
+from torchglass.capture.notes import has_room, hold, stack_at, write_note
+from torchglass.capture.ours import foreign
+from torchglass.capture.session import MARK
 from torchglass.capture.torch_names import no_functions
+from torchglass.journal.layout import NUMBER_MASK
 
 
 def write_mark(log: ThreadLog, name: str, value: Any, depth: int) -> None:
@@ -21,36 +23,34 @@ def write_mark(log: ThreadLog, name: str, value: Any, depth: int) -> None:
         with no_functions():
             _write(log, name, value, frame)
     except BaseException as fault:
-        if not survives(fault):
-            raise
-        log.session.fault(fault)
+        log.session.forgive(fault)
     finally:
         log.on = was_on
 
 
 def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
-    if len(log.records) >= log.limit:
-        log.lost += 1
+    if not has_room(log):
         return
     session = log.session
     values, copies = session.values, session.copies
 
     def kept(tensor: Any) -> int:
         number = values.value_of(tensor)
-        if number in copies.names:
+        if number & NUMBER_MASK in copies.names:
             # Some writes leave no trace (through .data, or numpy): what was copied before may differ.
             values.forget_all(tensor)
             number = values.value_of(tensor)
         try:
             copies.keep(name, number, tensor, len(session.recorders))
         except Exception as reason:  # the mark itself says enough to be kept
+            foreign(reason)
             refuse(session, name, "kept", f"{type(reason).__name__}: {reason}")
         return number
 
-    first = len(log.values)
-    described = session.forms.describing(kept)(value, log.values)
+    ids: list[int] = []
+    described = session.forms.describing(kept)(value, ids)
     stack = stack_at(log, frame, frame.f_lasti)
-    write_note(log, session.what(MARK, name), stack, hold(log, described, first))
+    write_note(log, session.what(MARK, name), stack, hold(log, described, ids))
 
 
 def recording_log() -> ThreadLog | None:

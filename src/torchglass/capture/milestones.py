@@ -13,8 +13,8 @@ import sys
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.log import NONE
 from torchglass.capture.stack import StackTable
+from torchglass.journal.layout import NONE
 
 NEAR = range(16)
 """How many frames an ordinary walk goes before it is called long."""

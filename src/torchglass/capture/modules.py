@@ -10,16 +10,19 @@ import sys
 import weakref
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from threading import get_ident
 from typing import Any
 
 import torch
 from torch import nn
 
-from torchglass.capture.log import LOGS, NONE, STACK, ThreadLog
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.session import KnownModule, ModuleRow, Session
 from torchglass.capture.settings import settings_of
+from torchglass.journal import layout
+from torchglass.journal.layout import NONE, STACK
+from torchglass.journal.rows import DescribedRow, encoded
+from torchglass.journal.rows import ModuleRow as JournalModuleRow
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -53,7 +56,7 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 _settrace(None)  # as in edges.py; here it spares the calls of what follows, too
             at = _open(log, self, _frame(1), args, kwargs)
             if at >= 0:
-                log.anchor, log.base = id(_frame()), log.records[at + STACK]
+                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
         except BaseException as fault:
             log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
             log.session.forgive(fault)
@@ -122,8 +125,8 @@ def _fail(log: ThreadLog, at: int, row: int, module: nn.Module, error: BaseExcep
                 _describe(log, row, module)
             if log.module == NONE:
                 read_settings(log)
-        except Exception as fault:
-            log.session.fault(fault)
+        except BaseException as fault:
+            log.session.forgive(fault)
         log.session.fail_event(log, at, error)
 
 
@@ -137,15 +140,9 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     described.parameters = tuple(
         [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
     )
-    described.read = partial(_settings, session)
     log.unread.append(described)
-    if described.root == NONE or session.copies.hands:  # nobody else may hold it; or it is written while it runs
+    if described.root == NONE or log.listening:  # nobody else may hold it; or somebody shows it now
         read_settings(log)
-
-
-def _settings(session: Session, module: nn.Module) -> str:
-    with _no_modes():  # some classes ask their tensors
-        return settings_of(module, session.settings)
 
 
 def read_settings(log: ThreadLog) -> None:
@@ -154,11 +151,33 @@ def read_settings(log: ThreadLog) -> None:
     Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
     the time that they take between the operations of the model, where each finds the caches cold.
     """
-    while log.unread:
+    while True:
         try:
-            _ = log.unread.pop().detail
-        except Exception as fault:
-            log.session.fault(fault)
+            row = log.unread.pop()
+        except IndexError:  # not asked before: a signal handler may come in between, and read them too
+            return
+        try:
+            _write_described(log.session, row)
+        except BaseException as fault:
+            log.session.forgive(fault)
+
+
+def read_all_settings(session: Session) -> None:
+    """The same for all threads, also of models that are still at work: somebody looks."""
+    for log in session.logs:
+        read_settings(log)
+
+
+def _write_described(session: Session, row: ModuleRow) -> None:
+    module, settings = row.module(), ""
+    try:
+        if module is not None:
+            with _no_modes():  # some classes ask their tensors
+                settings = settings_of(module, session.settings)
+    finally:
+        parameters = [list(each) for each in row.parameters]
+        described = DescribedRow(session.class_number(row.cls), settings, parameters)
+        session.journal.rows.add(layout.DESCRIBED, row.number, encoded(described))
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -182,19 +201,22 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     place = (root, path, id(module))
     known = session.module_paths.get(place)
     if known is None or known[0]() is not module:
-        # Made before it has a number: making an object may run a `__del__` that calls a module.
-        known = _add_row(session, place, ModuleRow(weakref.ref(module), type(module), root, path))
+        known = _add_row(session, place, module)
     session.module_ids[caller, id(module)] = known
     return known[1]
 
 
-def _add_row(session: Session, place: tuple[int, str, int], row: ModuleRow) -> KnownModule:
-    with session.lock:
+def _add_row(session: Session, place: tuple[int, str, int], module: nn.Module) -> KnownModule:
+    root, path, _ = place
+    with session.journal.lock:
         known = session.module_paths.get(place)
-        if known is None or known[0]() is not row.module():  # else another thread was first
-            number = len(session.modules)
-            session.modules.append(row)
-            known = session.module_paths[place] = (row.module, number)
+        if known is not None and known[0]() is module:
+            return known  # another thread was first
+        payload = encoded(JournalModuleRow(session.class_number(type(module)), root, path))
+        known = (weakref.ref(module), next(session.module_numbers))
+        session.journal.rows.add(layout.MODULE, known[1], payload)
+        session.modules[known[1]] = ModuleRow(known[1], known[0], type(module), root, path)
+        session.module_paths[place] = known
     return known
 
 
@@ -216,20 +238,19 @@ def _path_through(caller: nn.Module | None, caller_path: str, module: nn.Module)
 
 def add_uncalled(session: Session) -> None:
     """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
-    for log in session.logs:
-        read_settings(log)
-    for number in [n for n, row in enumerate(session.modules) if row.root == NONE]:
+    read_all_settings(session)
+    for number in [number for number, row in session.modules.items() if row.root == NONE]:
         root = session.modules[number]
         owner = root.module()
-        rows = [row for row in session.modules if row.root == number]
+        rows = [row for row in session.modules.values() if row.root == number]
         if owner is None or not _has_uncalled(owner, {id(row.module()) for row in rows}):
             continue
         called = {row.path for row in rows}
         for paths in (root.below or _paths_below(owner)).values():
             module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
             if module is not None and module._parameters:
-                session.modules.append(ModuleRow(weakref.ref(module), type(module), number, paths[0]))
-                _describe(session.logs[0], len(session.modules) - 1, module)
+                _, row = _add_row(session, (number, paths[0], id(module)), module)
+                _describe(session.logs[0], row, module)
     read_settings(session.logs[0])
 
 

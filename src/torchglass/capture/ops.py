@@ -19,10 +19,12 @@ from torch.nn import Parameter
 
 from torchglass.capture.cures import BRANCHING_IN_BACKWARD
 from torchglass.capture.functions import without_modes
-from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.modes import OpMode
-from torchglass.capture.session import OP, Session, What, survives
+from torchglass.capture.session import OP, Session
+from torchglass.capture.subjects import op_bytes, op_name
 from torchglass.capture.threads import stay_out
+from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -83,7 +85,7 @@ class OpTable(dict[int, Plan]):
 
     def _number(self, op: Any, note: str | None) -> int:
         self._kept.append(op)
-        return self.session.add_what(What(OP, op, note))
+        return self.session.add_what(OP, op_bytes(op, note))
 
     def call_unasked(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
         """Call an op as C++ does: function modes and tensors with handlers of their own are not asked once more.
@@ -133,14 +135,6 @@ class OpTable(dict[int, Plan]):
             return op(*args, **kwargs) if kwargs else op(*args)
         finally:
             args = kwargs = None
-
-
-def op_name(op: Any) -> str:
-    """``aten::mm``, with the overload unless it is the default one: ``aten::mul.Tensor``."""
-    if isinstance(op, OpOverload):
-        return op.name()
-    name = op.name() if callable(getattr(op, "name", None)) else getattr(op, "__name__", type(op).__name__)
-    return f"{getattr(op, 'namespace', None) or 'higher_order'}::{name}"
 
 
 def _traits(op: OpOverload) -> Traits:
@@ -266,9 +260,7 @@ def _make_handler(table: OpTable) -> Callable[..., Any]:
             )
         except BaseException as fault:
             log.parent = parent
-            if not survives(fault):
-                raise
-            session.fault(fault)
+            session.forgive(fault)
         try:
             if counting:
                 result = table.call_counting(func, args, kwargs)
@@ -292,9 +284,7 @@ def _make_handler(table: OpTable) -> Callable[..., Any]:
                     changed = (renew_unseen if crowded else renew)(args, kwargs, *written)
                 (close_unseen if crowded else close_op)(log, at, changed if result is None else result)
             except BaseException as fault:
-                if not survives(fault):
-                    raise
-                session.fault(fault)
+                session.forgive(fault)
         return result
 
     return __torch_dispatch__
@@ -306,9 +296,9 @@ def _call_higher_order(table: OpTable, log: ThreadLog, func: Any, args: Any, kwa
     try:
         with _no_functions():
             at = session.open_event(log, table.higher_order(func), _frame(2), args, kwargs)
-    except Exception as fault:
+    except BaseException as fault:
         log.parent = parent
-        session.fault(fault)
+        session.forgive(fault)
     try:
         result = func(*args, **(kwargs or {}))
     except BaseException as error:
@@ -321,6 +311,6 @@ def _call_higher_order(table: OpTable, log: ThreadLog, func: Any, args: Any, kwa
         with _no_functions():
             if at >= 0:
                 session.close_op(log, at, result)
-    except Exception as fault:
-        session.fault(fault)
+    except BaseException as fault:
+        session.forgive(fault)
     return result

@@ -13,8 +13,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from torchglass.capture.log import LOGS, STACK, OpenStep, ThreadLog
+from torchglass.capture.log import LOGS, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
+from torchglass.journal.layout import STACK
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -55,9 +56,9 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             at = log.session.open_event(log, what, stepper.f_back, (), None)
         if at >= 0:
             log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code))
-            log.anchor, log.base = id(stepper), log.records[at + STACK]
-    except Exception as fault:
-        log.session.fault(fault)
+            log.anchor, log.base = id(stepper), log.word(at, STACK)
+    except BaseException as fault:
+        log.session.forgive(fault)
 
 
 def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -69,5 +70,5 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         log.parent, log.anchor, log.base = step.before
         with torch._C.DisableTorchFunction():
             log.session.close_event(log, step.at, None)
-    except Exception as fault:
-        log.session.fault(fault)
+    except BaseException as fault:
+        log.session.forgive(fault)

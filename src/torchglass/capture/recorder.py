@@ -7,24 +7,25 @@ import importlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import get_ident
 from types import FrameType
 from typing import Any
 
 from torchglass.capture import threads
-from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.keeping import Keeper, Keeping
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.milestones import RESUMED, remove_milestones
 from torchglass.capture.patches import Patch, PatchSet
-from torchglass.capture.session import Listener, Session
-from torchglass.capture.settling.settle import Settler
-from torchglass.capture.settling.shelf import Shelf
-from torchglass.capture.settling.stream import Keeper, Stream
+from torchglass.capture.session import Listener, Session, error_text
 from torchglass.capture.signals import Uninterrupted
 from torchglass.capture.torch_names import HAS_TORCH
 from torchglass.capture.variable_events import VariablesProbe
-from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
+from torchglass.journal import layout, rows
+from torchglass.journal.layout import NONE
+from torchglass.journal.ring import Limits
+from torchglass.settle.settler import Settler, Source
 
 listeners: Any = importlib.import_module("torchglass.capture.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""
@@ -43,13 +44,14 @@ class Options:
     variables: tuple[str, ...] = ()
     fused: str = "keep"
     sources: bool = True
-    max_events: int = 1_000_000
+    max_events: int | None = 1_000_000
+    keep: str = "end"
     name: str = ""
 
 
 @dataclass(slots=True)
 class Window:
-    """The part of one thread's log that belongs to one recording."""
+    """The part of one thread's records that belongs to one recording."""
 
     log: ThreadLog
     begin: int
@@ -80,21 +82,21 @@ DOOR = PatchSet(lambda: [] if listeners is None else [listeners.compile_door(PAT
 class Recorder:
     """One recording: from ``start`` to ``stop`` in one thread and the threads started from it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, keeper: Keeper | None = None) -> None:
         self.options = options
+        self._keeper = keeper
+        self._keeping: Keeping | None = None
         self.windows: list[Window] = []
         self.session: Session | None = None
+        self.number = 0
+        """Which recording of its session it is."""
         self.started_ns = 0
         self.stopped_ns: int | None = None
-        self.started_at = 0.0
-        self.process = os.getpid()
-        self.owner = 0
-        self.shelf = Shelf(options.sources)
         self.left_by: tuple[str, ...] = ()
+        self.settler: Settler | None = None
+        """What the tables were made by, the last time."""
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
-        self._stream: Stream | None = None
-        self._streamed: Tables | None = None
 
     @property
     def running(self) -> bool:
@@ -115,7 +117,7 @@ class Recorder:
     def _start(self, frame: FrameType | None, outermost: bool) -> None:
         log = LOGS.get(get_ident())
         if log is None or not log.session.running:
-            session = Session(self.options.max_events, self.options.fused)
+            session = Session(Limits(self.options.max_events, self.options.keep), self.options.fused)
             log = session.add_log(threading.current_thread().name)
             if outermost and frame is not None:
                 log.base, log.anchor = session.stacks.intern_part(NONE, []), id(frame)
@@ -123,13 +125,8 @@ class Recorder:
                 self._anchor(session, log, frame)
         else:
             session = log.session
-            session.widen(self.options.max_events)
-            session.shared = True
-        self.session, self.owner = session, log.ident
-        self.windows.append(Window(log, len(log.records)))
-        session.recorders.append(self)
-        self.started_at = time.time()
-        session.configure()
+            session.journal.ring.widen(self.options.max_events)
+        self._join(session, log)
         for patches in (PATCHES, DOOR):
             self._holds.append(patches)
             patches.acquire()
@@ -141,7 +138,27 @@ class Recorder:
         if fresh:
             self._probe = VariablesProbe(session, fresh)
             self._probe.start(frame)
+
+    def _join(self, session: Session, log: ThreadLog) -> None:
+        """Become one of the recordings of a session, from now on."""
+        self.session, self.number = session, session.recordings
+        session.recordings += 1
+        options = self.options
         self.started_ns = time.perf_counter_ns()
+        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, asdict(options))
+        session.journal.rows.add(layout.RECORDING, self.number, rows.encoded(row))
+        if self._keeper is not None:
+            self._keeping = Keeping(session, self.number, self._keeper, options.sources)
+        self.own(log)
+        session.recorders.append(self)
+        session.configure()
+
+    def own(self, log: ThreadLog) -> None:
+        """Record this thread too, from its next record on."""
+        assert self.session is not None
+        row = rows.WindowRow(log.number, log.at, log.module_under_way())
+        self.session.journal.rows.add(layout.WINDOW, self.number, rows.encoded(row))
+        self.windows.append(Window(log, log.at))
 
     def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:
         """Where stack walks may stop: above the with-block, whose callers stay as they are while it runs.
@@ -173,22 +190,12 @@ class Recorder:
                 if window.log.ident == get_ident():
                     session.close_left_open(window.log, window.begin)
             self._stop(session)
-        self._read_sources(session)
-        if self._stream is not None:
-            session.copies.hands.remove(self._stream.take_copy)
-            self._streamed = self._stream.stop()
-            self._stream = None
-
-    def stream_to(self, keeper: Keeper, only: Selection | None = None) -> None:
-        """Have everything kept while it happens, from now on to the stop."""
-        assert self.session is not None
-        self._stream = Stream(self, keeper, only)
-        self.session.copies.hands.append(self._stream.take_copy)
+        self._end(session)
 
     def _stop(self, session: Session) -> None:
         self.stopped_ns = time.perf_counter_ns()
         for window in self.windows:
-            window.end = len(window.log.records)
+            window.end = window.log.at
         if self in session.recorders:
             session.recorders.remove(self)
         session.configure()
@@ -196,14 +203,33 @@ class Recorder:
         while self._holds:
             self._holds.pop().release()
 
+    def _end(self, session: Session) -> None:
+        """Read the user's files now, as later they may be gone or changed; then write how it ended."""
+        try:
+            session.sources.read_all()
+            if self._keeping is not None:
+                self._keeping.stop()
+            for window in self.windows:
+                session.name_thread(window.log)
+            row = rows.EndedRow(
+                self.stopped_ns or 0,
+                list(self.left_by),
+                [[window.log.number, window.log.at if window.end is None else window.end] for window in self.windows],
+                sum(window.log.lost for window in self.windows),
+                [[text, count] for text, count in session.faults.items()],
+            )
+            session.journal.rows.add(layout.ENDED, self.number, rows.encoded(row))
+        except Exception as fault:
+            session.fault(fault)
+
     def _note_failure(self, session: Session, error: BaseException) -> None:
         """What left the block, and what it was raised in answer to."""
         try:
             each: BaseException | None = error
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
-                self.left_by += (session.errors[session.error_number(each)],)
+                self.left_by += (error_text(each),)
                 each = each.__cause__ or each.__context__
-            if listeners is not None and not isinstance(error, Exception):
+            if listeners is not None:
                 listeners.finish_pops(error)
             session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
         except Exception as fault:
@@ -241,24 +267,23 @@ class Recorder:
         except Exception as fault:
             session.fault(fault)
 
-    def _read_sources(self, session: Session) -> None:
-        """Read the user's files now: later they may be gone or changed."""
-        try:
-            self.shelf.read_all(list(session.stacks.codes.values()))
-        except Exception as fault:
-            session.fault(fault)
-
     def progress(self) -> int:
         """How many records there are: grows with every event."""
-        return sum(len(window.log.records) if window.end is None else window.end for window in self.windows)
+        return sum(window.log.at if window.end is None else window.end for window in self.windows)
+
+    def source(self) -> Source:
+        """Where settling finds the texts of files."""
+        assert self.session is not None
+        return Source(self.session.sources.texts.get, is_here=True)
 
     def tables(self) -> Tables:
         """Everything recorded so far, settled; while it runs a snapshot."""
-        if self._streamed is not None:
-            return self._streamed
         if self.session is None:
             return Tables(name=self.options.name)
-        return Settler(self).settle()
+        if self.running and listeners is not None:
+            listeners.read_all_settings(self.session)  # of models whose call is still under way
+        self.settler = Settler(self.session.journal.streams, self.number, self.source())
+        return self.settler.settle()
 
     def copies(self) -> dict[int, tuple[str, Any]]:
         """The copies that are in memory, by the number of their value, with their names."""
@@ -266,6 +291,11 @@ class Recorder:
             return {}
         copies = self.session.copies
         return {value: (copies.names[value], copy) for value, copy in copies.held.items()}
+
+    def leave_file(self) -> None:
+        """What was recorded is in tables now: the file of the journal can go."""
+        if self._keeping is not None:
+            self._keeping.leave()
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

@@ -1,50 +1,57 @@
-"""What the recordings of one thread family share: interning tables, thread logs, the open and the close of an event.
+"""What the recordings of one thread family share: the journal, what is interned in it, the open and close of events.
 
 A recording that begins in a thread which is recorded already joins that thread's session and is a window over
-its logs; so the inner one's events are in both, and nothing is recorded twice.
+its records; so the inner one's events are in both, and nothing is recorded twice.
 """
 
 from __future__ import annotations
 
-import threading
+import os
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
 from torchglass.capture.arguments import Forms
+from torchglass.capture.codes import class_bytes
 from torchglass.capture.copies import Copies
 from torchglass.capture.edges import make_close, make_open
-from torchglass.capture.log import END, ERROR, LEAVING, LOGS, NONE, PARENT, WIDTH, ThreadLog
+from torchglass.capture.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.ours import is_theirs
+from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.stack import StackTable
+from torchglass.capture.threads import thread_label
+from torchglass.capture.torch_names import torch_version
 from torchglass.capture.values import ValueTable
+from torchglass.journal import layout, rows
+from torchglass.journal.layout import END, NONE, PARENT
+from torchglass.journal.ring import Limits
+from torchglass.journal.writer import Journal
+from torchglass.source.codes import HERE
+from torchglass.source.text import PROCESS_START
 
 LONGEST_ERROR = 500
 FUNCTION, OP, STEP, UNSEEN, MARK, VARIABLE = "function", "op", "step", "unseen", "mark", "variable"
+LEFT = "left by an exception"
+CALL_BITS = 40
+"""A probe that follows variables numbers fewer calls than this can hold."""
 
 KnownModule = tuple[weakref.ref[Any], int]
 """A module, checked with ``is`` because ids are reused, and its row."""
 Listener = Callable[["ThreadLog", int, str], None]
-"""Called with a log, the offset of a record and ``"open"`` or ``"close"``, on the event's own thread."""
-
-
-@dataclass(slots=True)
-class What:
-    """What a record is of, unless a module call: its kind and the function called or the name to show."""
-
-    kind: str
-    subject: Any
-    note: str | None = None
-    detail: str = ""
+"""Called with a log, the number of a record and ``"open"`` or ``"close"``, on the event's own thread."""
 
 
 @dataclass(slots=True)
 class ModuleRow:
-    """One module under one path; ``parameters`` holds (name, value id)."""
+    """One module under one path; ``parameters`` holds (name, value)."""
 
+    number: int
     module: weakref.ref[Any]
     cls: type
     root: int
@@ -53,18 +60,6 @@ class ModuleRow:
     described: bool = False
     below: dict[int, list[str]] | None = None
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
-    settings: str = ""
-    read: Callable[[Any], str] | None = None
-    """How to read the settings of the module, until somebody has (capture/modules.py says when)."""
-
-    @property
-    def detail(self) -> str:
-        """Its settings; whoever asks first has them read, if the module is still there."""
-        read, self.read = self.read, None
-        module = None if read is None else self.module()
-        if read is not None and module is not None:
-            self.settings = read(module)
-        return self.settings
 
 
 def _nothing(log: ThreadLog) -> None:
@@ -72,35 +67,50 @@ def _nothing(log: ThreadLog) -> None:
 
 
 class Session:
-    """The tables that recordings in one family of threads write to."""
+    """The journal of one family of threads, and all that is known of what was written there.
 
-    def __init__(self, max_records: int, fused: str) -> None:
-        self.max_records = max_records
+    What is new gets a number, then its row, and only then is known to others: Python may run code of the program
+    between any two calls (a signal handler, a `__del__`), which may meet the same.
+    """
+
+    def __init__(self, limits: Limits, fused: str) -> None:
+        self.journal = Journal(limits=limits)
         self.fused = fused
-        self.values = ValueTable()
-        self.forms = Forms(self.values.value_of, self.values.made)
-        self.stacks = StackTable()
-        self.whats: list[What] = []
+        self.values = ValueTable(self.journal)
+        self.forms = Forms(self.journal, self.values.value_of, self.values.made)
+        self.stacks = StackTable(self.journal)
+        self.sources = SourceKeeper(self.journal)
+        self.stacks.codes.seen = self.sources.seen
+        self.kinds: dict[int, str] = {}
+        """What each number of a function, op, mark … is: its kind."""
+        self._what_numbers, self.module_numbers, self._class_numbers = count(), count(), count()
+        self._error_numbers = count()
         self.named: dict[tuple[str, str, str], int] = {}
-        self.modules: list[ModuleRow] = []
+        self.modules: dict[int, ModuleRow] = {}
         self.module_ids: dict[tuple[int, int], KnownModule] = {}
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
+        self._classes: dict[int, tuple[type, int]] = {}
+        """By ``id``: a class of modules, and its row."""
         self.settings: dict[type, tuple[str, ...] | None] = {}
         """What modules of a class show of themselves (capture/settings.py)."""
         self.records_modules = False
-        self.errors: list[str] = []
+        self._last_error: tuple[str, int, int] = ("", NONE, NONE)
+        """The text of the last exception, its row, and the generation of that."""
         self.faults: dict[str, int] = {}
-        self.notes: dict[str, None] = {}
+        self._notes: set[str] = set()
+        self._call_ranges = -1
+        self._named_threads: dict[int, str] = {}
         self.logs: list[ThreadLog] = []
         self.listeners: list[Listener] = []
         self.copies = Copies()
-        self.lock = threading.RLock()  # one: a `__del__` that calls torch may run while it is held
+        self.homes: list[Any] = []
+        """Recordings that are written to a folder (capture/keeping.py), the one whose file the journal has first."""
         self.recorders: list[Any] = []
         """The recordings under way (capture.recorder.Recorder), outermost first."""
-        self.shared = False
-        """Whether more than one recording wrote to it."""
+        self.recordings = 0
+        """How many there have been."""
         self.running = True
         self.records_functions = False
         self.records_ops = False
@@ -116,24 +126,39 @@ class Session:
         """… and takes them off when it ends (capture/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int] | None = None
         """While the autograd engine runs: the log and the record that called it."""
+        self._write_head()
         self.open_event = make_open(self)
         self.close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
         self.close_op = make_close(self, self.values.made, self.forms.describe_made)
+
+    def _write_head(self) -> None:
+        python = list(sys.version_info[:3])
+        row = rows.JournalRow(python, list(HERE.names), os.getpid(), PROCESS_START, "python", torch_version())
+        self.journal.rows.add(layout.JOURNAL, 0, rows.encoded(row))
 
     # Threads
 
     def add_log(self, name: str, spawned_by: tuple[ThreadLog, int] | None = None) -> ThreadLog:
         log = ThreadLog(self, get_ident(), name, spawned_by)
         log.listening = bool(self.listeners)
+        self.name_thread(log)
         self.logs.append(log)
         LOGS[log.ident] = log
         return log
+
+    def name_thread(self, log: ThreadLog) -> None:
+        """Write down what a thread is called, and again when that has changed: a worker learns late what it is for."""
+        label = thread_label(log)
+        if self._named_threads.get(log.number) != label:
+            self._named_threads[log.number] = label
+            caller, record = (NONE, NONE) if log.spawned_by is None else (log.spawned_by[0].number, log.spawned_by[1])
+            self.journal.rows.add(layout.THREAD, log.number, rows.encoded(rows.ThreadRow(label, caller, record)))
 
     def extend_windows(self, starter: ThreadLog, log: ThreadLog) -> None:
         """The recordings that own a thread own the threads it starts."""
         for recorder in list(self.recorders):
             if any(window.log is starter for window in recorder.windows):
-                recorder.windows.append(type(recorder.windows[0])(log, 0))
+                recorder.own(log)
 
     def adopt(self) -> ThreadLog | None:
         """A thread of the autograd engine (on a GPU), into which torch copied our mode: give it a log."""
@@ -151,53 +176,58 @@ class Session:
         # The function mode carries the cures that a dispatch mode needs.
         self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
 
-    def widen(self, max_events: int) -> None:
-        """An inner recording may ask for more events than the outer one."""
-        self.max_records = max(self.max_records, max_events)
-        for log in self.logs:
-            log.limit = max(log.limit, len(log.records) + max_events * WIDTH)
-
     # Events
 
-    def what(self, kind: str, subject: str, note: str | None = None, detail: str = "") -> int:
+    def what(self, kind: str, name: str, note: str | None = None, detail: str = "") -> int:
         """The number of something that is no torch function: an optimizer's step, an unseen region, a mark."""
-        number = self.named.get((kind, subject, detail))
+        number = self.named.get((kind, name, detail))
         if number is None:
-            number = self.named[kind, subject, detail] = self.add_what(What(kind, subject, note, detail))
+            row = rows.WhatRow(kind, name, note, detail, [], None, False)
+            number = self.named[kind, name, detail] = self.add_what(kind, rows.encoded(row))
         return number
 
-    def add_what(self, what: What) -> int:
-        """Give something a number. It is made before, since making an object may run a `__del__` that calls torch."""
-        with self.lock:
-            number = len(self.whats)
-            self.whats.append(what)
+    def add_what(self, kind: str, payload: bytes) -> int:
+        """Give something a number."""
+        number = next(self._what_numbers)
+        self.journal.rows.add(layout.WHAT_ROW, number, payload)
+        self.kinds[number] = kind
         return number
+
+    def class_number(self, cls: type) -> int:
+        """The row of a class of modules; by ``id``, as a metaclass may have a hash of its own."""
+        known = self._classes.get(id(cls))
+        if known is None or known[0] is not cls:
+            known = (cls, next(self._class_numbers))
+            self.journal.rows.add(layout.CLASS, known[1], class_bytes(cls))
+            self._classes[id(cls)] = known
+        return known[1]
 
     def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:
-        """Close a record that an exception left. Runs while that exception is on its way: must not raise."""
-        records = log.records
+        """Close a record that an exception left. Runs while that exception is on its way."""
         try:
-            records[at + ERROR] = self.error_number(error)
-            self.end_steps(log, at, records[at + ERROR])
-            records[at + END] = perf_counter_ns()
+            number = self.error_number(error)
+            self.end_steps(log, at, number)
+            self._left(log, at, number)
             if log.listening:
                 self.tell(log, at, "close")
-        except Exception as fault:
-            self.fault(fault)
+        except BaseException as fault:
+            self.forgive(fault)
+
+    def _left(self, log: ThreadLog, at: int, error: int) -> None:
+        log.last_error = (at, error)
+        log.close(at, NONE, NONE, error, NONE, perf_counter_ns())
 
     def error_number(self, error: BaseException) -> int:
-        """The number of an exception's text: once for all the events that it leaves."""
-        try:
-            text = str(error)[:LONGEST_ERROR]
-        except Exception:
-            text = "(its text could not be read)"
-        name = type(error).__name__
-        return self._text_number(f"{name}: {text}" if text else name)
+        """The row of an exception's text: once for all the events that it leaves."""
+        return self._text_number(error_text(error))
 
     def _text_number(self, text: str) -> int:
-        if not self.errors or self.errors[-1] != text:
-            self.errors.append(text)
-        return len(self.errors) - 1
+        known, number, generation = self._last_error
+        if known != text or generation != self.forms.generation:
+            number, generation = next(self._error_numbers), self.forms.generation
+            self.journal.passing.add(layout.ERROR_ROW, number, rows.encoded(text))
+            self._last_error = (text, number, generation)
+        return number
 
     def tell(self, log: ThreadLog, at: int, edge: str) -> None:
         """Call the listeners with this thread's own recording off, so that they cannot be recorded."""
@@ -205,8 +235,8 @@ class Session:
         try:
             for listener in self.listeners:
                 listener(log, at, edge)
-        except Exception as fault:
-            self.fault(fault)
+        except BaseException as fault:
+            self.forgive(fault)
         finally:
             log.on = was_on
 
@@ -217,8 +247,8 @@ class Session:
         """
         while log.steps and log.parent <= log.steps[-1].at and not log.steps[-1].runs_above(log, frame):
             at = log.steps[-1].at
-            inner = [e for e in log.records[at + WIDTH + ERROR :: WIDTH] if e != NONE]
-            self.end_steps(log, at - 1, inner[-1] if inner else self._text_number("left by an exception"))
+            last, error = log.last_error
+            self.end_steps(log, at - 1, error if last > at else self._text_number(LEFT))
 
     def end_steps(self, log: ThreadLog, after: int, error: int) -> None:
         """Close the open steps that began behind the record ``after``, with this error."""
@@ -226,30 +256,43 @@ class Session:
             step = log.steps.pop()
             if log.parent == step.at:
                 log.parent, log.anchor, log.base = step.before
-            log.records[step.at + END] = perf_counter_ns()
-            log.records[step.at + ERROR] = error
+            self._left(log, step.at, error)
             if log.listening:
                 self.tell(log, step.at, "close")
 
     def close_left_open(self, log: ThreadLog, begin: int) -> None:
         """Close the records that Ctrl-C left open by falling between our own steps; those under way stay open."""
-        ends = log.records[begin + END :: WIDTH]
-        if NONE not in ends:
-            return
-        under_way, at = set(), log.parent
+        under_way, at = set[int](), log.parent
         while at >= begin:
             under_way.add(at)
-            at = log.records[at + PARENT]
-        for at in (begin + number * WIDTH for number, end in enumerate(ends) if end == NONE):
-            if at not in under_way:
-                log.records[at + END] = perf_counter_ns()
-                log.records[at + ERROR] = self._text_number("left by an exception")
+            at = log.word(at, PARENT)
+        for chunk in self.journal.streams.of(layout.RECORDS, log.number):
+            first, last = max(chunk.first, begin), min(chunk.last, log.at)
+            ends = chunk.words(first, last)[END :: layout.RECORD_WORDS].tolist() if first < last else []
+            for at in [first + offset for offset, end in enumerate(ends) if end == NONE]:
+                if at not in under_way:
+                    log.close(at, NONE, NONE, self._text_number(LEFT), NONE, perf_counter_ns())
 
-    # Faults of ours
+    def call_numbers(self) -> int:
+        """Where one of the probes for variables counts the Python calls from: each has numbers of its own."""
+        self._call_ranges += 1
+        return self._call_ranges << CALL_BITS
+
+    def backward_ran(self, log: ThreadLog, begin: int, end: int) -> None:
+        """The autograd engine ran from one record to another; NONE: it begins."""
+        self.journal.passing.add(layout.BACKWARD, log.number, rows.encoded(rows.BackwardRow(begin, end)))
+
+    # Notes, and faults of ours
+
+    def note(self, text: str) -> None:
+        """Something the reader of the trace should know; said once."""
+        if text not in self._notes:
+            self._notes.add(text)
+            self.journal.rows.add(layout.NOTE, len(self._notes), rows.encoded(text))
 
     def forgive(self, error: BaseException) -> None:
-        """Count a fault of ours; what is the program's own (Ctrl-C, an exit) goes on."""
-        if not survives(error):
+        """Count a fault of ours; what is the program's own (Ctrl-C, an exit, a timeout of its own) goes on."""
+        if is_theirs(error):
             raise error
         self.fault(error)
 
@@ -260,10 +303,20 @@ class Session:
         while trace is not None:
             where = f" at {trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
             trace = trace.tb_next
-        text = f"{type(error).__name__}: {str(error)[:LONGEST_ERROR]}{where}"
-        self.faults[text] = self.faults.get(text, 0) + 1
+        self.count_fault(f"{type(error).__name__}: {str(error)[:LONGEST_ERROR]}{where}")
+
+    def count_fault(self, text: str) -> None:
+        known = self.faults.get(text, 0)
+        self.faults[text] = known + 1
+        if not known:
+            self.journal.rows.add(layout.FAULT, len(self.faults), rows.encoded(text))
 
 
-def survives(error: BaseException) -> bool:
-    """Whether an exception raised in our own code is our fault (Ctrl-C and exits are the program's)."""
-    return isinstance(error, Exception)
+def error_text(error: BaseException) -> str:
+    """``Type: text`` of an exception."""
+    try:
+        text = str(error)[:LONGEST_ERROR]
+    except Exception:
+        text = "(its text could not be read)"
+    name = type(error).__name__
+    return f"{name}: {text}" if text else name

@@ -6,33 +6,28 @@ so an event costs the same at 10 frames and at 1,000. No frame is ever kept: a k
 
 from __future__ import annotations
 
-import itertools
-import os
-import string
 from collections.abc import Callable
+from itertools import count
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.log import NONE
-from torchglass.source.text import find_exec_source
+from torchglass.capture.codes import CodeTable
+from torchglass.journal.layout import NONE, STACK_ROW
+from torchglass.journal.rows import encoded
+from torchglass.journal.writer import Journal
 
-FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
-"""How the names of files begin; code with another name may have been given to ``exec`` as text."""
 StackKey = tuple[int, ...]
 """(base, id(code), f_lasti, id(code), f_lasti …), innermost frame first."""
 
 
 class StackTable:
-    """All stacks of one session, and the code objects their keys name."""
+    """All stacks of one session."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.codes = CodeTable(journal)
         self.ids: dict[StackKey, int] = {}
-        self.codes: dict[int, CodeType] = {}
-        """Kept, so that an ``id`` in a key stays that code's; hashing a code object costs 7 µs, its id nothing."""
-        self.module_names: dict[int, str] = {}
-        """By id of code: the module it belongs to, to find the class of a method."""
-        self.exec_sources: dict[int, str] = {}
-        self.counter = itertools.count()
+        self._numbers = count()
         self.tracers: dict[Any, Callable[..., Any]] = {}
         """Trace functions that follow variables, where nobody else has one, each by itself: our handlers pause them, or
         Python would tell them of every call in here, which takes as long as all the rest."""
@@ -47,21 +42,20 @@ class StackTable:
             path += (id(frame.f_code), frame.f_lasti)
         key = tuple(path)
         number = self.ids.get(key)
-        if number is None:
-            for frame in frames:
-                if id(frame.f_code) not in self.codes:
-                    self._keep(frame)
-            number = self.ids.setdefault(key, next(self.counter))
-        return number
+        return self._add(key, frames) if number is None else number
 
     def intern_one(self, above: int, frame: FrameType, offset: int) -> int:
         """Intern a frame at one of its instructions, on top of a stack that is known."""
         key = (above, id(frame.f_code), offset)
         number = self.ids.get(key)
+        return self._add(key, [frame]) if number is None else number
+
+    def intern_renamed(self, above: int, frame: FrameType, code: CodeType, offset: int) -> int:
+        """The same for a frame whose code is shown under another name."""
+        key = (above, id(code), offset)
+        number = self.ids.get(key)
         if number is None:
-            if id(frame.f_code) not in self.codes:
-                self._keep(frame)
-            number = self.ids.setdefault(key, next(self.counter))
+            number = self._write(key, [above, self.codes.renamed(code, frame), offset])
         return number
 
     def whole(self, frame: FrameType | None) -> int:
@@ -73,20 +67,20 @@ class StackTable:
         return self.intern_part(NONE, frames)
 
     def intern(self, key: StackKey, frame: FrameType | None, anchor: int) -> int:
-        """Keep the code objects of a new stack, then give it a number."""
+        """Give a new stack a number; its frames are those from ``frame`` up to the anchor."""
+        frames: list[FrameType] = []
         while frame is not None and id(frame) != anchor:
-            if id(frame.f_code) not in self.codes:
-                self._keep(frame)
+            frames.append(frame)
             frame = frame.f_back
-        return self.ids.setdefault(key, next(self.counter))
+        return self._add(key, frames)
 
-    def _keep(self, frame: FrameType) -> None:
-        code, caller = frame.f_code, frame.f_back
-        name = frame.f_globals.get("__name__")
-        if type(name) is str:
-            self.module_names[id(code)] = name
-        if caller is not None and not code.co_filename.startswith(FOLDERS):
-            text = find_exec_source(code, caller.f_code, caller.f_globals)
-            if text is not None:
-                self.exec_sources[id(code)] = text
-        self.codes[id(code)] = code
+    def _add(self, key: StackKey, frames: list[FrameType]) -> int:
+        words = list(key)
+        words[1::2] = [self.codes.number(frame) for frame in frames]
+        return self._write(key, words)
+
+    def _write(self, key: StackKey, words: list[int]) -> int:
+        number = next(self._numbers)
+        self._journal.rows.add(STACK_ROW, number, encoded(words))
+        self.ids[key] = number
+        return number

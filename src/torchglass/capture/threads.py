@@ -64,8 +64,8 @@ def make_bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
         log = None
         try:
             log = join(starter, self.name)
-        except Exception as fault:
-            starter.session.fault(fault)
+        except BaseException as fault:
+            starter.session.forgive(fault)
         try:
             return original(self)
         finally:
@@ -95,6 +95,7 @@ def leave(log: ThreadLog) -> None:
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
     log.session.leave_thread(log)
+    log.session.journal.ring.ended(log)
 
 
 # ---------------------------------------------------------------- the end of the program

@@ -29,6 +29,10 @@ if TYPE_CHECKING or HAS_TORCH:
     """Classes whose values are shown as their text."""
     DEVICE: type = torch.device
 
+    def torch_version() -> str | None:
+        """Which torch runs."""
+        return str(torch.__version__)
+
     def schemas_named(name: str) -> list[Any]:
         """Torch's own descriptions of an operator; none when it has no such."""
         try:
@@ -59,6 +63,10 @@ else:
     def storage_address(tensor: Any) -> int:
         """Never asked."""
         return 0
+
+    def torch_version() -> str | None:
+        """None is there."""
+        return None
 
     def schemas_named(name: str) -> list[Any]:
         """Never asked."""

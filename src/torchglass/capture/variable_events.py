@@ -11,7 +11,7 @@ from types import FrameType, NoneType
 from typing import Any
 
 from torchglass.capture.comprehensions import INLINED, MARK, InnerStacks, start_of
-from torchglass.capture.log import LOGS, NONE, ThreadLog
+from torchglass.capture.log import LOGS, ThreadLog
 from torchglass.capture.memory import owner_of
 from torchglass.capture.milestones import NEAR, RESUMED, far_stack
 from torchglass.capture.notes import stack_at
@@ -22,6 +22,7 @@ from torchglass.capture.torch_names import HAS_TORCH, Parameter, Tensor, no_func
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.watch import CHANGED
+from torchglass.journal.layout import NONE, RECORD, pack_record
 
 if HAS_TORCH:
     from torch._C import _len_torch_function_stack as _count_modes
@@ -46,8 +47,9 @@ _SIZED = frozenset(map(id, (set, frozenset, deque)))
 
 Key = str | tuple[str, str]
 """Of a variable in its call: the name; in a comprehension that has no frame of its own, with the scope before it."""
-Told = tuple[int, tuple[int, ...], int]
-"""What a variable held: the form of it, the values in that, and the ``id`` of the tensor, if it was one."""
+Told = tuple[int, tuple[int, ...], int, int, tuple[Any, ...]]
+"""What a variable held: the number of its form, the values in that, and the ``id`` of the tensor, if it was one; then
+the generation of that number, and the form itself."""
 Write = Callable[[ThreadLog, Fields, int, dict[Key, Told], bool], None]
 CHANGES = -2
 """In the place of the stack above a call: not known, or another each time."""
@@ -222,56 +224,62 @@ def _make_write(session: Session) -> Write:
 
     Its last arguments: what was told last of each variable, and whether the new value is of a type in ``_PLAIN``.
     """
-    forms, describe, intern = session.forms.ids, session.forms.describe, session.forms.intern
+    table, forms, describe, intern = session.forms, session.forms.ids, session.forms.describe, session.forms.intern
     value_of, clock = session.values.value_of, perf_counter_ns
-    nothing, one_tensor = intern((0,)), intern((1, None))
+    one_form: tuple[Any, ...] = (1, None)
+    nothing, one_tensor = table.pin((0,)), table.pin(one_form)
     whats: dict[tuple[str, str], int] = {}
+    calls = session.call_numbers()
 
     def write(log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool) -> None:
-        name, _, _, _, scope, how, old, new, _ = change
-        records, values = log.records, log.values
-        took = len(values)
+        name, _, _, _, scope, how, old, new, serial = change
+        at = log.at
+        if at >= log.end and not log.more():
+            log.lost += 1
+            return
         key = (scope, name) if INLINED and scope[-5:] == MARK else name
         known = told.get(key)
-        if known is not None:
-            args = known[0]
-            values.extend(known[1])
+        ids: list[int] = []
+        if known is None:
+            args = nothing if old is UNBOUND or old is TOLD else before(old, ids)
         else:
-            args = nothing if old is UNBOUND or old is TOLD else before(log, old)
-        gave, cls = len(values), type(new)
+            args = known[0] if known[3] == table.generation else intern(known[4])
+            ids.extend(known[1])
+        took, cls = len(ids), type(new)
         # issubclass asks the class of torch's classes, which takes as long as three comparisons.
         if cls is Tensor or cls is Parameter or (not is_plain and issubclass(cls, Tensor)):
             number = value_of(new)
-            values.append(number)
+            ids.append(number)
             result = one_tensor
-            told[key] = (result, (number,), id(new))
+            told[key] = (result, (number,), id(new), table.generation, one_form)
         elif new is UNBOUND:
-            result = gave = NONE
+            result = NONE
             told.pop(key, None)
         else:
             if is_plain or cls is list or cls is tuple or cls is dict:
-                described = (1, describe(new, values))
+                described = (1, describe(new, ids))
             else:
-                described = (1, _describe_other(session, new, how, values))
+                described = (1, _describe_other(session, new, how, ids))
             found = forms.get(described)
             result = intern(described) if found is None else found
-            told[key] = (result, tuple(values[gave:]) if len(values) > gave else (), 0)
+            told[key] = (result, tuple(ids[took:]), 0, table.generation, described)
         what = whats.get((name, how))
         if what is None:
             what = whats[name, how] = session.what(VARIABLE, name, detail=how)
-        at, now = len(records), clock()
-        if at >= log.limit:
-            log.lost += 1
-            return
-        records.extend((what, log.parent, stack, now, now, args, took, result, gave, NONE))
+        first, now = log.add_ids(ids) if ids else NONE, clock()
+        pack_record(
+            log.buffer, at * RECORD + log.shift, what, log.parent, stack, args, first, calls + serial, result,
+            first + took if len(ids) > took else NONE, NONE, NONE, now, now,
+        )  # fmt: skip
+        log.at = at + 1
         if log.listening:
             session.tell(log, at, "open")
             session.tell(log, at, "close")
 
-    def before(log: ThreadLog, old: Any) -> int:
+    def before(old: Any, ids: list[int]) -> int:
         """The form of what a variable held when it was first looked at."""
         with no_functions():
-            text = _sized(old.type, old.length) if isinstance(old, Past) else describe(old, log.values)
+            text = _sized(old.type, old.length) if isinstance(old, Past) else describe(old, ids)
         return intern((1, text))
 
     return write
@@ -354,9 +362,9 @@ class VariablesProbe:
             session.on_write.remove(self._events.written)
             SET_PATCHES.release()
         for note in engine.notes:
-            session.notes[note] = None
+            session.note(note)
         for fault in engine.faults:
-            session.faults[fault] = session.faults.get(fault, 0) + 1
+            session.count_fault(fault)
         for name, near in engine.never_seen().items():
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            session.notes[f"the variable {name!r} never appeared in the block{hint}"] = None
+            session.note(f"the variable {name!r} never appeared in the block{hint}")

@@ -16,13 +16,14 @@ from types import FrameType, TracebackType
 
 import torch
 
-from torchglass.capture.log import NONE, WHAT, ThreadLog
+from torchglass.capture.live import Feed, LiveFeed
+from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.session import OP
-from torchglass.capture.settling.live import Feed, LiveFeed
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace as Recorded
 from torchglass.events.types import Event, Location
+from torchglass.journal.layout import NONE, WHAT
 from torchglass.renderers.code_lines import (
     CodeLines,
     LineOf,
@@ -164,8 +165,8 @@ class _Recording:
 
 
 def _is_op(log: ThreadLog, at: int, edge: str) -> bool:
-    what = log.records[at + WHAT]
-    return what >= 0 and log.session.whats[what].kind == OP
+    what = log.word(at, WHAT)
+    return what >= 0 and log.session.kinds[what] == OP
 
 
 def _ops(tables: Tables) -> Iterator[Event]:

@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import nn
 
-from torchglass.capture.log import NONE, PARENT, WHAT, ThreadLog
+from torchglass.capture.live import LiveFeed
+from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.session import FUNCTION
-from torchglass.capture.settling.live import LiveFeed
-from torchglass.capture.settling.rows import module_row
 from torchglass.errors import WrongType
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
+from torchglass.journal.layout import NONE, PARENT, WHAT
 from torchglass.renderers.style import page_for, writable
 from torchglass.renderers.tracy import TracyLines
 
@@ -91,10 +91,10 @@ class Tracer:
 
     def _wants(self, log: ThreadLog, at: int, edge: str) -> bool:
         """Only what happens inside a call of the model, and nothing that is never printed."""
-        what = log.records[at + WHAT]
+        what = log.word(at, WHAT)
         if self._inside.get(log.ident, NONE) != NONE:
-            return what < 0 or not _is_inside_torch(log, log.records[at + PARENT])
-        if edge == "open" and what < 0 and log.session.modules[module_row(what)].module() is self._model:
+            return what < 0 or not _is_inside_torch(log, log.word(at, PARENT))
+        if edge == "open" and what < 0 and log.session.modules[-2 - what].module() is self._model:
             self._inside[log.ident] = at
             return True
         return False
@@ -117,12 +117,12 @@ class Tracer:
 
 def _is_inside_torch(log: ThreadLog, parent: int) -> bool:
     """Whether a function was called by a torch function, or by a layer of torch.nn that has no layers in it."""
-    what = log.records[parent + WHAT] if parent != NONE else NONE
+    what = log.word(parent, WHAT) if parent != NONE else NONE
     if what >= 0:
-        return log.session.whats[what].kind == FUNCTION
+        return log.session.kinds[what] == FUNCTION
     if parent == NONE:
         return False
-    row = log.session.modules[module_row(what)]
+    row = log.session.modules[-2 - what]
     module = row.module()
     return row.cls.__module__.startswith("torch.nn.") and module is not None and not module._modules
 

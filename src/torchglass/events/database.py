@@ -17,7 +17,9 @@ from typing import Any
 from torchglass.events.links import form_sizes
 from torchglass.events.tables import NONE, Tables
 
-FORMAT = 2
+FORMAT = 3
+FORMATS = (2, 3)
+"""What is written, and what is read."""
 SCHEMA = files("torchglass.events").joinpath("schema.sql").read_text(encoding="utf-8")
 TABLES, COMPACT = (
     tuple(re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", part, re.MULTILINE))

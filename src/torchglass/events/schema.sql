@@ -1,7 +1,7 @@
 -- The tables of a trace, in memory for sql() and columns(), and in the file events.sqlite of a bundle.
 -- Every column has a comment, from which docs/format.md is generated (scripts/format_page.py).
 -- What repeats is kept once, as numbered rows; -1 stands for "none" in the compact tables, NULL in the views.
--- FORMAT 2
+-- FORMAT 3
 
 -- PART To be asked
 -- Views and tables with the words of the Python interface. Start here.

@@ -24,6 +24,16 @@ def shape_word(shape: tuple[int, ...] | None) -> str:
     return "[" + ", ".join(str(size) if size >= 0 else "?" for size in shape) + "]"
 
 
+LONGEST_INT = 512
+"""In bits. Python itself refuses to spell ints of more than some thousand digits."""
+
+
+def int_word(value: int) -> str:
+    """An int as it is written; of a very long one its length."""
+    bits = value.bit_length()
+    return str(value) if bits <= LONGEST_INT else f"an int of {bits} bits"
+
+
 def clean(text: str) -> str:
     r"""Text from the program, made safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
     return text if text.isprintable() else "".join(map(_escaped, text))

@@ -6,8 +6,9 @@
       manifest.json                 made first; who makes it owns the bundle
       full                          made when there were as many parts as there may be; empty
       rank00000-pid1234/            one part a process
-        events.sqlite
+        journal-0                   what is recorded, while it is; gone when the part is finished
         tensors-0000.safetensors
+        events.sqlite               what became of the journal
         done                        made last: the seal of a finished part
       sources/<sha256>.py
 """
@@ -29,9 +30,11 @@ from torchglass.events.spelling import clean
 
 MANIFEST, EVENTS, DONE, SOURCES, FULL = "manifest.json", "events.sqlite", "done", "sources", "full"
 PART = re.compile(r"rank(\d{5})-pid(\d{1,10})(?:-(\d{1,4}))?", re.ASCII)
+JOURNAL = re.compile(r"journal-(\d{1,6})", re.ASCII)
 SHARD = re.compile(r"tensors-(\d{4})\.safetensors", re.ASCII)
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
+PIECE = 1 << 16
 SMALL_FILE = 1 << 20
 """The most bytes of a manifest, a seal or the header of a shard that are read."""
 SOURCE_FILE = 1 << 26
@@ -42,6 +45,21 @@ PARTS = 4096
 
 class Unsound(ValueError):
     """Something in a bundle is not as it must be; becomes a ``BundleError`` that names the file."""
+
+
+def journal_name(recording: int) -> str:
+    """The file of a journal, of whose recordings this part keeps the one of that number."""
+    return f"journal-{recording}"
+
+
+def find_journal(part: Path) -> tuple[Path, int] | None:
+    """The journal of a part that has no end, and the number of its recording."""
+    with os.scandir(part) as entries:
+        for entry in entries:
+            name = JOURNAL.fullmatch(entry.name)
+            if name is not None and entry.is_file(follow_symlinks=False):
+                return part / entry.name, int(name.group(1))
+    return None
 
 
 def shard_name(number: int) -> str:
@@ -100,7 +118,7 @@ def read_small(path: Path, limit: int = SMALL_FILE) -> bytes:
             raise Unsound("it is no plain file")
         if status.st_size > limit:
             raise Unsound(f"it has {status.st_size:,} bytes, and at most {limit:,} make sense")
-        content = file.read(limit + 1)
+        content = file.read(min(limit, status.st_size + PIECE) + 1)  # so much memory is taken at once
         if len(content) > limit:
             raise Unsound("it grows while it is read")
         return content

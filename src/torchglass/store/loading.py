@@ -10,11 +10,15 @@ from pathlib import Path
 
 from torchglass.errors import BundleError
 from torchglass.events.tables import Tables
+from torchglass.journal.reader import BadJournal
+from torchglass.settle.stored import settle_file
 from torchglass.store.bundle import read_manifest
+from torchglass.store.checks import check_tables
 from torchglass.store.layout import (
     DIGEST,
     DONE,
     EVENTS,
+    EVENTS_FILE,
     FULL,
     PARTS,
     SHARD,
@@ -22,6 +26,7 @@ from torchglass.store.layout import (
     SOURCES,
     Unsound,
     damaged,
+    find_journal,
     is_held,
     part_paths,
     plain_size,
@@ -32,11 +37,14 @@ from torchglass.store.layout import (
 from torchglass.store.merging import merged
 from torchglass.store.opening import opened
 from torchglass.store.progress import stretch
-from torchglass.store.reader import Contents, SavedTensor, read_contents
-from torchglass.store.tensors import Content, Maps, check_extents
+from torchglass.store.reader import Contents, read_contents
+from torchglass.store.shards import SavedTensor
+from torchglass.store.tensors import Content, Maps, are_there, check_extents
 
 Stamp = tuple[object, ...]
 TRIES = 4
+OFTEN = 0.25
+"""Seconds after which a part that is being written is looked at again."""
 
 
 def load(path: Path | str) -> Loaded:
@@ -46,19 +54,11 @@ def load(path: Path | str) -> Loaded:
     return loaded
 
 
-def load_part(path: Path | str, part: Path) -> Loaded:
-    """The same of one part alone, with its own numbers."""
-    loaded = Loaded(Path(path).absolute(), part)
-    loaded.tables()
-    return loaded
-
-
 class Loaded:
     """The tables of a bundle; those of one that is being written are read again when it has grown."""
 
-    def __init__(self, path: Path, only: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._only = only
         self._parts: list[Path] = []
         self._maps = Maps(path)
         self._tables: Tables | None = None
@@ -96,14 +96,13 @@ class Loaded:
 
     def _part_paths(self) -> list[Path]:
         with reading(self.path, self.path):
-            return part_paths(self.path)[: PARTS + 1] if self._only is None else [self._only]
+            return part_paths(self.path)[: PARTS + 1]
 
     def _refresh(self) -> None:
         if self._tables is not None and not self._running:
             return
         parts = self._part_paths()[:PARTS] if self._tables is not None else []
-        stamp = _stamp(parts)
-        if self._tables is not None and stamp == self._stamp and self.running:
+        if self._tables is not None and _stamp(parts) == self._stamp and self.running:
             return
         read_manifest(self.path)
         found = self._part_paths()
@@ -129,57 +128,101 @@ class Loaded:
 
 
 def _stamp(parts: list[Path]) -> Stamp:
-    """What changes whenever something is committed."""
-    found: list[object] = []
-    for part in parts:
-        for name in (EVENTS, EVENTS + "-wal", DONE):
-            try:
-                status = (part / name).stat()
-                found += [name, status.st_size, status.st_mtime_ns]
-            except OSError:
-                found.append(name)
-    return tuple(found)
+    """What changes when there is more to read; what is stored into a mapping changes no file's time for long."""
+    sealed = tuple(os.path.lexists(part / DONE) for part in parts)
+    return (len(parts), sealed, None if all(sealed) else int(time.monotonic() / OFTEN))
 
 
-def read_part(bundle: Path, part: Path) -> Contents:
-    """All of one part; what is just being finished is looked at once more."""
+def read_part(bundle: Path, part: Path, forgiving: bool = False) -> Contents:
+    """All of one part; what is just being finished is looked at once more.
+
+    ``forgiving``: what is gone (a source text, the bytes of a tensor) is left out, with a note.
+    """
     for _ in range(TRIES - 1):
         growing = is_held(part)
         try:
-            return _read_part(bundle, part)
+            return _read_part(bundle, part, forgiving)
         except BundleError:
             if not growing:
                 raise
             time.sleep(0.05)
-    return _read_part(bundle, part)
+    return _read_part(bundle, part, forgiving)
 
 
-def _read_part(bundle: Path, part: Path) -> Contents:
-    """With the texts of its sources, and a note when it has no end."""
-    finished = check_seal(bundle, part)
+def _read_part(bundle: Path, part: Path, forgiving: bool) -> Contents:
+    finished = check_seal(bundle, part, forgiving)
+    with reading(part, bundle):
+        journal = None if finished else find_journal(part)
+    if journal is None:
+        contents = _read_tables(bundle, part, finished)
+        _read_sources(bundle, contents, forgiving)
+    else:
+        contents = _read_journal(bundle, *journal)
+    _check_tensors(bundle, part, contents, forgiving or not finished)
+    if not finished and not contents.tables.complete and not is_held(part):
+        contents.tables.notes.append(
+            f"the recording in {part.name} has no end: its process was stopped, or could not write; "
+            f"all that it had recorded is here; `torchglass repair {bundle}` finishes the bundle"
+        )
+    return contents
+
+
+def _read_tables(bundle: Path, part: Path, finished: bool) -> Contents:
+    """From SQLite: a finished part, or one that an older version left without an end."""
     path = part / EVENTS
     with reading(path, bundle):
         try:
             with opened(part, finished) as connection:
-                contents = Contents(Tables(complete=False)) if connection is None else read_contents(connection)
+                return Contents(Tables(complete=False)) if connection is None else read_contents(connection)
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise damaged(path, bundle, error if isinstance(error, Unsound) else _reason(error)) from None
-    _read_sources(bundle, contents)
-    check_extents(bundle, part, contents.tensors)
-    if not finished and not contents.tables.complete and not is_held(part):
-        contents.tables.notes.append(
-            f"the recording in {part.name} has no end: its process was stopped, or could not write; "
-            "what it had written is here; "
-            f"`torchglass repair {bundle}` finishes the bundle"
+
+
+def _read_journal(bundle: Path, path: Path, recording: int) -> Contents:
+    """From the journal, which a process that was stopped leaves."""
+    with reading(path, bundle):
+        content = read_small(path, EVENTS_FILE)
+        try:
+            tables, saved = settle_file(content, recording, lambda digest: _source_text(bundle, digest))
+            check_tables(tables)
+        except BadJournal as error:
+            raise Unsound(str(error)) from None
+    tensors = [
+        SavedTensor(
+            number, row.name, value, -1, row.shard, row.offset, row.length, row.dtype, tuple(row.shape), None, 0
         )
-    return contents
+        for number, value, row in saved
+    ]
+    return Contents(tables, tensors=tensors)
+
+
+def _source_text(bundle: Path, digest: str) -> str | None:
+    """A text that was kept while the program ran; None where it is not there, or another."""
+    try:
+        if not DIGEST.fullmatch(digest):
+            return None
+        content = read_small(bundle / SOURCES / f"{digest}.py", SOURCE_FILE)
+        return content.decode("utf-8", "surrogatepass") if hashlib.sha256(content).hexdigest() == digest else None
+    except (OSError, Unsound, UnicodeDecodeError):
+        return None
+
+
+def _check_tensors(bundle: Path, part: Path, contents: Contents, forgiving: bool) -> None:
+    if not forgiving:
+        check_extents(bundle, part, contents.tensors)
+        return
+    sound = are_there(part, contents.tensors)
+    lost = len(contents.tensors) - len(sound)
+    contents.tensors = sound
+    if lost:
+        contents.tables.notes.append(f"{lost:,} saved tensors were lost: their bytes are not there")
 
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def check_seal(bundle: Path, part: Path) -> bool:
+def check_seal(bundle: Path, part: Path, forgiving: bool = False) -> bool:
     """Whether the part is finished; if so, its files are those that were sealed."""
     path = part / DONE
     with reading(path, bundle):
@@ -189,16 +232,16 @@ def check_seal(bundle: Path, part: Path) -> bool:
         for name, expected in sealed.items():
             if name == EVENTS and _sha256(bundle, part / EVENTS) != expected:
                 raise damaged(part / EVENTS, bundle, "it is not what was written")
-            if SHARD.fullmatch(name) and _size(bundle, part / name) != expected:
+            if SHARD.fullmatch(name) and _size(bundle, part / name, forgiving) != expected and not forgiving:
                 raise damaged(part / name, bundle, "it is not as long as it was when it was finished")
         if EVENTS not in sealed:
             raise Unsound(f"it does not say what {EVENTS} is")
     return True
 
 
-def _size(bundle: Path, path: Path) -> int | None:
+def _size(bundle: Path, path: Path, forgiving: bool) -> int | None:
     with reading(path, bundle):
-        return plain_size(path)
+        return None if forgiving and not path.is_file() else plain_size(path)
 
 
 def _sha256(bundle: Path, path: Path) -> str:
@@ -209,16 +252,15 @@ def _sha256(bundle: Path, path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_sources(bundle: Path, contents: Contents) -> None:
+def _read_sources(bundle: Path, contents: Contents, forgiving: bool) -> None:
     for file, digest in contents.digests.items():
         if not DIGEST.fullmatch(digest):
             raise damaged(bundle / SOURCES, bundle, "the name of a source text is none")
-        path = bundle / SOURCES / f"{digest}.py"
-        with reading(path, bundle):
-            content = read_small(path, SOURCE_FILE)
-            if hashlib.sha256(content).hexdigest() != digest:
-                raise Unsound("it is not what was written")
-            try:
-                contents.tables.sources[file] = content.decode("utf-8", "surrogatepass")
-            except UnicodeDecodeError:
-                raise Unsound("it is no text") from None
+        text = _source_text(bundle, digest)
+        if text is not None:
+            contents.tables.sources[file] = text
+        elif forgiving:
+            contents.tables.notes.append(f"the text of {file!r} was lost")
+        else:
+            path = bundle / SOURCES / f"{digest}.py"
+            raise damaged(path, bundle, "it is not what was written" if os.path.lexists(path) else "it is missing")

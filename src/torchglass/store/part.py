@@ -1,99 +1,230 @@
-"""The database of one part: made, linked, brought into one file, and sealed."""
+"""One part of a bundle: what a process writes while it runs, and what becomes of that at its end.
+
+While the program runs, a part holds the journal and the shards; both are in the kernel's hands as soon as something
+is recorded. At the end the tables are written as SQLite and sealed, and then the journal goes.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import sqlite3
-import time
-from array import array
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Protocol
 
-from torchglass.events.database import FORMAT, SCHEMA, insert, trace_row
-from torchglass.events.links import link_storages, link_values
-from torchglass.events.tables import NONE, Tables
-from torchglass.store.layout import DONE, EVENTS, plain_size, shard_paths, write_whole
-from torchglass.store.reader import read_contents
+from torchglass.errors import BundleError
+from torchglass.events.database import FORMAT, SCHEMA, all_rows, encoded, insert, text
+from torchglass.events.tables import Tables
+from torchglass.journal.homes import Home, file_home
+from torchglass.store.bundle import Bundle, make_or_join
+from torchglass.store.layout import (
+    DONE,
+    EVENTS,
+    SOURCE_FILE,
+    SOURCES,
+    hold,
+    journal_name,
+    let_go,
+    plain_size,
+    shard_paths,
+    spelt,
+    write_whole,
+)
+from torchglass.store.shards import Given, SavedTensor, Shards
+from torchglass.store.tensors import Content, Maps
 
 APPLICATION = 0x74676C73
 """``tgls``: tells `file` and other tools what this database is."""
+Number = Callable[[int], int]
+"""The number of a value in the tables, by the one that it had when it was written."""
 
-PATIENCE = 5.0
-"""Seconds to wait for those who are reading."""
+
+class Bytes(Protocol):
+    """The content of a tensor, a piece at a time."""
+
+    @property
+    def pieces(self) -> Iterable[memoryview]: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
 
-def new_database(path: Path, journal: str) -> sqlite3.Connection:
-    """An empty database with the schema; with a plain journal where the file system cannot share memory."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+def open_part(path: Path | str, run: str | None = None) -> Part:
+    """A part of this process's own in the bundle at this path, which is made or, by a child process, joined.
+
+    ``run`` is the run that a child belongs to; by default its environment says so.
+    """
+    bundle = make_or_join(path, run)
+    part: Path | None = None
     try:
-        return _set_up(path, journal)
-    except sqlite3.OperationalError:
-        for name in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-            name.unlink(missing_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        return _set_up(path, "TRUNCATE")
+        part = bundle.new_part()
+        return Part(bundle, part)
+    except BaseException:  # a full disk, as a rule: a folder without a recording would only be in the way
+        bundle.unmake(part)
+        raise
 
 
-def _set_up(path: Path, journal: str) -> sqlite3.Connection:
+class Part:
+    """A part while this process writes it."""
+
+    def __init__(self, bundle: Bundle, path: Path, report: Callable[[str], None] | None = None) -> None:
+        self.bundle = bundle
+        self.path = path
+        self._report = report or _warn
+        self.problem: str | None = None
+        """Why not everything could be written."""
+        self._process = os.getpid()
+        self._held = hold(path)
+        self._shards = Shards(path)
+        self._maps = Maps(bundle.path)
+        self._journal: Path | None = None
+
+    # While it runs
+
+    def new_journal(self, recording: int) -> Home:
+        """A file for the journal, named for the recording that this part is of."""
+        self._journal = self.path / journal_name(recording)
+        try:
+            return file_home(self._journal)
+        except OSError as error:
+            let_go(self._held)
+            self.bundle.unmake(self.path)
+            reason = error.strerror or error
+            raise BundleError(f"{spelt(self._journal)} cannot be made: {reason}; choose another path") from None
+
+    def share_journal(self, home: Home, recording: int) -> None:
+        """The journal has a file in another bundle: the same file is in this one too, where the system can do that."""
+        self._journal = self.path / journal_name(recording)
+        with contextlib.suppress(OSError):  # another disk: then a kill leaves only the outer bundle
+            if home.path is not None:
+                os.link(home.path, self._journal)
+
+    def keep_source(self, digest: str, source: str) -> None:
+        """Put a source text beside the parts, under the name of its content."""
+        content = encoded(source)
+        path = self.bundle.path / SOURCES / f"{digest}.py"
+        if len(content) > SOURCE_FILE or os.path.lexists(path):  # no reader would take it; or it is there
+            return
+        try:
+            write_whole(path, content)
+        except OSError as error:
+            self.report(error)
+
+    def keep_tensor(self, name: str, value: int, content: Bytes) -> tuple[int, int, int] | None:
+        """Write the bytes of a value; returns number, shard and offset, None when they could not be written."""
+        if self.problem is not None or os.getpid() != self._process:
+            return None
+        try:
+            given = Given(name, content.dtype, content.shape, content.length, value)
+            saved = self._shards.append(given, content.pieces)
+        except OSError as error:
+            self.report(error)
+            return None
+        return saved.id, saved.shard, saved.offset
+
+    def copy_tensor(self, given: Given, content: Any) -> None:
+        """Write bytes that another part has; OSError where there is no room."""
+        try:
+            self._shards.append(given, [content])
+        except OSError as error:
+            self.report(error)
+
+    def report(self, problem: OSError) -> None:
+        """Something could not be written: say so once, and go on in memory."""
+        if self.problem is None:
+            reason = problem.strerror or str(problem)
+            self.problem = f"{spelt(self.path)} could not be written any more: {reason}; the trace there is incomplete"
+            self._report(self.problem)
+
+    def saved(self, number: Number) -> list[SavedTensor]:
+        """The tensors in this part, with the numbers that their values have in the tables."""
+        return [replace(saved, value=number(saved.value)) for saved in self._shards.saved]
+
+    def open_tensor(self, saved: SavedTensor) -> Content:
+        """The bytes of a tensor, mapped from its shard."""
+        return self._maps.content(self.path, saved)
+
+    # At the end
+
+    def finish(self, tables: Tables, number: Number) -> None:
+        """Write the tables, seal them, and let the journal go; what cannot be written stays a journal."""
+        if os.getpid() != self._process:
+            return
+        try:
+            self._shards.close()
+            if self.problem is None:
+                write_tables(self, tables, self.saved(number))
+                seal(self.path)
+                self._drop_journal()
+        except (OSError, sqlite3.Error) as error:
+            self.report(error if isinstance(error, OSError) else OSError(str(error)))
+            (self.path / EVENTS).unlink(missing_ok=True)
+        let_go(self._held)
+
+    def give_up(self, reason: str) -> None:
+        """Leave the part as it is: a journal without an end."""
+        self.problem = f"{spelt(self.path)} has no tables: {reason}"
+        with contextlib.suppress(OSError):
+            self._shards.close()
+        let_go(self._held)
+
+    def _drop_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.unlink(missing_ok=True)
+
+
+def write_tables(part: Part, tables: Tables, saved: list[SavedTensor]) -> None:
+    """The tables as ``events.sqlite``, and the source texts beside the parts."""
+    for source in tables.sources.values():
+        part.keep_source(hashlib.sha256(encoded(source)).hexdigest(), source)
+    connection = new_database(part.path / EVENTS)
+    try:
+        fill(connection, tables, saved)
+    finally:
+        connection.close()
+
+
+def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTensor]) -> None:
+    """All rows in one transaction."""
+    connection.execute("BEGIN")
+    for table, rows in all_rows(tables):
+        insert(connection, table, ((row[0], None, row[2]) for row in rows) if table == "sources" else rows)
+    insert(connection, "saved_tensors", iter([saved_row(each) for each in saved]))
+    connection.execute("COMMIT")
+
+
+def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
+    """A row of ``saved_tensors``."""
+    stride = None if saved.stride is None else json.dumps(saved.stride)
+    return (
+        saved.id, text(saved.name), saved.value, saved.event, saved.shard, saved.offset, saved.length, saved.dtype,
+        json.dumps(saved.shape), stride, saved.storage_offset,
+    )  # fmt: skip
+
+
+def new_database(path: Path) -> sqlite3.Connection:
+    """An empty database with the schema; it is nobody's until it is sealed, so SQLite need not guard it."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     try:
-        connection.execute("PRAGMA synchronous = OFF")  # an empty database need not survive a power cut
-        (mode,) = connection.execute(f"PRAGMA journal_mode = {journal}").fetchone()
-        if mode != journal.lower():
-            raise sqlite3.OperationalError(f"journal mode {journal} is not to be had here")
+        for pragma in ("synchronous = OFF", "journal_mode = OFF", "locking_mode = EXCLUSIVE"):
+            connection.execute(f"PRAGMA {pragma}")
         connection.executescript(
-            f"BEGIN; PRAGMA user_version = {FORMAT}; PRAGMA application_id = {APPLICATION};\n{SCHEMA}"
+            f"BEGIN; PRAGMA user_version = {FORMAT}; PRAGMA application_id = {APPLICATION};\n{SCHEMA}\nCOMMIT;"
         )
-        empty = Tables(process=os.getpid(), started_at=time.time())
-        insert(connection, "trace", iter([trace_row(empty, complete=False, linked=True)]))
-        connection.execute("COMMIT")
-        connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
         connection.close()
         raise
     return connection
-
-
-def linked_copy(tables: Tables) -> Tables:
-    """The same with the links between values, found from the addresses; the tables given stay as they are."""
-    nothing = array("q", [NONE]) * len(tables.value_meta)
-    linked = replace(tables, value_producer=nothing, value_address=array("q"), value_before=array("q"))
-    link_values(linked)
-    link_storages(linked, tables.value_address, tables.value_before)
-    return linked
-
-
-def store_links(connection: sqlite3.Connection) -> None:
-    """Keep which event made each value and which share memory, as found from what was written."""
-    linked = read_contents(connection).tables
-    rows = zip(linked.value_storage, linked.value_producer, range(len(linked.value_meta)), strict=True)
-    connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(
-        "UPDATE value_rows SET storage = ?, producer = ?, address = NULL, before = NULL WHERE id = ?", rows
-    )
-    connection.execute("UPDATE trace SET linked = 1")
-    connection.execute("COMMIT")
-
-
-def to_one_file(connection: sqlite3.Connection) -> bool:
-    """Bring everything into the database file itself; not possible as long as another program reads it.
-
-    SQLite does not wait for its turn here, so we do. Nor does it wait for the disk: that is for ``seal`` to do, once.
-    """
-    connection.execute("PRAGMA synchronous = OFF")
-    last = time.monotonic() + PATIENCE
-    while True:
-        try:
-            if connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",):
-                return True
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                return False
-        if time.monotonic() > last:
-            return False
-        time.sleep(0.005)
 
 
 def seal(part: Path) -> None:
@@ -108,3 +239,11 @@ def _synced_digest(path: Path) -> str:
     with path.open("rb") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _warn(problem: str) -> None:
+    """Where warnings are errors, ours still must not stop a program."""
+    try:
+        warnings.warn(f"torchglass: {problem}; the program goes on", RuntimeWarning, stacklevel=2)
+    except Warning:
+        pass

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from operator import add
 from typing import Any, cast
 
-from torchglass.events.database import FORMAT, decoded
+from torchglass.events.database import FORMATS, decoded
 from torchglass.events.links import link_storages, link_values
 from torchglass.events.tables import NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
 from torchglass.events.types import Location
@@ -28,6 +28,7 @@ from torchglass.store.checks import (
 )
 from torchglass.store.layout import Unsound
 from torchglass.store.progress import tell
+from torchglass.store.shards import SavedTensor
 
 CHUNK = 500
 """Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
@@ -42,25 +43,6 @@ EVENT_TARGETS = (
     "what", "parent", "thread", "backward", "start_ns", "end_ns", "module", "call", "stack", "owner", "operands",
     "direct", "args", "result", "occurrence", "error",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SavedTensor:
-    """A row of ``saved_tensors``: where the content of a tensor is."""
-
-    id: int
-    name: str
-    value: int
-    event: int
-    shard: int
-    offset: int
-    length: int
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...] | None
-    storage_offset: int
-    part: int = 0
-    """Which part of the bundle it is in."""
 
 
 @dataclass
@@ -102,8 +84,8 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> bool:
     if len(rows) != 1:
         raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
     number, name, process, started_at, duration, complete, left_by, linked = rows[0]
-    if number != FORMAT:
-        raise Unsound(f"its rows have format {number!r}, not {FORMAT}")
+    if number not in FORMATS:
+        raise Unsound(f"its rows have format {number!r}, which is not read here")
     if type(started_at) not in (int, float):
         raise Unsound("trace.started_at is no number")
     tables.name = text_of(name)

@@ -1,13 +1,12 @@
-"""Finishing what a kill left, and keeping what is sound of what was damaged.
+"""Finishing what a kill left: tables in the place of journals, headers for shards, a seal.
 
-No committed row is dropped unless it cannot be read or what it speaks of is gone, and then a note says so. Doing it
-twice is doing it once.
+A bundle need not be repaired to be read. Nothing is dropped unless what it speaks of is gone, and then a note says
+so. Doing it twice is doing it once.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -18,18 +17,15 @@ from pathlib import Path
 
 from torchglass._version import __version__
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT, text
+from torchglass.events.database import FORMAT
 from torchglass.events.spelling import clean
 from torchglass.store.bundle import read_manifest
-from torchglass.store.checks import text_of
 from torchglass.store.layout import (
-    DIGEST,
     DONE,
     EVENTS,
     MANIFEST,
-    SOURCE_FILE,
-    SOURCES,
     Unsound,
+    find_journal,
     hold,
     is_held,
     let_go,
@@ -38,24 +34,23 @@ from torchglass.store.layout import (
     read_object,
     read_small,
     reading,
-    shard_name,
     shard_paths,
     spelt,
     write_whole,
 )
 from torchglass.store.loading import read_part
-from torchglass.store.opening import WAIT_SECONDS, check_schema
-from torchglass.store.part import new_database, seal, store_links, to_one_file
+from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
-from torchglass.store.reader import SavedTensor, read_contents, read_tensors
-from torchglass.store.salvage import READING, is_damage, salvage
-from torchglass.store.shards import HEADER, Entry, entry_key, header, padded, write_all
-from torchglass.store.tensors import check_header, check_view
+from torchglass.store.reader import Contents
+from torchglass.store.shards import HEADER, Entry, SavedTensor, header, padded, write_all
+from torchglass.store.tensors import check_header
 
 NO_END = (
     "the recording has no end: its process was stopped, or could not write; "
     "steps that were under way then are shown without an end"
 )
+BESIDE = ("-wal", "-shm", "-journal")
+"""What SQLite keeps beside a database, of parts that an older version left."""
 
 
 def repair(path: Path | str) -> list[str]:
@@ -128,116 +123,50 @@ def _is_whole(bundle: Path, part: Path) -> bool:
 def _mend_part(bundle: Path, part: Path) -> list[str]:
     if _is_whole(bundle, part):
         return []
+    was_sealed = plain_size(part / DONE) is not None
     held = hold(part)
     try:
-        (part / DONE).unlink(missing_ok=True)
-        done = _mend_events(bundle, part)
-        seal(part)
-        for draft in part.glob(f".{DONE}.*"):  # left by a kill in the middle of sealing
-            draft.unlink()
+        contents = _read_all(bundle, part)
+        done = [note for note in contents.tables.notes if "lost" in note]
+        if not contents.tables.complete and not was_sealed:
+            contents.tables.notes = [NO_END, *(note for note in contents.tables.notes if "has no end" not in note)]
+        _write(part, contents)
         return [*done, "finished"]
     finally:
         let_go(held)
 
 
-def _mend_events(bundle: Path, part: Path) -> list[str]:
-    path = part / EVENTS
-    done = _make_readable(path)
-    with _opened(path) as connection:
-        notes = [*_drop_lost_sources(bundle, connection), *_drop_lost_tensors(part, connection)]
-        contents = read_contents(connection)
-        if not contents.linked:
-            store_links(connection)
-        if not contents.tables.complete:
-            notes.insert(0, NO_END)
-        _add_notes(connection, [note for note in notes if note not in contents.tables.notes])
-        if not to_one_file(connection):
-            raise BundleError(f"{spelt(path)} is being read by another program: close that first")
-    _mend_shards(part, contents.tensors)
-    return done + [note for note in notes if note != NO_END]
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Generator[sqlite3.Connection]:
-    """For writing; SQLite first brings in what it kept beside the database."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
+def _read_all(bundle: Path, part: Path) -> Contents:
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        yield connection
-    finally:
-        connection.close()
+        return read_part(bundle, part, forgiving=True)
+    except BundleError as error:
+        reason = str(error).partition("; `torchglass repair")[0]
+        raise BundleError(f"{reason}; it cannot be repaired, and was left as it is: record anew") from None
 
 
-def _make_readable(path: Path) -> list[str]:
-    """Nothing to do, as a rule: a kill damages no database."""
-    size = plain_size(path)
-    if size is not None:
-        try:
-            with _opened(path) as connection:
-                if check_schema(connection):
-                    connection.execute("BEGIN")
-                    read_contents(connection, link=False)
-                    return []
-                empty = True
-        except READING as error:
-            if not is_damage(error):
-                raise
-            empty = False
-        if not empty:
-            return salvage(path)
-        path.unlink()
-    new_database(path, "TRUNCATE").close()
-    return ["it had no events yet"]
-
-
-def _drop_lost_sources(bundle: Path, connection: sqlite3.Connection) -> list[str]:
-    notes: list[str] = []
-    for row, file, cell in connection.execute("SELECT rowid, file, sha256 FROM sources").fetchall():
-        digest = text_of(cell)
-        path = bundle / SOURCES / f"{digest}.py"
-        try:
-            sound = DIGEST.fullmatch(digest) and hashlib.sha256(read_small(path, SOURCE_FILE)).hexdigest() == digest
-        except (OSError, Unsound):
-            sound = False
-        if not sound:
-            connection.execute("DELETE FROM sources WHERE rowid = ?", (row,))
-            notes.append(f"the text of {text_of(file)!r} was lost")
-    return notes
-
-
-def _drop_lost_tensors(part: Path, connection: sqlite3.Connection) -> list[str]:
-    """Rows whose bytes are not there; after a kill there are none, since the bytes come first."""
-    ends = {number: path.stat().st_size for number, path in shard_paths(part).items()}
-    lost: list[int] = []
-    for saved in read_tensors(connection):
-        try:
-            check_view(saved)
-            sound = saved.offset + saved.length <= ends.get(saved.shard, 0)
-        except Unsound:
-            sound = False
-        if not sound:
-            lost.append(saved.id)
-    connection.executemany("DELETE FROM saved_tensors WHERE id = ?", [(number,) for number in lost])
-    return [f"{len(lost):,} saved tensors were lost: their bytes are not there"] if lost else []
-
-
-def _add_notes(connection: sqlite3.Connection, notes: list[str]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    (count,) = connection.execute("SELECT count(*) FROM notes").fetchone()
-    connection.executemany("INSERT INTO notes VALUES (?, ?)", [(count + n, text(each)) for n, each in enumerate(notes)])
-    connection.execute("COMMIT")
+def _write(part: Path, contents: Contents) -> None:
+    """The new tables first, beside what is there; then they take its place."""
+    draft = part / f".{EVENTS}"
+    with contextlib.closing(new_database(draft)) as connection:
+        fill(connection, contents.tables, contents.tensors)
+    (part / DONE).unlink(missing_ok=True)
+    for suffix in BESIDE:
+        (part / f"{EVENTS}{suffix}").unlink(missing_ok=True)
+    draft.replace(part / EVENTS)
+    _mend_shards(part, contents.tensors)
+    seal(part)
+    journal = find_journal(part)
+    if journal is not None:
+        journal[0].unlink()
+    for left in part.glob(f".{DONE}.*"):  # by a kill in the middle of sealing
+        left.unlink()
 
 
 def _mend_shards(part: Path, tensors: list[SavedTensor]) -> None:
     """Cut off bytes that no row speaks of, and write the headers."""
     for number, path in shard_paths(part).items():
-        rows = [saved for saved in tensors if saved.shard == number]
-        entries = [
-            Entry(entry_key(row.name, row.id), row.dtype, row.shape, row.offset, row.length, row.stride is None)
-            for row in rows
-        ]
+        entries = [Entry.of(saved) for saved in tensors if saved.shard == number]
         end = max((entry.offset + entry.length for entry in entries), default=HEADER)
-        assert path.name == shard_name(number)
         with path.open("r+b") as file:
             file.truncate(end)
             write_all(file.fileno(), header(list(padded(entries))), 0)

@@ -1,4 +1,4 @@
-"""Keeping a whole trace at once: the writer, used for a single batch."""
+"""Keeping a whole trace at once, as a finished bundle."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 from torchglass.errors import BundleError
 from torchglass.events.tables import Tables
 from torchglass.store.bundle import make_bundle
-from torchglass.store.reader import SavedTensor
-from torchglass.store.shards import Belongs
-from torchglass.store.writer import Writer
+from torchglass.store.part import Part
+from torchglass.store.shards import Given, SavedTensor
 
 Tensors = Iterable[tuple[SavedTensor, Any]]
 
@@ -20,19 +19,19 @@ Tensors = Iterable[tuple[SavedTensor, Any]]
 def save(tables: Tables, path: Path | str, tensors: Tensors = ()) -> None:
     """Keep a trace as a bundle, with tensors (their rows and their bytes); all of it, or a ``BundleError``."""
     bundle = make_bundle(path)
-    writer: Writer | None = None
     try:
-        writer = Writer(bundle, bundle.new_part(), report=lambda _: None)
+        part = Part(bundle, bundle.new_part(), report=lambda _: None)
         for row, content in tensors:
-            belongs = Belongs(row.value, row.event, row.stride, row.storage_offset)
-            writer.shards.submit(row.name, content, row.dtype, row.shape, belongs)
-        if not writer.finish(tables):
-            raise BundleError(f"{writer.problem}; nothing was kept there")
-    except BundleError:
-        shutil.rmtree(bundle.path, ignore_errors=True)
-        raise
-    except BaseException:  # Ctrl-C, or tensors that cannot be read
-        if writer is not None:
-            writer.abandon()
+            part.copy_tensor(
+                Given(
+                    row.name, row.dtype, row.shape, memoryview(content).nbytes, row.value, row.event, row.stride,
+                    row.storage_offset,
+                ),
+                content,
+            )  # fmt: skip
+        part.finish(tables, lambda value: value)
+        if part.problem is not None:
+            raise BundleError(f"{part.problem}; nothing was kept there")
+    except BaseException:  # also Ctrl-C, or tensors that cannot be read
         shutil.rmtree(bundle.path, ignore_errors=True)
         raise

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name
-from torchglass.store.reader import SavedTensor
-from torchglass.store.shards import HEADER, NAMES, SIZES
+from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name, shard_paths
+from torchglass.store.shards import HEADER, NAMES, SIZES, SavedTensor
 
 ITEM_SIZES = {
     **{dtype: SIZES[name] for dtype, name in NAMES.items()},
@@ -47,6 +46,20 @@ def check_extents(bundle: Path, part: Path, tensors: Iterable[SavedTensor]) -> N
                 raise Unsound("it is no plain file")
             if status.st_size < end:
                 raise Unsound(f"it ends at byte {status.st_size:,}, and its tensors at {end:,}")
+
+
+def are_there(part: Path, tensors: Iterable[SavedTensor]) -> list[SavedTensor]:
+    """Those of the tensors whose bytes are there."""
+    ends = {number: path.stat().st_size for number, path in shard_paths(part).items()}
+    found: list[SavedTensor] = []
+    for saved in tensors:
+        try:
+            check_view(saved)
+        except Unsound:
+            continue
+        if saved.offset + saved.length <= ends.get(saved.shard, 0):
+            found.append(saved)
+    return found
 
 
 def check_view(saved: SavedTensor) -> None:

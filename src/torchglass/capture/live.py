@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Recorder
-from torchglass.capture.settling.settle import LiveSettler
 from torchglass.events.types import Event
+from torchglass.settle.live import LiveSettler
 
 Wants = Callable[[ThreadLog, int, str], bool]
 Feed = Callable[[Event, str], None]
@@ -18,7 +18,9 @@ class LiveFeed:
     """Calls ``feed(event, edge)`` on the event's own thread, for the raw records that are wanted."""
 
     def __init__(self, recorder: Recorder, feed: Feed, wants: Wants) -> None:
-        self._settler = LiveSettler(recorder)
+        assert recorder.session is not None
+        self._session = recorder.session
+        self._settler = LiveSettler(self._session.journal.streams, recorder.number, recorder.source())
         self._feed = feed
         self._wants = wants
         self._lock = threading.RLock()  # a `__del__` that calls torch may run while it is held
@@ -27,5 +29,9 @@ class LiveFeed:
         if not self._wants(log, at, edge):
             return
         with self._lock:
-            event = self._settler.event(log, at, edge)
+            words = log.read(at)
+            if edge == "open":
+                event = self._settler.opened(log.number, at, words, self._session.in_backward is not None)
+            else:
+                event = self._settler.closed(log.number, at, words)
         self._feed(event, edge)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchglass.capture.arguments import DICT, FIELDS, LIST, SLICE, TUPLE, number_text
+from torchglass.events.spelling import int_word
 from torchglass.events.tables import Form
+from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE
 from torchglass.source.operands import Slot
 
 Names = tuple[tuple[str, ...], str | None]
@@ -100,7 +101,7 @@ class _Writer:
         elif type(item) is tuple:
             self._nested(item, role)
         else:
-            self.text(item if type(item) is str else number_text(item))
+            self.text(item if type(item) is str else int_word(item))
 
     def _nested(self, item: tuple[Any, ...], role: str) -> None:
         tag = item[0]

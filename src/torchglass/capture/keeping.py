@@ -1,0 +1,94 @@
+"""What a recording asks of whoever keeps it in a folder: the journal, source texts, contents of values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchglass.capture.contents import CannotKeep, Contents, content_pieces
+from torchglass.capture.copies import refuse
+from torchglass.journal import layout
+from torchglass.journal.homes import Home
+from torchglass.journal.rows import SavedRow, encoded
+
+if TYPE_CHECKING:
+    from torchglass.capture.session import Session
+
+
+class Keeper(Protocol):
+    """Keeps what cannot be in the journal itself; store.Part."""
+
+    def new_journal(self, recording: int) -> Home:
+        """A file for the journal; this is the number of the recording in it that is to be kept."""
+        ...
+
+    def share_journal(self, home: Home, recording: int) -> None:
+        """The journal has a file already, of a recording around this one."""
+        ...
+
+    def keep_source(self, digest: str, text: str) -> None:
+        """Keep the text of a file."""
+        ...
+
+    def keep_tensor(self, name: str, value: int, content: Contents) -> tuple[int, int, int] | None:
+        """Keep the bytes of a value; returns number, shard and offset, None when there is no room any more."""
+        ...
+
+    def report(self, problem: OSError) -> None:
+        """The file of the journal can take no more; never raises."""
+        ...
+
+
+class Keeping:
+    """One recording that is written to a folder while it runs."""
+
+    def __init__(self, session: Session, recording: int, keeper: Keeper, sources: bool) -> None:
+        self._session = session
+        self._recording = recording
+        self._keeper = keeper
+        journal = session.journal
+        if session.homes:
+            keeper.share_journal(journal.home, recording)
+        else:
+            journal.move_to(keeper.new_journal(recording))
+            journal.on_full = keeper.report
+        session.homes.append(self)
+        session.copies.writers.append(self.write)
+        if sources:
+            session.sources.keep_with(keeper.keep_source)
+        else:
+            session.stacks.codes.keeps_text = False
+
+    def write(self, name: str, value: int, plain: Any) -> bool:
+        """Write the content of a value straight from where it lies, then its row."""
+        session = self._session
+        try:
+            content = content_pieces(plain)
+        except CannotKeep as reason:
+            refuse(session, name, "in the bundle", str(reason))
+            return False
+        place = self._keeper.keep_tensor(name, value, content)
+        if place is None:
+            return False
+        number, shard, offset = place
+        row = SavedRow(self._recording, name, value, shard, offset, content.length, content.dtype, list(content.shape))
+        session.journal.rows.add(layout.SAVED, number, encoded(row))
+        return True
+
+    def stop(self) -> None:
+        """Nothing more is to be kept."""
+        session = self._session
+        if self.write in session.copies.writers:
+            session.copies.writers.remove(self.write)
+        session.sources.stop_keeping(self._keeper.keep_source)
+
+    def leave(self) -> None:
+        """The folder is finished: the journal goes, or goes on in memory for other recordings."""
+        session, journal = self._session, self._session.journal
+        if self in session.homes:
+            session.homes.remove(self)
+        if session.homes:
+            return  # another recording's folder has the same file
+        if session.recordings > 1:
+            journal.to_memory()  # others may look at what is theirs of it
+        else:
+            journal.close()

@@ -1,1 +1,0 @@
-"""From raw records to the tables of a trace, when somebody looks."""

@@ -1,0 +1,64 @@
+"""The source texts of a recording: which files there were, and what they said while the program ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchglass.journal.layout import SOURCE
+from torchglass.journal.rows import SourceRow, encoded
+from torchglass.journal.writer import Journal
+from torchglass.source.text import file_state, read_source
+
+Keep = Callable[[str, str], None]
+"""Keeps a text under its digest, outside of the process."""
+
+
+class SourceKeeper:
+    """Writes down each file whose code was met; the texts of the user's own are kept.
+
+    Into memory they are read when the block ends, or when somebody looks. With a bundle they are copied at once:
+    somebody may edit a file before the process has come to its end, or after it has died.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.texts: dict[str, str] = {}
+        """By digest."""
+        self._unread: dict[str, None] = {}
+        """Files of the user's that were met and not read yet."""
+        self._keepers: list[Keep] = []
+
+    def seen(self, file: str, origin: str) -> None:
+        """Code of a file is met for the first time."""
+        if origin != "user":
+            self._write(SourceRow(file, None, None, None, list(file_state(file))))
+            return
+        self._unread[file] = None
+        if self._keepers:
+            self.read_all()
+
+    def keep_with(self, keep: Keep) -> None:
+        """Have the texts of all files, those met so far too, kept from now on."""
+        self._keepers.append(keep)
+        for digest, text in self.texts.items():
+            keep(digest, text)
+        self.read_all()
+
+    def stop_keeping(self, keep: Keep) -> None:
+        if keep in self._keepers:
+            self._keepers.remove(keep)
+
+    def read_all(self) -> None:
+        """Read the files that were met since the last time."""
+        while self._unread:
+            file, _ = self._unread.popitem()
+            source = read_source(file)
+            digest = None if source.text is None else source.digest
+            if digest is not None and source.text is not None:
+                self.texts[digest] = source.text
+                for keep in self._keepers:
+                    keep(digest, source.text)
+            self._write(SourceRow(file, digest, source.problem, source.unproven, list(file_state(file))))
+
+    def _write(self, row: SourceRow) -> None:
+        self._journal.rows.add(SOURCE, 0, encoded(row))

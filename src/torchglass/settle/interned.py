@@ -1,0 +1,178 @@
+"""What the numbers in a journal's records mean: its rows, read once and again when there are more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchglass.journal import layout, rows
+from torchglass.journal.chunks import Chunk, Streams, rows_in
+from torchglass.source.codes import HERE, Code, Opcodes
+
+Form = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Module:
+    """A module under one path, as far as it is known by now; ``parameters`` are (name, value)."""
+
+    cls: int
+    root: int
+    path: str
+    settings: str = ""
+    parameters: tuple[tuple[str, int], ...] = ()
+    is_described: bool = False
+
+
+@dataclass(slots=True)
+class Recorded:
+    """One of the recordings that wrote to the journal."""
+
+    row: rows.RecordingRow
+    windows: dict[int, rows.WindowRow] = field(default_factory=dict[int, rows.WindowRow])
+    """By thread."""
+    ended: rows.EndedRow | None = None
+
+
+class Interned:
+    """All rows of a journal by kind and number."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._read: dict[int, tuple[int, int]] = {}
+        """By stream: the first number of the last chunk that was read, and how far it was."""
+        self.opcodes = HERE
+        self.journal: rows.JournalRow | None = None
+        self.recordings: dict[int, Recorded] = {}
+        self.threads: dict[int, rows.ThreadRow] = {}
+        self.code_rows: dict[int, rows.CodeRow] = {}
+        self.codes: dict[int, Code] = {}
+        self.stacks: dict[int, tuple[int, ...]] = {}
+        self.forms: dict[int, Form] = {}
+        self.metas: dict[int, rows.MetaRow] = {}
+        self.whats: dict[int, rows.WhatRow] = {}
+        self.classes: dict[int, rows.ClassRow] = {}
+        self.modules: dict[int, Module] = {}
+        self.errors: dict[int, str] = {}
+        self.notes: dict[str, None] = {}
+        self.faults: dict[str, int] = {}
+        self.backward: dict[int, dict[int, int]] = {}
+        """By thread: ranges of records while the autograd engine ran."""
+        self.sources: dict[str, rows.SourceRow] = {}
+        self.saved: dict[int, rows.SavedRow] = {}
+
+    def update(self) -> None:
+        """Read the rows that have been added."""
+        for stream in (layout.ROWS, layout.PASSING):
+            first, behind = self._read.get(stream, (-1, 0))
+            for chunk in self._streams.of(stream):
+                if chunk.first >= first:
+                    behind = self._read_chunk(chunk, behind if chunk.first == first else 0)
+                    first = chunk.first
+            self._read[stream] = (first, behind)
+
+    def _read_chunk(self, chunk: Chunk, begin: int) -> int:
+        behind = begin
+        for behind, (kind, number, payload) in rows_in(chunk, begin):  # noqa: B007 (where it ends is what is returned)
+            take = _TAKE.get(kind)
+            if take is not None:  # a kind of a later version is passed over
+                take(self, number, rows.decoded(kind, payload))
+        return behind
+
+    def code(self, number: int) -> Code:
+        """A code object, ready to be read."""
+        known = self.codes.get(number)
+        if known is None:
+            row = self.code_rows[number]
+            known = self.codes[number] = Code(
+                row.file, row.name, row.qualname, row.line, row.flags, rows.unpacked(row.instructions),
+                rows.unpacked(row.positions), tuple(row.names), row.digest, self.opcodes,
+            )  # fmt: skip
+        return known
+
+    # One kind of row each
+
+    def _take_journal(self, number: int, row: rows.JournalRow) -> None:
+        self.journal = row
+        python = (row.python[0], row.python[1]) if len(row.python) > 1 else (0, 0)
+        found = Opcodes(python, tuple([*row.opcodes, *[""] * 256][:256]))
+        self.opcodes = HERE if found == HERE else found
+
+    def _take_recording(self, number: int, row: rows.RecordingRow) -> None:
+        self.recordings[number] = Recorded(row)
+
+    def _take_window(self, number: int, row: rows.WindowRow) -> None:
+        if number in self.recordings:
+            self.recordings[number].windows.setdefault(row.thread, row)
+
+    def _take_end(self, number: int, row: rows.EndedRow) -> None:
+        if number in self.recordings:
+            self.recordings[number].ended = row
+
+    def _take_module(self, number: int, row: rows.ModuleRow) -> None:
+        self.modules[number] = Module(row.cls, row.root, row.path)
+
+    def _take_described(self, number: int, row: rows.DescribedRow) -> None:
+        module = self.modules.get(number)
+        if module is not None:
+            module.cls, module.settings, module.is_described = row.cls, row.settings, True
+            module.parameters = tuple((str(name), int(value)) for name, value in row.parameters)
+
+    def _take_stack(self, number: int, row: list[Any]) -> None:
+        if len(row) % 2 == 0 or any(type(each) is not int for each in row):
+            raise ValueError("a stack is not made of a base and of pairs of numbers")
+        self.stacks[number] = tuple(row)
+
+    def _take_note(self, number: int, text: str) -> None:
+        self.notes[text] = None
+
+    def _take_fault(self, number: int, text: str) -> None:
+        self.faults[text] = max(self.faults.get(text, 0), 1)
+
+    def _take_backward(self, number: int, row: rows.BackwardRow) -> None:
+        self.backward.setdefault(number, {})[row.begin] = row.end
+
+    def _take_source(self, number: int, row: rows.SourceRow) -> None:
+        self.sources[row.file] = row
+
+
+def as_form(found: Any) -> Any:
+    """Lists become tuples again, all the way down."""
+    return tuple(map(as_form, found)) if type(found) is list else found
+
+
+def _keep(name: str) -> Callable[[Interned, int, Any], None]:
+    """Rows of a kind that are only kept by their number."""
+
+    def take(self: Interned, number: int, row: Any) -> None:
+        getattr(self, name)[number] = row
+
+    return take
+
+
+def _take_form(self: Interned, number: int, row: Any) -> None:
+    self.forms[number] = as_form(row)
+
+
+_TAKE: dict[int, Callable[[Interned, int, Any], None]] = {
+    layout.JOURNAL: Interned._take_journal,  # pyright: ignore[reportPrivateUsage]
+    layout.RECORDING: Interned._take_recording,  # pyright: ignore[reportPrivateUsage]
+    layout.WINDOW: Interned._take_window,  # pyright: ignore[reportPrivateUsage]
+    layout.ENDED: Interned._take_end,  # pyright: ignore[reportPrivateUsage]
+    layout.MODULE: Interned._take_module,  # pyright: ignore[reportPrivateUsage]
+    layout.DESCRIBED: Interned._take_described,  # pyright: ignore[reportPrivateUsage]
+    layout.STACK_ROW: Interned._take_stack,  # pyright: ignore[reportPrivateUsage]
+    layout.NOTE: Interned._take_note,  # pyright: ignore[reportPrivateUsage]
+    layout.FAULT: Interned._take_fault,  # pyright: ignore[reportPrivateUsage]
+    layout.BACKWARD: Interned._take_backward,  # pyright: ignore[reportPrivateUsage]
+    layout.SOURCE: Interned._take_source,  # pyright: ignore[reportPrivateUsage]
+    layout.FORM: _take_form,
+    layout.THREAD: _keep("threads"),
+    layout.CODE: _keep("code_rows"),
+    layout.META: _keep("metas"),
+    layout.WHAT_ROW: _keep("whats"),
+    layout.CLASS: _keep("classes"),
+    layout.ERROR_ROW: _keep("errors"),
+    layout.SAVED: _keep("saved"),
+}

@@ -1,0 +1,147 @@
+"""Raw stacks turned into places in the code: each site is resolved once, names are read only where they show."""
+
+from __future__ import annotations
+
+from torchglass.events.tables import NONE, SiteNames, Tables
+from torchglass.events.types import Location
+from torchglass.journal.rows import ClassRow, CodeRow
+from torchglass.settle.interned import Interned
+from torchglass.settle.sources import Sources
+from torchglass.source.codes import Code
+from torchglass.source.instructions import instruction_at
+from torchglass.source.sites import Site, resolve
+from torchglass.source.syntax import char_column
+from torchglass.source.text import SourceText
+
+OURS = "ours"
+StackKey = tuple[int, ...]
+"""(base, code, instruction, code, instruction …), innermost frame first."""
+
+
+class Places:
+    """Fills the site and stack tables of one ``Tables``."""
+
+    def __init__(self, interned: Interned, sources: Sources, tables: Tables) -> None:
+        self.interned = interned
+        self.sources = sources
+        self.tables = tables
+        self._stack_ids: dict[int, int] = {}
+        self._site_ids: dict[tuple[int, int, bool], int] = {}
+        self._sites: dict[int, Site] = {}
+        """The names read at a site, by its number; only of sites that are some event's own."""
+        self._direct: list[bool] = []
+        """Whether the innermost frame of a stack is the user's."""
+        self._names: dict[tuple[int, int], str | None] = {}
+        """By which name a class has a code object as a method."""
+
+    def stack(self, raw: int) -> int:
+        """The number of a stack in the tables; its bases come first."""
+        chain: list[int] = []
+        while raw != NONE and raw not in self._stack_ids:
+            chain.append(raw)
+            base = self.interned.stacks[raw][0]
+            if base >= raw:  # a stack is known before those on top of it: else it would have no end
+                raise ValueError(f"stack {raw} stands on stack {base}, which came later")
+            raw = base
+        number = NONE if raw == NONE else self._stack_ids[raw]
+        for each in reversed(chain):
+            number = self._stack_ids[each] = self._add_stack(self.interned.stacks[each], number)
+        return number
+
+    def direct_site(self, stack: int) -> Site | None:
+        """The names at the expression that made the call itself; None for calls from inside torch."""
+        return self._sites.get(self.tables.stack_user[stack]) if self._direct[stack] else None
+
+    def owner(self, raw: int, cls: int) -> str | None:
+        """``Class.method`` of the innermost frame that is a method of a module."""
+        while raw != NONE:
+            key = self.interned.stacks[raw]
+            for code in key[1::2]:
+                owner = self._method(code, cls)
+                if owner is not None:
+                    return owner
+            raw = key[0]
+        return None
+
+    def _add_stack(self, key: StackKey, base: int) -> int:
+        tables = self.tables
+        frames: list[tuple[int, int, str]] = []
+        for position in range(1, len(key), 2):
+            origin = self.sources.origin(key[position])
+            if origin != OURS:
+                frames.append((key[position], key[position + 1], origin))
+        user = next((index for index, (_, _, origin) in enumerate(frames) if origin == "user"), None)
+        sites = [self._site(code, lasti, origin, index == user) for index, (code, lasti, origin) in enumerate(frames)]
+        number = len(tables.stack_sites)
+        tables.stack_base.append(base)
+        tables.stack_sites.append(tuple(reversed(sites)))
+        inherited = tables.stack_user[base] if base != NONE else NONE
+        tables.stack_user.append(inherited if user is None else sites[user])
+        passed = [self.interned.code_rows[frame[0]] for frame in frames[:user]]
+        self._direct.append(user is not None and all(map(_passes_through, passed)))
+        return number
+
+    def _site(self, code: int, lasti: int, origin: str, named: bool) -> int:
+        key = (code, lasti, named)
+        number = self._site_ids.get(key)
+        if number is None:
+            number = self._site_ids[key] = len(self.tables.sites)
+            self.tables.sites.append(self._read_site(number, code, lasti, origin, named))
+        return number
+
+    def _read_site(self, number: int, code: int, lasti: int, origin: str, named: bool) -> SiteNames:
+        source, read = self.sources.source(code), self.interned.code(code)
+        if not named:
+            return SiteNames(_line_only(read, lasti, source, origin), "", (), None, None)
+        site = resolve(read, lasti, source, origin)
+        self._sites[number] = site
+        return SiteNames(site.location, site.code, site.target, site.operator, site.problem)
+
+    def _method(self, code: int, cls: int) -> str | None:
+        """The class under way if the code is one of its methods, else the class that defines it."""
+        row = self.interned.code_rows[code]
+        if cls != NONE:
+            key = (cls, code)
+            if key not in self._names:
+                self._names[key] = _method_name(self.interned.classes[cls], row)
+            name = self._names[key]
+            if name is not None:
+                return f"{self.interned.classes[cls].name}.{name}"
+        return row.owner
+
+
+def _passes_through(code: CodeRow) -> bool:
+    """``boolean_dispatch``: a frame of torch's that only chooses between two functions of the same name."""
+    return code.name == "fn" and code.file.endswith("_jit_internal.py")
+
+
+def _method_name(cls: ClassRow, code: CodeRow) -> str | None:
+    """By which name a class has this code as a method; a decorator's code has another name of its own."""
+    owner, _, name = code.qualname.rpartition(".")
+    if [code.module, owner] in cls.ancestors:
+        return name
+    return next((other[0] for other in cls.others if other[1:] == [code.file, code.line, code.name]), None)
+
+
+def _line_only(code: Code, lasti: int, source: SourceText, origin: str) -> Location:
+    """The place without its names: nothing is parsed for the many frames that only stand in a stack."""
+    where = instruction_at(code, lasti).range
+    line = where.line or code.line
+    end_line = where.end_line or line
+    return Location(
+        file=code.file,
+        line=line,
+        end_line=end_line,
+        col=_column(source, line, where.col),
+        end_col=_column(source, end_line, where.end_col),
+        function=code.qualname,
+        source=source.line(line) if source.trusted or source.problem_with(code) is None else "",
+        origin=origin,
+    )
+
+
+def _column(source: SourceText, line: int, byte: int | None) -> int:
+    """Python counts columns in bytes; people in characters."""
+    if byte is None or not source.trusted or not 0 < line <= len(source.lines):
+        return byte or 0
+    return char_column(source.lines[line - 1], byte)
