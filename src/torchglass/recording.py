@@ -62,6 +62,8 @@ class Recording:
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""
+        if self._part is not None:
+            self._part.forget()
         self._recorder, self._settled, self._part = None, None, None
         self.start(None)
         children.stop_at_exit(self)
@@ -92,7 +94,7 @@ class Recording:
             recorder.session.fault(fault)
         if part.problem is not None and self._settled is not None:
             self._settled.notes.append(f"{clean(part.problem)}; the one in memory is whole")
-        recorder.leave_file()
+        recorder.leave_file(is_settled=self._settled is not None)
 
     @property
     def running(self) -> bool:

@@ -43,7 +43,9 @@ class CodeTable:
         """Whether the text of each file is in doubt."""
         self.seen: Seen = _ignore
         self.keeps_text = True
-        """Whether texts that were given to ``exec`` may be written down."""
+        """Whether texts that were given to ``exec`` may be written down …"""
+        self.has_text = False
+        """… and whether one was."""
 
     def number(self, frame: FrameType) -> int:
         """The number of a frame's code, which is written down if it is new."""
@@ -72,7 +74,9 @@ class CodeTable:
         known = _code_bytes.get(key)
         if known is not None and known[0] is code and has_file:
             return known[1]
-        payload = encoded(_code_row(code, frame, in_doubt, self.keeps_text))
+        row = _code_row(code, frame, in_doubt, self.keeps_text)
+        self.has_text |= row.text is not None
+        payload = encoded(row)
         if has_file:
             if len(_code_bytes) >= MOST_KEPT:
                 _code_bytes.clear()

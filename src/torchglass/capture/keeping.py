@@ -21,6 +21,10 @@ class Keeper(Protocol):
         """A file for the journal; this is the number of the recording in it that is to be kept."""
         ...
 
+    def refusal(self, problem: OSError) -> Exception:
+        """What to say when there is no room for the journal; nothing is left of the folder."""
+        ...
+
     def share_journal(self, home: Home, recording: int) -> None:
         """The journal has a file already, of a recording around this one."""
         ...
@@ -45,18 +49,28 @@ class Keeping:
         self._session = session
         self._recording = recording
         self._keeper = keeper
-        journal = session.journal
-        if session.homes:
-            keeper.share_journal(journal.home, recording)
-        else:
-            journal.move_to(keeper.new_journal(recording))
-            journal.on_full = keeper.report
+        self.keeps_text = sources
+        """Whether source texts may be in the folder."""
+        codes = session.stacks.codes
+        if sources or not codes.has_text:  # else the journal holds texts that must not be in this folder
+            self._give_journal()
         session.homes.append(self)
         session.copies.writers.append(self.write)
         if sources:
             session.sources.keep_with(keeper.keep_source)
         else:
-            session.stacks.codes.keeps_text = False
+            codes.keeps_text = False
+
+    def _give_journal(self) -> None:
+        journal, keeper = self._session.journal, self._keeper
+        if journal.home.path is not None:
+            keeper.share_journal(journal.home, self._recording)
+            return
+        try:
+            journal.move_to(keeper.new_journal(self._recording))
+        except OSError as problem:
+            raise keeper.refusal(problem) from None
+        journal.on_full = keeper.report
 
     def write(self, name: str, value: int, plain: Any) -> bool:
         """Write the content of a value straight from where it lies, then its row."""
@@ -81,14 +95,15 @@ class Keeping:
             session.copies.writers.remove(self.write)
         session.sources.stop_keeping(self._keeper.keep_source)
 
-    def leave(self) -> None:
-        """The folder is finished: the journal goes, or goes on in memory for other recordings."""
+    def leave(self, is_settled: bool) -> None:
+        """The folder is finished: the journal goes, or goes on in memory for those who may look at it again."""
         session, journal = self._session, self._session.journal
         if self in session.homes:
             session.homes.remove(self)
+        session.stacks.codes.keeps_text = all(each.keeps_text for each in session.homes)
         if session.homes:
             return  # another recording's folder has the same file
-        if session.recordings > 1:
-            journal.to_memory()  # others may look at what is theirs of it
+        if session.recordings > 1 or not is_settled:
+            journal.to_memory()
         else:
             journal.close()

@@ -66,7 +66,7 @@ class ThreadLog(ThreadWriter):
         """An op ran whose backward formula would see our dispatch mode (capture/cures.py)."""
         self.lost = 0
         """Events not recorded because the limit was reached."""
-        self.last_error = (NONE, NONE)
+        self.last_error: tuple[int, int] = (NONE, NONE)
         """The last record that an exception left, and the row of that exception."""
         self.listening = False
         self.steps: list[OpenStep] = []
@@ -78,7 +78,12 @@ class ThreadLog(ThreadWriter):
     def more(self) -> bool:
         """Make room for records; the first ones are when the thread knows what it is for."""
         self.session.name_thread(self)
-        return super().more()
+        if not super().more():
+            return False
+        calling = self.session.in_backward
+        if self.journal.ring.is_turning and calling is not None and calling[0] is self:
+            self.session.backward_ran(self, self.at, NONE)  # what was said of it so far may go
+        return True
 
     def word(self, at: int, word: int) -> int:
         """One word of a record that is kept."""

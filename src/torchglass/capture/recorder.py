@@ -118,6 +118,7 @@ class Recorder:
         log = LOGS.get(get_ident())
         if log is None or not log.session.running:
             session = Session(Limits(self.options.max_events, self.options.keep), self.options.fused)
+            session.stacks.codes.keeps_text = self._keeper is None or self.options.sources
             log = session.add_log(threading.current_thread().name)
             if outermost and frame is not None:
                 log.base, log.anchor = session.stacks.intern_part(NONE, []), id(frame)
@@ -282,8 +283,9 @@ class Recorder:
             return Tables(name=self.options.name)
         if self.running and listeners is not None:
             listeners.read_all_settings(self.session)  # of models whose call is still under way
-        self.settler = Settler(self.session.journal.streams, self.number, self.source())
-        return self.settler.settle()
+        with self.session.journal.lock:  # else a chunk might be given up, and used again, while it is read
+            self.settler = Settler(self.session.journal.streams, self.number, self.source())
+            return self.settler.settle()
 
     def copies(self) -> dict[int, tuple[str, Any]]:
         """The copies that are in memory, by the number of their value, with their names."""
@@ -292,10 +294,10 @@ class Recorder:
         copies = self.session.copies
         return {value: (copies.names[value], copy) for value, copy in copies.held.items()}
 
-    def leave_file(self) -> None:
-        """What was recorded is in tables now: the file of the journal can go."""
+    def leave_file(self, is_settled: bool) -> None:
+        """The folder is finished: the file of the journal can go; the journal too, if its tables are there."""
         if self._keeping is not None:
-            self._keeping.leave()
+            self._keeping.leave(is_settled)
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

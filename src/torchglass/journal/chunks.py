@@ -8,6 +8,7 @@ from typing import Any
 
 from torchglass.journal.layout import (
     HEADER,
+    IDS,
     PASSING,
     RECORD,
     RECORD_WORDS,
@@ -23,9 +24,10 @@ from torchglass.journal.layout import (
 
 COPY = RECORD + 8
 """Bytes of an open record that is repeated at the front of a chunk: its number, then the record."""
-WIDTHS = {RECORDS: RECORD, VALUES: VALUE}
-"""Bytes of an entry; of all other streams a word, or the single byte of a row."""
+WIDTHS = {RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8}
+"""Bytes of an entry; of rows a byte is one."""
 
+Buffer = bytearray | mmap.mmap | memoryview
 RawRow = tuple[int, int, bytes]
 """Kind, number and JSON of a row."""
 
@@ -35,9 +37,7 @@ class Chunk:
 
     __slots__ = ("buffer", "copies", "first", "last", "owner", "since", "start", "stream")
 
-    def __init__(
-        self, buffer: bytearray | mmap.mmap | memoryview, stream: int, owner: int, first: int, copies: int = 0
-    ) -> None:
+    def __init__(self, buffer: Buffer, stream: int, owner: int, first: int, copies: int = 0) -> None:
         self.buffer: Any = buffer
         self.stream = stream
         self.owner = owner
@@ -45,7 +45,7 @@ class Chunk:
         self.copies = copies
         self.start = HEADER + copies * COPY
         """Where the first entry lies."""
-        self.last = first + (len(buffer) - self.start) // width_of(stream)
+        self.last = first + (len(buffer) - self.start) // WIDTHS[stream]
         self.since: tuple[int, int, int] = (0, 0, 0)
         """Of records: where the thread's ids, the values and the passing rows stood when the chunk was begun."""
 
@@ -56,7 +56,7 @@ class Chunk:
 
     def words(self, first: int, last: int) -> memoryview:
         """The words of entries ``first`` to ``last``, which must lie within, of a stream of fixed width."""
-        width = width_of(self.stream)
+        width = WIDTHS[self.stream]
         begin, end = self.start + (first - self.first) * width, self.start + (last - self.first) * width
         return memoryview(self.buffer)[begin:end].cast("q")
 
@@ -73,13 +73,8 @@ class Chunk:
             yield words[0], words[1:]
 
 
-def width_of(stream: int) -> int:
-    """Bytes of one entry."""
-    return WIDTHS.get(stream) or (1 if stream in (ROWS, PASSING) else 8)
-
-
 def rows_in(chunk: Chunk, begin: int = 0) -> Iterator[tuple[int, RawRow]]:
-    """The rows of a chunk from a place on, each with the place behind it; ends at the first that is not whole."""
+    """The rows of a chunk from a place on, each with the place behind it; what is damaged is passed over."""
     buffer, at = memoryview(chunk.buffer), max(begin, chunk.start)
     while at + ROW.size <= len(buffer):
         length, checksum, kind, number = ROW.unpack_from(buffer, at)
@@ -87,10 +82,9 @@ def rows_in(chunk: Chunk, begin: int = 0) -> Iterator[tuple[int, RawRow]]:
         if not length or behind > len(buffer):
             return
         payload = bytes(buffer[at + ROW.size : behind])
-        if row_checksum(kind, number, payload) != checksum:
-            return
         at = behind
-        yield at, (kind, number, payload)
+        if row_checksum(kind, number, payload) == checksum:
+            yield at, (kind, number, payload)
 
 
 class Streams:
@@ -103,20 +97,24 @@ class Streams:
         """The chunks of one stream; a copy, since others may be adding."""
         return list(self.chunks.get((stream, owner), ()))
 
+    def newest(self, stream: int, owner: int = 0) -> Chunk | None:
+        """The chunk that is written to now."""
+        found = self.chunks.get((stream, owner))
+        return found[-1] if found else None
+
     def add(self, chunk: Chunk) -> None:
-        self.chunks.setdefault((chunk.stream, chunk.owner), []).append(chunk)
+        """Put a chunk at the end of its stream; the one before it ends where it begins, at the latest."""
+        chunks = self.chunks.setdefault((chunk.stream, chunk.owner), [])
+        if chunks and chunks[-1].last > chunk.first:
+            chunks[-1].last = chunk.first
+        chunks.append(chunk)
 
     def remove(self, chunk: Chunk) -> None:
         self.chunks[chunk.stream, chunk.owner].remove(chunk)
 
     def ids(self, thread: int, first: int, count: int) -> list[int]:
         """So many words of a thread's ids; fewer where they are not there."""
-        for chunk in self.of_ids(thread):
+        for chunk in self.of(IDS, thread):
             if chunk.first <= first < chunk.last:
                 return chunk.words(first, min(first + count, chunk.last)).tolist()
         return []
-
-    def of_ids(self, thread: int) -> list[Chunk]:
-        from torchglass.journal.layout import IDS
-
-        return self.chunks.get((IDS, thread), [])

@@ -6,6 +6,7 @@ what we, or SQLite, write there would destroy them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -39,6 +40,7 @@ class Owned:
 
     def __init__(self, *files: int) -> None:
         self._known = {file: identity(file) for file in files}
+        self._is_closed = False
 
     def add_below(self, path: Path) -> None:
         """Also those of the files whose names begin so, which a library opened."""
@@ -53,12 +55,20 @@ class Owned:
 
     @property
     def are_ours(self) -> bool:
-        return all(identity(file) == known for file, known in self._known.items())
+        return not self._is_closed and all(identity(file) == known for file, known in self._known.items())
 
     def check(self) -> None:
         """Raise where a file is no longer ours."""
         if not self.are_ours:
             raise LostFile
+
+    def close(self, file: int) -> None:
+        """Close one of them, if it is still ours; from then on none is."""
+        is_ours = not self._is_closed and identity(file) == self._known.get(file)
+        self._is_closed = True
+        if is_ours:
+            with contextlib.suppress(OSError):
+                os.close(file)
 
 
 def keep_for_ever(holder: Any) -> None:

@@ -13,20 +13,21 @@ import mmap
 import os
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchglass.journal.descriptors import Owned, keep_for_ever
-from torchglass.journal.layout import PAGE, file_header
+from torchglass.journal.layout import PAGE, RECORDS, file_header, read_chunk_header
 
 Buffer = bytearray | mmap.mmap
 MAPPED_SYSTEMS = frozenset(["ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"])
 """File systems on which room that was allocated is there."""
 PIECE = 1 << 16
 """Bytes of a chunk where chunks are written as a whole: as much a kill may lose of each stream."""
+LONGEST_WRITE = 1 << 26
 
 
 class Home(Protocol):
-    """Gives and takes memory for chunks; used by one thread at a time."""
+    """Gives and takes memory for chunks; used by one thread at a time. All but ``close`` may raise OSError."""
 
     largest: int
     """The most bytes of a chunk, unless one entry needs more."""
@@ -37,11 +38,11 @@ class Home(Protocol):
         ...
 
     def take(self, size: int) -> Buffer:
-        """Memory for a chunk, all zeros, of so many bytes or some more; OSError where there is no room."""
+        """Memory for a chunk, all zeros, of so many bytes or some more."""
         ...
 
     def give_back(self, buffer: Buffer) -> None:
-        """The chunk is not needed any more."""
+        """The chunk is not needed any more; it may be another home's."""
         ...
 
     def filled(self, buffer: Buffer) -> None:
@@ -53,7 +54,7 @@ class Home(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything; what was written to a file stays there."""
+        """Let go of everything; what was written to a file stays there. Never raises."""
         ...
 
 
@@ -88,8 +89,7 @@ class _File:
         self.owned = Owned(self.file)
         self.end = PAGE
         try:
-            os.posix_fallocate(self.file, 0, PAGE)
-            os.pwrite(self.file, file_header(os.getpid()), 0)
+            write_all(self.file, file_header(os.getpid()), 0)
         except BaseException:
             os.close(self.file)
             path.unlink()
@@ -97,16 +97,17 @@ class _File:
 
     def reserve(self, size: int) -> int:
         """Room at the end of the file; returns where it begins."""
-        self.owned.check()
-        os.posix_fallocate(self.file, self.end, size)
         self.end += size
         return self.end - size
 
+    def allocate(self, size: int) -> int:
+        """The same, and the disk has promised it."""
+        self.owned.check()
+        os.posix_fallocate(self.file, self.end, size)
+        return self.reserve(size)
+
     def close(self) -> None:
-        if self.owned.are_ours:
-            with contextlib.suppress(OSError):
-                os.close(self.file)
-        self.owned = Owned()
+        self.owned.close(self.file)
 
 
 class MappedFile:
@@ -121,23 +122,23 @@ class MappedFile:
         self._taken: list[mmap.mmap] = []
 
     def take(self, size: int) -> Buffer:
-        size = -(-size // PAGE) * PAGE
+        size = _pages(size)
         fitting = [each for each in self._free if size <= len(each) <= 2 * size]
         if fitting:
             found = min(fitting, key=len)
             self._free.remove(found)
             found[:] = bytes(len(found))
             return found
-        at = self._file.reserve(size)
+        at = self._file.allocate(size)
         mapping = mmap.mmap(self._file.file, size, offset=at)
         self._file.owned.add_below(self._file.path)  # some Pythons keep a descriptor with each mapping
         self._taken.append(mapping)
         return mapping
 
     def give_back(self, buffer: Buffer) -> None:
-        assert isinstance(buffer, mmap.mmap)
-        buffer[:8] = bytes(8)  # no chunk begins here any more
-        self._free.append(buffer)
+        if isinstance(buffer, mmap.mmap):  # what was begun before the journal had a file is in memory
+            buffer[:8] = bytes(8)  # no chunk begins here any more
+            self._free.append(buffer)
 
     def filled(self, buffer: Buffer) -> None:
         return
@@ -169,40 +170,73 @@ class PlainFile:
         self._file = _File(path)
         self._places: dict[int, tuple[bytearray, int]] = {}
         """By ``id`` of a chunk: the chunk, and where it lies in the file."""
-        self._written: set[int] = set()
+        self._full: set[int] = set()
+        """Those that are written and only change by what ``touched`` says."""
+        self._free: list[tuple[int, int]] = []
+        """Bytes and place of those that came back."""
 
     def take(self, size: int) -> Buffer:
-        buffer = bytearray(-(-size // PAGE) * PAGE)
-        self._places[id(buffer)] = (buffer, self._file.reserve(len(buffer)))
+        size = _pages(size)
+        fitting = [each for each in self._free if size <= each[0] <= 2 * size]
+        if fitting:
+            size, place = min(fitting)
+            self._free.remove((size, place))
+        else:
+            place = self._file.reserve(size)
+        buffer = bytearray(size)
+        self._places[id(buffer)] = (buffer, place)
         return buffer
 
     def give_back(self, buffer: Buffer) -> None:
-        buffer[:8] = bytes(8)
-        self.filled(buffer)
-        self._places.pop(id(buffer), None)
-        self._written.discard(id(buffer))
+        if id(buffer) in self._places:  # else it was begun before the journal had a file
+            _, place = self._places.pop(id(buffer))
+            self._full.discard(id(buffer))
+            self._free.append((len(buffer), place))
+            self._write(bytes(8), place)  # no chunk begins here any more
 
     def filled(self, buffer: Buffer) -> None:
         """Also all that others have begun: what an entry refers to must not be lost when the entry is not."""
-        self._written.add(id(buffer))
-        for each, (content, place) in list(self._places.items()):
-            if each == id(buffer) or each not in self._written:
-                self._write(content, place)
+        if id(buffer) in self._places:
+            self._write_begun()
+            self._full.add(id(buffer))
 
     def touched(self, buffer: Buffer, at: int, length: int) -> None:
-        if id(buffer) in self._written:
+        if id(buffer) in self._full:
             self._write(memoryview(buffer)[at : at + length], self._places[id(buffer)][1] + at)
 
-    def _write(self, content: bytearray | memoryview, place: int) -> None:
+    def _write_begun(self) -> None:
+        """Records last: a process that dies meanwhile leaves none without what it refers to."""
+        begun = [found for number, found in self._places.items() if number not in self._full]
+        for content, place in sorted(begun, key=lambda found: _is_of_records(found[0])):
+            self._write(content, place)
+
+    def _write(self, content: bytes | bytearray | memoryview, place: int) -> None:
         self._file.owned.check()
-        os.pwrite(self._file.file, content, place)
+        write_all(self._file.file, content, place)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            for content, place in self._places.values():
-                self._write(content, place)
+            self._write_begun()
         self._places.clear()
+        self._full.clear()
         self._file.close()
+
+
+def _is_of_records(chunk: bytearray) -> bool:
+    head = read_chunk_header(memoryview(chunk))
+    return head is not None and head[0] == RECORDS
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+def write_all(file: int, content: Any, offset: int) -> None:
+    """Write every byte; the system may take fewer at a time."""
+    view = memoryview(content).cast("B")
+    while len(view):
+        done = os.pwrite(file, view[:LONGEST_WRITE], offset)
+        view, offset = view[done:], offset + done
 
 
 def file_home(path: Path) -> MappedFile | PlainFile:

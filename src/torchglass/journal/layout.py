@@ -10,7 +10,8 @@ entries of fixed width (64-bit words in the machine's own byte order), two have 
     PASSING   one            the same for what a program makes without end: forms and errors
 
 Numbers count from the beginning of a stream and never change their meaning, also when chunks between have been
-dropped. An entry is there when its last word is not 0, a row when its length is not 0: both are written last.
+dropped. An entry is there when its last word is not 0, a row when its checksum is right: both are written last. Of a
+record that has no END the words before it say nothing: they may be half written.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
 # ---------------------------------------------------------------- rows
 
-ROW = struct.Struct("=IIIi")
+ROW = struct.Struct("=IIIq")
 """Length, checksum, kind and number; then as many bytes of JSON as the length says."""
 (
     JOURNAL, RECORDING, WINDOW, ENDED, THREAD, CODE, STACK_ROW, FORM, META, WHAT_ROW, CLASS, MODULE, DESCRIBED,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from typing import Protocol
 
 from torchglass.journal.chunks import COPY, Chunk, Streams
 from torchglass.journal.layout import (
@@ -18,30 +21,102 @@ from torchglass.journal.layout import (
     read_chunk_header,
 )
 
-STREAMS = (RECORDS, IDS, VALUES, ROWS, PASSING)
+ORDER = ((RECORDS,), (IDS,), (VALUES,), (ROWS, PASSING))
+"""What names something is read before what is named: the process may be writing."""
 
 
 class BadJournal(ValueError):
     """The file is no journal that can be read here; the text says why."""
 
 
-def read_journal(content: bytes) -> Streams:
-    """The chunks of a journal's file, as far as they are there."""
-    _check_head(content[:PAGE])
+class Stored(Protocol):
+    """Where the bytes of a journal are; there may be more of them each time."""
+
+    def size(self) -> int: ...
+
+    def read(self, at: int, length: int) -> bytes:
+        """So many bytes; fewer where there are no more."""
+        ...
+
+    def next_data(self, at: int) -> int:
+        """Where something may stand, from a place on."""
+        ...
+
+
+class StoredBytes:
+    """The content of a file."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def read(self, at: int, length: int) -> bytes:
+        return self._content[at : at + length]
+
+    def next_data(self, at: int) -> int:
+        return at
+
+
+class StoredFile:
+    """An open file."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def read(self, at: int, length: int) -> bytes:
+        pieces: list[bytes] = []
+        while length and (piece := os.pread(self._file, length, at)):
+            pieces.append(piece)
+            at, length = at + len(piece), length - len(piece)
+        return b"".join(pieces)
+
+    def next_data(self, at: int) -> int:
+        """Past holes, which may be as large as a file can be."""
+        try:
+            return os.lseek(self._file, at, os.SEEK_DATA) // PAGE * PAGE
+        except (OSError, AttributeError):  # a system that does not tell, or nothing more comes
+            return at
+
+
+def read_journal(stored: Stored) -> Streams:
+    """The chunks of a journal, as far as they are there."""
+    _check_head(stored.read(0, PAGE))
     found: list[Chunk] = []
-    whole, at = memoryview(content), PAGE
-    while at + HEADER <= len(content):
-        head = read_chunk_header(whole[at : at + HEADER])
-        if head is None:
-            at += PAGE  # given back, or not begun when the process died
-            continue
-        stream, owner, first, size, copies = head
-        if stream in STREAMS and first >= 0 and HEADER + copies * COPY <= size:
-            cut = whole[at : at + size]
-            if len(cut) >= HEADER + copies * COPY:
-                found.append(Chunk(cut, stream, owner, first, copies))
-        at += max(-(-size // PAGE) * PAGE, PAGE)
+    for wanted in ORDER:
+        found += (chunk for at, head in _heads(stored) if head[0] in wanted for chunk in _chunk(stored, at, head))
     return _in_order(found)
+
+
+Head = tuple[int, int, int, int, int]
+"""Stream, owner, number of the first entry, bytes, copies at the front."""
+
+
+def _heads(stored: Stored) -> Iterator[tuple[int, Head]]:
+    """Where chunks begin, and what their headers say."""
+    at, size = PAGE, stored.size()
+    while at + HEADER <= size:
+        head = read_chunk_header(stored.read(at, HEADER))
+        if head is None:
+            at = max(stored.next_data(at + PAGE), at + PAGE)  # given back, or not begun when the process died
+            continue
+        yield at, head
+        at += max(-(-head[3] // PAGE) * PAGE, PAGE)
+
+
+def _chunk(stored: Stored, at: int, head: Head) -> Iterator[Chunk]:
+    """The chunk, if it is one and was not given back while it was read."""
+    stream, owner, first, size, copies = head
+    if first < 0 or size < HEADER + copies * COPY:
+        return
+    content = stored.read(at, min(size, stored.size() - at))
+    if len(content) < HEADER + copies * COPY or read_chunk_header(stored.read(at, HEADER)) != head:
+        return
+    yield Chunk(memoryview(content), stream, owner, first, copies)
 
 
 def _check_head(head: bytes) -> None:
@@ -50,7 +125,7 @@ def _check_head(head: bytes) -> None:
     lines = head[len(MAGIC) :].split(b"\0")[0].decode("ascii", "replace").splitlines()
     said = dict(line.rsplit(" ", 1) for line in lines if " " in line)
     number = said.get("format", "")
-    if not number.isdecimal():
+    if not number.isascii() or not number.isdecimal() or len(number) > 9:
         raise BadJournal("it does not say which format it has")
     if int(number) > FORMAT:
         raise BadJournal(
@@ -64,8 +139,5 @@ def _in_order(found: list[Chunk]) -> Streams:
     """Chunks by their first number; where two claim the same numbers, the later one's are its own."""
     streams = Streams()
     for chunk in sorted(found, key=lambda each: each.first):
-        before = streams.chunks.get((chunk.stream, chunk.owner), [])
-        if before and before[-1].last > chunk.first:
-            before[-1].last = chunk.first
         streams.add(chunk)
     return streams

@@ -12,10 +12,24 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchglass.journal.layout import IDS, PASSING, RECORD, RECORDS, VALUE, VALUES
+from torchglass.journal.chunks import Chunk, rows_in
+from torchglass.journal.layout import (
+    ARGS,
+    BACKWARD,
+    ERROR,
+    ERROR_ROW,
+    FORM,
+    IDS,
+    PASSING,
+    RECORD,
+    RECORD_WORDS,
+    RECORDS,
+    RESULT,
+    VALUE,
+    VALUES,
+)
 
 if TYPE_CHECKING:
-    from torchglass.journal.chunks import Chunk
     from torchglass.journal.writer import Journal, ThreadWriter
 
 HEAD = 10
@@ -42,8 +56,6 @@ class Ring:
         self.is_turning = False
         """The first tenth is full: from now on each chunk may lose the one before it."""
         self._head_used = 0
-        self._used = 0
-        """Records that there is room for behind the first tenth."""
         self._full: deque[tuple[ThreadWriter, Chunk]] = deque()
         """Chunks behind the first tenth that are not written to any more, the oldest first."""
         self._turning: dict[int, Chunk] = {}
@@ -73,41 +85,47 @@ class Ring:
         head = max(events // HEAD, 1)
         if self._head_used < head:
             return min(wanted, (head - self._head_used) * RECORD)
-        self.is_turning = True
+        if not self.is_turning:
+            self._begin_to_turn(journal)
         piece = max((events - head) // TURNS, 1)
         room = max(min(wanted // RECORD, piece), 1)
-        self._put_away(thread.number, thread)
-        while self._full and self._used + room > events - head + piece:
+        self.ended(thread)
+        while self._full and self._room_used() + room > events - head + piece:
             self._give_up(journal)
         return room * RECORD
 
+    def _begin_to_turn(self, journal: Journal) -> None:
+        """What a thread writes from now on refers to rows that may go: it must not be among what is kept for ever."""
+        self.is_turning = True
+        for thread in journal.threads:
+            thread.end_chunk()
+
     def began(self, journal: Journal, thread: ThreadWriter, chunk: Chunk) -> None:
         """A chunk was handed out."""
-        room = chunk.last - chunk.first
         if self.limits.events is None or self.limits.keep == "begin":
             return
         if not self.is_turning:
-            self._head_used += room
+            self._head_used += chunk.last - chunk.first
             return
         if not self._head_ends:
             self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1], chunk.since[2]
         self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
-        self._used += room
         self._turning[thread.number] = chunk
 
     def ended(self, thread: ThreadWriter) -> None:
-        """A thread writes no more: its last chunk goes when it is the oldest."""
-        self._put_away(thread.number, thread)
-
-    def _put_away(self, number: int, thread: ThreadWriter) -> None:
-        chunk = self._turning.pop(number, None)
+        """Nothing more is written to a thread's chunk: it goes when it is the oldest."""
+        chunk = self._turning.pop(thread.number, None)
         if chunk is not None:
             self._full.append((thread, chunk))
+
+    def _room_used(self) -> int:
+        """Records that there is room for behind the first tenth."""
+        kept = [*(chunk for _, chunk in self._full), *self._turning.values()]
+        return sum(chunk.last - chunk.first for chunk in kept)
 
     def _give_up(self, journal: Journal) -> None:
         """Drop the oldest chunk of records, and what nothing that is kept refers to any more."""
         thread, chunk = self._full.popleft()
-        self._used -= chunk.last - chunk.first
         journal.drop(chunk)
         kept = [each for _, each in self._full] + list(self._turning.values())
         own = [each.since[0] for each in kept if each.owner == thread.number]
@@ -117,6 +135,9 @@ class Ring:
         else:
             values, passing = journal.values.first, journal.passing.position()
         self._drop_before(journal, VALUES, 0, values)
+        for idle in self._turning.values():
+            if idle.since[2] < passing:
+                self._write_again(journal, idle, passing)
         self._drop_before(journal, PASSING, 0, passing)
 
     def _drop_before(self, journal: Journal, stream: int, owner: int, kept: int) -> None:
@@ -124,3 +145,23 @@ class Ring:
         for chunk in journal.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
                 journal.drop(chunk)
+
+    def _write_again(self, journal: Journal, idle: Chunk, passing: int) -> None:
+        """A thread that has done nothing for long keeps its records: so the rows that they name must stay too."""
+        forms, errors = _named(idle)
+        for chunk in journal.streams.of(PASSING):
+            if idle.since[2] < chunk.last <= passing and self._head_ends[PASSING, 0] <= chunk.first:
+                for _, (kind, number, payload) in rows_in(chunk):
+                    is_named = (kind == FORM and number in forms) or (kind == ERROR_ROW and number in errors)
+                    if is_named or (kind == BACKWARD and number == idle.owner):
+                        journal.passing.add(kind, number, payload)
+        idle.since = (*idle.since[:2], passing)
+
+
+def _named(chunk: Chunk) -> tuple[set[int], set[int]]:
+    """The forms and errors that the records of a chunk name, those repeated at its front too."""
+    words = chunk.words(chunk.first, chunk.written()).tolist()
+    for _, copy in chunk.copied():
+        words += copy
+    forms = {*words[ARGS::RECORD_WORDS], *words[RESULT::RECORD_WORDS]}
+    return forms, set(words[ERROR::RECORD_WORDS])

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import binascii
 import json
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple, cast
 
 from torchglass.journal import layout
 
@@ -204,7 +206,7 @@ def unpacked(text: str) -> bytes:
 def decoded(kind: int, payload: bytes) -> Any:
     """A row as it was written; ValueError where it is none of this kind."""
     try:
-        found = json.loads(payload)
+        found = json.loads(payload, parse_constant=_refuse)
     except RecursionError:
         raise ValueError("a row is nested too deeply") from None
     if kind in TEXTS:
@@ -213,35 +215,61 @@ def decoded(kind: int, payload: bytes) -> Any:
         return found
     if type(found) is not list:
         raise ValueError("a row is no list")
-    row = KINDS.get(kind)
+    fields, row = cast("list[Any]", found), KINDS.get(kind)
     if row is None:
-        return found
+        return fields
     checks = _CHECKS[row]
-    if len(found) != len(checks) or not all(check(each) for check, each in zip(checks, found, strict=True)):
+    if len(fields) != len(checks) or not all(check(each) for check, each in zip(checks, fields, strict=True)):
         raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
-    return row(*found)
+    return row(*fields)
 
 
-def _is_list_of(found: Any, *kinds: type) -> bool:
-    return type(found) is list and all(type(each) in kinds for each in found)
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
 
 
-_CHECK = {
-    "int": lambda found: type(found) is int and -(2**63) <= found < 2**63,
-    "str": lambda found: type(found) is str,
-    "bool": lambda found: type(found) is bool,
-    "float": lambda found: type(found) in (int, float),
-    "str | None": lambda found: found is None or type(found) is str,
-    "list[int]": lambda found: _is_list_of(found, int),
-    "list[int] | None": lambda found: found is None or _is_list_of(found, int),
-    "Names": lambda found: _is_list_of(found, str),
-    "dict[str, Any]": lambda found: type(found) is dict,
-    "list[Names]": lambda found: _is_list_of(found, list) and all(_is_list_of(each, str) for each in found),
-    "list[list[int]]": lambda found: _is_list_of(found, list) and all(_is_list_of(each, int) for each in found),
-    "list[list[Any]]": lambda found: _is_list_of(found, list),
+Check = Callable[[Any], bool]
+
+
+def _is_int(found: Any) -> bool:
+    return type(found) is int and -(2**63) <= found < 2**63
+
+
+def _is_text(found: Any) -> bool:
+    return type(found) is str
+
+
+def _is_number(found: Any) -> bool:
+    return _is_int(found) or (type(found) is float and isfinite(found))
+
+
+def _is(kind: type) -> Check:
+    return lambda found: type(found) is kind
+
+
+def _or_none(check: Check) -> Check:
+    return lambda found: found is None or check(found)
+
+
+def _list_of(check: Check) -> Check:
+    return lambda found: type(found) is list and all(map(check, cast("list[Any]", found)))
+
+
+_BY_ANNOTATION: dict[str, Check] = {
+    "int": _is_int,
+    "str": _is_text,
+    "bool": _is(bool),
+    "float": _is_number,
+    "str | None": _or_none(_is_text),
+    "list[int]": _list_of(_is_int),
+    "list[int] | None": _or_none(_list_of(_is_int)),
+    "Names": _list_of(_is_text),
+    "dict[str, Any]": _is(dict),
+    "list[Names]": _list_of(_list_of(_is_text)),
+    "list[list[int]]": _list_of(_list_of(_is_int)),
+    "list[list[Any]]": _list_of(_is(list)),
 }
-_CHECKS: dict[Any, list[Any]] = {
-    row: [_CHECK[annotation.__forward_arg__ if not isinstance(annotation, str) else annotation]
-          for annotation in row.__annotations__.values()]
+_CHECKS: dict[Any, list[Check]] = {
+    row: [_BY_ANNOTATION[getattr(each, "__forward_arg__", each)] for each in row.__annotations__.values()]
     for row in KINDS.values()
-}  # fmt: skip
+}

@@ -1,20 +1,21 @@
-"""Writes a journal: rows once, values in place of their numbers, records of each thread one behind the other.
+"""Writes a journal: chunks are handed out here, and each thread's records and ids go into its own.
 
 The hot path is not here: engines write entries straight into ``ThreadWriter.buffer`` and its like. What is here is
-what they ask for seldom: the next chunk, a row, the closing of a record that lies in an older chunk.
+what they ask for seldom: the next chunk, the closing of a record that lies in an older chunk.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from sys import maxsize
 from typing import Any
 
-from torchglass.journal.chunks import COPY, Chunk, Streams, width_of
-from torchglass.journal.homes import Home, Memory
+from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
+from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
     CLOSING,
     HEADER,
@@ -23,26 +24,27 @@ from torchglass.journal.layout import (
     PASSING,
     RECORD,
     RECORDS,
-    ROW,
     ROWS,
-    VALUE,
     VALUES,
     pack_closing,
     pack_record,
-    pack_value,
-    row_checksum,
 )
 from torchglass.journal.ring import Limits, Ring
+from torchglass.journal.shared import RowWriter, ValueWriter
 
 SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 14, ROWS: 1 << 16, PASSING: 1 << 14}
 """Bytes of the first chunk of a stream; each further one has twice as many as the one before …"""
 LARGEST = 1 << 24
 """… up to this."""
+IN_FLIGHT = 0.02
+"""Seconds after which a thread that was writing an entry has written it …"""
+MOST_IN_FLIGHT = 4096
+"""… and the most ids that it had begun to write."""
 
 Open = list[tuple[int, list[int]]]
 """Records under way: number and words, outermost first."""
 Carry = Callable[["ThreadWriter", Open], Open]
-"""Makes records that were opened before a chunk complete in themselves (capture/forms.py)."""
+"""Makes records that were opened before a chunk complete in themselves (capture/arguments.py)."""
 
 
 _all: weakref.WeakSet[Journal] = weakref.WeakSet()
@@ -62,6 +64,8 @@ class Journal:
 
     def __init__(self, home: Home | None = None, limits: Limits | None = None) -> None:
         self.home: Home = home or Memory()
+        self._former: list[Home] = []
+        """Homes that could take no more; some chunks still lie there."""
         self.streams = Streams()
         self.lock = threading.RLock()  # one: a `__del__` that calls torch may run while it is held
         self.ring = Ring(limits or Limits())
@@ -73,10 +77,10 @@ class Journal:
         self._ends: dict[tuple[int, int], int] = {}
         """By stream and owner: behind the last number that there is room for."""
         self.dead = False
-        """In a forked child: nothing may be written any more."""
+        """Nothing may be written any more: it is closed, or this is a forked child."""
         _all.add(self)
         self.on_full: Callable[[OSError], None] = _ignore
-        """Told once when there is no room in the file any more: chunks are in memory from then on."""
+        """Told once when the file can take no more: chunks are in memory from then on."""
 
     def new_chunk(self, stream: int, owner: int, size: int, copies: int = 0) -> Chunk:
         """A chunk with room for so many bytes of entries; it has no place in its stream before it is begun."""
@@ -84,16 +88,14 @@ class Journal:
         try:
             buffer = self.home.take(wanted)
         except OSError as problem:
-            self.home = Memory()
-            self.on_full(problem)
+            self._leave_home(problem)
             buffer = self.home.take(wanted)
         return Chunk(buffer, stream, owner, 0, copies)
 
     def begin(self, chunk: Chunk, first: int | None = None) -> None:
         """Put a chunk at the end of its stream; ``first`` is the number of its first entry, if that is known."""
         key = (chunk.stream, chunk.owner)
-        behind = self._ends.get(key, 0)
-        begins = behind if first is None else first
+        begins = self._ends.get(key, 0) if first is None else first
         chunk.last, chunk.first = begins + chunk.last, begins
         self._ends[key] = chunk.last
         chunk.begin()
@@ -101,165 +103,108 @@ class Journal:
 
     def next_size(self, stream: int, owner: int) -> int:
         """Bytes of the next chunk of a stream, if nothing else bounds it."""
-        before = self.streams.chunks.get((stream, owner))
-        size = SMALLEST[stream] if not before else 2 * (len(before[-1].buffer) - before[-1].start)
-        return max(min(size, LARGEST, self.ring.largest(stream), self.home.largest - HEADER), width_of(stream))
+        before = self.streams.newest(stream, owner)
+        size = SMALLEST[stream] if before is None else 2 * (len(before.buffer) - before.start)
+        return max(min(size, LARGEST, self.ring.largest(stream), self.home.largest - HEADER), WIDTHS[stream])
+
+    # What the home is told; where it fails, the journal goes on in memory
+
+    def filled(self, chunk: Chunk) -> None:
+        """Nothing more will be appended to a chunk."""
+        try:
+            self.home.filled(chunk.buffer)
+        except OSError as problem:
+            self._leave_home(problem)
+
+    def touched(self, buffer: Buffer, at: int, length: int) -> None:
+        """Some bytes of a chunk have changed."""
+        try:
+            self.home.touched(buffer, at, length)
+        except OSError as problem:
+            self._leave_home(problem)
 
     def drop(self, chunk: Chunk) -> None:
         """Give up a chunk and what it holds."""
         self.streams.remove(chunk)
-        self.home.give_back(chunk.buffer)
+        try:
+            self.home.give_back(chunk.buffer)
+        except OSError as problem:
+            self._leave_home(problem)
+
+    def _leave_home(self, problem: OSError) -> None:
+        """Chunks are in memory from now on; those that are in the file can still be written to."""
+        self._former.append(self.home)
+        self.home = Memory()
+        self.on_full(problem)
+
+    # The end, and moving
 
     def end(self) -> None:
         """Write nothing more, here or in a forked child; what is open is closed in vain. Takes no lock."""
         self.dead = True
-        for thread in self.threads:
-            thread.let_go()
-        for stream in (self.rows, self.passing, self.values):
-            stream.let_go()
+        for writer in (*self.threads, self.rows, self.passing, self.values):
+            writer.let_go()
 
     def close(self) -> None:
         """Nothing more is to be written or read."""
         self.end()
         self.streams.chunks.clear()
-        self.home.close()
+        self._close_homes()
+
+    def _close_homes(self) -> None:
+        self._former.append(self.home)
+        self.home = Memory()
+        while self._former:
+            self._former.pop().close()
 
     def move_to(self, home: Home) -> None:
-        """Go on in a file: all rows so far are copied there, and of the rest what is being written."""
-        with self.lock:
-            for (stream, _), chunks in self.streams.chunks.items():
-                for chunk in chunks if stream in (ROWS, PASSING) else chunks[-1:]:
-                    buffer = home.take(len(chunk.buffer))
-                    buffer[: len(chunk.buffer)] = chunk.buffer
-                    chunk.buffer = buffer
-                    chunk.last = chunk.first + (len(buffer) - chunk.start) // width_of(stream)
-                    chunk.begin()
-                    self._ends[chunk.stream, chunk.owner] = chunks[-1].last
-            self.home = home
-            self._renew()
+        """Go on in a file: all rows so far are copied there, and of the rest what is being written.
 
-    def _renew(self) -> None:
-        for writer in (*self.threads, self.rows, self.passing, self.values):
-            writer.renew()
+        OSError where there is no room for that; then nothing has changed.
+        """
+        with self.lock:
+            self._move(home, [each for chunks in self.streams.chunks.values() for each in _wanted(chunks)])
+            self.home = home
 
     def to_memory(self) -> None:
         """Lie in memory from now on, all of it: the file that it was in is to be closed."""
         with self.lock:
-            home, self.home = self.home, Memory()
-            for chunks in self.streams.chunks.values():
-                for chunk in chunks:
-                    chunk.buffer = bytearray(chunk.buffer)
-            self._renew()
+            self._move(Memory(), [each for chunks in self.streams.chunks.values() for each in chunks])
+            self._close_homes()
+
+    def _move(self, home: Home, chunks: list[Chunk]) -> None:
+        """Give chunks buffers of another home. The threads that are writing to them are not asked to wait."""
+        try:
+            buffers = [home.take(len(chunk.buffer)) for chunk in chunks]
+        except BaseException:
             home.close()
+            raise
+        shared = {each.chunk: each for each in (self.rows, self.passing, self.values)}
+        left: list[Callable[[], None]] = []
+        for chunk, buffer in zip(chunks, buffers, strict=True):
+            if chunk in shared:
+                shared[chunk].move(buffer)
+            elif chunk is self.streams.newest(chunk.stream, chunk.owner):
+                left.append(self.threads[chunk.owner].move(chunk, buffer))
+            else:
+                buffer[: len(chunk.buffer)] = chunk.buffer
+                chunk.buffer = buffer
+            chunk.begin()  # the buffer may be longer
+            if chunk is self.streams.newest(chunk.stream, chunk.owner):
+                self._ends[chunk.stream, chunk.owner] = chunk.last
+        if len(self.threads) > 1:
+            time.sleep(IN_FLIGHT)
+            for take_over in left:
+                take_over()
+
+
+def _wanted(chunks: list[Chunk]) -> list[Chunk]:
+    """What a file needs of a stream that was in memory so far."""
+    return chunks if chunks[0].stream in (ROWS, PASSING) else chunks[-1:]
 
 
 def _ignore(problem: OSError) -> None:
     return
-
-
-class RowWriter:
-    """Appends rows to one stream.
-
-    A place is taken in a few steps without a call between them: so neither another thread nor a signal handler of the
-    program's comes in between.
-    """
-
-    __slots__ = ("at", "buffer", "chunk", "end", "journal", "stream")
-
-    def __init__(self, journal: Journal, stream: int) -> None:
-        self.journal = journal
-        self.stream = stream
-        self.chunk: Chunk | None = None
-        self.buffer: Any = bytearray()
-        self.at = self.end = 0
-        """Where the next row goes in the buffer, and where that ends."""
-
-    def add(self, kind: int, number: int, payload: bytes) -> None:
-        """Write one row; it is there when this returns."""
-        need = ROW.size + len(payload)
-        while True:
-            at, buffer = self.at, self.buffer
-            if at + need <= self.end:
-                self.at = at + need
-                break
-            if self.journal.dead:
-                return
-            self._more(need)
-        buffer[at + ROW.size : at + need] = payload
-        ROW.pack_into(buffer, at, len(payload), row_checksum(kind, number, payload), kind, number)
-
-    def position(self) -> int:
-        """How many bytes there were so far."""
-        return 0 if self.chunk is None else self.chunk.first + self.at - self.chunk.start
-
-    def _more(self, need: int) -> None:
-        journal = self.journal
-        with journal.lock:
-            if self.at + need <= self.end:
-                return  # another thread was first
-            size = max(journal.next_size(self.stream, 0), need)
-            chunk, before = journal.new_chunk(self.stream, 0, size), self.chunk
-            journal.begin(chunk)
-            if before is not None:
-                journal.home.filled(before.buffer)
-            self.chunk = chunk
-            self.at, self.end, self.buffer = chunk.start, len(chunk.buffer), chunk.buffer
-
-    def renew(self) -> None:
-        """The newest chunk has another buffer."""
-        if self.chunk is not None:
-            self.buffer, self.end = self.chunk.buffer, len(self.chunk.buffer)
-
-    def let_go(self) -> None:
-        self.at = self.end = 0
-        self.buffer = bytearray()
-
-
-class ValueWriter:
-    """Values in place of their numbers; whoever describes one again overwrites it."""
-
-    __slots__ = ("buffer", "chunk", "end", "first", "journal", "shift")
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self.chunk: Chunk | None = None
-        self.buffer: Any = bytearray()
-        self.first = self.end = self.shift = 0
-        """The numbers that the newest chunk has room for; number * VALUE + shift is a value's place in it."""
-
-    def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
-        """Write a value that may lie in any chunk."""
-        while number >= self.end and not self.journal.dead:
-            self._more(number)
-        for chunk in reversed(self.journal.streams.of(VALUES)):
-            if chunk.first <= number < chunk.last:
-                at = chunk.start + (number - chunk.first) * VALUE
-                pack_value(chunk.buffer, at, version, address, before, meta + 1)
-                self.journal.home.touched(chunk.buffer, at, VALUE)
-                return
-
-    def _more(self, number: int) -> None:
-        journal = self.journal
-        with journal.lock:
-            if number < self.end or journal.dead:
-                return  # another thread was first
-            chunk, before = journal.new_chunk(VALUES, 0, journal.next_size(VALUES, 0)), self.chunk
-            journal.begin(chunk)
-            if before is not None:
-                journal.home.filled(before.buffer)
-            self.chunk = chunk
-            self.renew()
-
-    def renew(self) -> None:
-        """Take over what the newest chunk says, all at once."""
-        if self.chunk is not None:
-            chunk = self.chunk
-            buffer, shift = chunk.buffer, chunk.start - chunk.first * VALUE
-            self.buffer, self.shift, self.first, self.end = buffer, shift, chunk.first, chunk.last
-
-    def let_go(self) -> None:
-        self.first, self.end = maxsize, 0
-        self.buffer = bytearray()
 
 
 class ThreadWriter:
@@ -301,37 +246,52 @@ class ThreadWriter:
             size = journal.ring.room_for(journal, self)
             if size <= 0:
                 return False
-            is_ring = journal.ring.is_turning
-            opened = [(each, self.read(each)) for each in self.open_records()] if is_ring else []
-            carried = self._carry([(each, words) for each, words in opened if words]) if is_ring else []
-            chunk = journal.new_chunk(RECORDS, self.number, size, len(carried))
+            # What is carried is named by the chunk: it comes behind the place up to which all else may be dropped.
+            since = (self.id_base + self.id_at, journal.values.first, journal.passing.position())
+            carried = self._carried() if journal.ring.is_turning else []
+            chunk, before = journal.new_chunk(RECORDS, self.number, size, len(carried)), self.chunk
             for index, (number, words) in enumerate(carried):
                 at = HEADER + index * COPY
                 memoryview(chunk.buffer)[at : at + 8].cast("q")[0] = number
                 pack_record(chunk.buffer, at + 8, *words)
-            chunk.since = (self.id_base + self.id_at, journal.values.first, journal.passing.position())
+            chunk.since = since
             journal.begin(chunk, self.at)
-            if self.chunk is not None:
-                journal.home.filled(self.chunk.buffer)
-            self.chunk = chunk
+            if before is not None:
+                journal.filled(before)
             self.copies = {number: HEADER + index * COPY + 8 for index, (number, _) in enumerate(carried)}
-            self.renew()
+            self.chunk, self.buffer, self.shift = chunk, chunk.buffer, chunk.start - chunk.first * RECORD
+            self.first, self.end = chunk.first, chunk.last
             journal.ring.began(journal, self, chunk)
         return True
 
-    def _carry(self, opened: Open) -> Open:
+    def _carried(self) -> Open:
+        """The records under way, as they go to the front of the next chunk."""
+        opened = [(each, words) for each in self.open_records() if (words := self.read(each))]
         carry = self.journal.carry
         return opened if carry is None else carry(self, opened)
 
-    def renew(self) -> None:
-        """Take over what the newest chunks say."""
-        if self.chunk is not None:
-            self.buffer = self.chunk.buffer
-            self.shift = self.chunk.start - self.chunk.first * RECORD
-            self.first, self.end = self.chunk.first, self.chunk.last
-        if self.id_chunk is not None:
-            self.ids = self.id_chunk.words(self.id_chunk.first, self.id_chunk.last)
-            self.id_end = self.id_chunk.last - self.id_chunk.first
+    def end_chunk(self) -> None:
+        """Have the next record begin a new chunk; may be said by another thread."""
+        self.end = min(self.end, self.at)
+
+    def move(self, chunk: Chunk, buffer: Buffer) -> Callable[[], None]:
+        """Go on in another buffer, with what is there so far.
+
+        This thread may be about to write one entry into the old one. Returns what takes over that, to be called a
+        little later.
+        """
+        old, count, width = chunk.buffer, len(chunk.buffer), WIDTHS[chunk.stream]
+        last = chunk.first + (len(buffer) - chunk.start) // width
+        if chunk is self.chunk:
+            begin = self.at
+            buffer[:count] = old
+            self.buffer, chunk.buffer, self.end, chunk.last = buffer, buffer, last, last
+            return lambda: _take_over(chunk, old, begin, begin + 1)
+        words = memoryview(buffer)[chunk.start : chunk.start + (last - chunk.first) * width].cast("q")
+        begin, room = self.id_base + self.id_at, last - chunk.first
+        buffer[:count] = old
+        self.ids, chunk.buffer, self.id_end, chunk.last = words, buffer, room, last
+        return lambda: _take_over(chunk, old, begin, min(begin + MOST_IN_FLIGHT, last))
 
     def let_go(self) -> None:
         """Nothing more is written: neither new records nor the ends of open ones."""
@@ -352,13 +312,13 @@ class ThreadWriter:
         """Complete a record, wherever it lies."""
         for buffer, place in self._places(at):
             pack_closing(buffer, place + CLOSING, result, outputs, error, nodes, end)
-            self.journal.home.touched(buffer, place, RECORD)
+            self.journal.touched(buffer, place, RECORD)
 
     def set_word(self, at: int, word: int, value: int) -> None:
         """Change one word of a record."""
         for buffer, place in self._places(at):
             memoryview(buffer)[place : place + RECORD].cast("q")[word] = value
-            self.journal.home.touched(buffer, place, RECORD)
+            self.journal.touched(buffer, place, RECORD)
 
     def _places(self, at: int) -> list[tuple[Any, int]]:
         """Where a record lies: in its own place, if that is kept, and where it was repeated."""
@@ -384,7 +344,7 @@ class ThreadWriter:
             chunk = journal.new_chunk(IDS, self.number, max(journal.next_size(IDS, self.number), count * 8))
             journal.begin(chunk)
             if before is not None:
-                journal.home.filled(before.buffer)
+                journal.filled(before)
             self.id_chunk, self.ids = chunk, chunk.words(chunk.first, chunk.last)
             self.id_at, self.id_base, self.id_end = 0, chunk.first, chunk.last - chunk.first
         return True
@@ -413,3 +373,14 @@ class ThreadWriter:
             self.ids[at + offset] = each
         self.id_at = at + len(ids)
         return self.id_base + at
+
+
+def _take_over(chunk: Chunk, old: Any, first: int, last: int) -> None:
+    """Copy the entries that a thread has written into the buffer which a chunk had before."""
+    width = WIDTHS[chunk.stream]
+    begin = chunk.start + (first - chunk.first) * width
+    end = min(chunk.start + (last - chunk.first) * width, len(old), len(chunk.buffer))
+    for at in range(begin, end - width + 1, width):
+        entry = bytes(old[at : at + width])
+        if any(entry[-8:]) and not any(chunk.buffer[at + width - 8 : at + width]):
+            chunk.buffer[at : at + width] = entry

@@ -23,6 +23,8 @@ Subject = int
 FIRST_CLASS = -2
 NOT_KNOWN: RawForm = (1, "…")
 """Arguments or a result whose row was dropped."""
+NOT_THERE = "?"
+"""The name of what no row tells about."""
 
 
 def module_row(what: int) -> int:
@@ -203,7 +205,7 @@ class Columns:
 
     def error(self, raw: int) -> int:
         """The text of an exception that left an event."""
-        return NONE if raw == NONE else self.text(self.interned.errors.get(raw, "?"))
+        return NONE if raw == NONE else self.text(self.interned.errors.get(raw, NOT_THERE))
 
     def text(self, text: str) -> int:
         number = self._texts.get(text)
@@ -223,7 +225,7 @@ class Columns:
         number = self._threads.get(thread)
         if number is None:
             number = self._threads[thread] = len(self.tables.threads)
-            label = self.interned.threads[thread].name
+            label = self.interned.thread(thread).name
             same = sum(name.split(" #")[0] == label for name in self.tables.threads)
             self.tables.threads.append(f"{label} #{same + 1}" if same else label)
         return number
@@ -266,15 +268,16 @@ class Columns:
         return ModuleRow(label, row.path, self._class_name(row), row.settings, parameters)
 
     def _class_name(self, row: Module) -> str:
-        return self.interned.classes[row.cls].name
+        cls = self.interned.classes.get(row.cls)
+        return NOT_THERE if cls is None else cls.name
 
     def _label(self, root: int) -> str:
         """The class of a root; ``#2`` when two share it, in the order in which they are met."""
         label = self._labels.get(root)
         if label is None:
             modules = self.interned.modules
-            name = self._class_name(modules[root])
-            same = sum(self._class_name(modules[other]) == name for other in self._labels)
+            name = self._class_name(modules[root]) if root in modules else NOT_THERE
+            same = sum(other in modules and self._class_name(modules[other]) == name for other in self._labels)
             label = self._labels[root] = f"{name}#{same + 1}" if same else name
         return label
 

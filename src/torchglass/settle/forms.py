@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torchglass.events.spelling import int_word
 from torchglass.events.tables import Form
 from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE
 from torchglass.source.operands import Slot
 
+Nested = tuple[Any, ...]
+"""A tag, then items."""
 Names = tuple[tuple[str, ...], str | None]
 NO_NAMES: Names = ((), None)
 
@@ -54,14 +56,15 @@ def _paths(item: Any) -> list[tuple[int | str, ...]]:
         return [()]
     if type(item) is not tuple:
         return []
-    tag = item[0]
+    nested = cast("Nested", item)
+    tag = nested[0]
     if tag in (DICT, FIELDS):
         first = 1 if tag == DICT else 2
-        keys: list[int | str] = [_key(key) for key in item[first::2]]
-        inner = item[first + 1 :: 2]
+        keys: list[int | str] = [_key(key) for key in nested[first::2]]
+        inner = nested[first + 1 :: 2]
     else:
-        keys = ["start", "stop", "step"] if tag == SLICE else list(range(len(item) - 1))
-        inner = item[1:]
+        keys = ["start", "stop", "step"] if tag == SLICE else list(range(len(nested) - 1))
+        inner = nested[1:]
     return [(key, *path) for key, each in zip(keys, inner, strict=True) for path in _paths(each)]
 
 
@@ -99,11 +102,11 @@ class _Writer:
             self.roles.append(role)
             self.pieces.append("")
         elif type(item) is tuple:
-            self._nested(item, role)
+            self._nested(cast("Nested", item), role)
         else:
             self.text(item if type(item) is str else int_word(item))
 
-    def _nested(self, item: tuple[Any, ...], role: str) -> None:
+    def _nested(self, item: Nested, role: str) -> None:
         tag = item[0]
         if tag == SLICE:
             self._slice(item[1:], role)
@@ -116,7 +119,7 @@ class _Writer:
         else:
             self._named(item, role)
 
-    def _named(self, item: tuple[Any, ...], role: str) -> None:
+    def _named(self, item: Nested, role: str) -> None:
         tag = item[0]
         first = 1 if tag == DICT else 2
         self.text("{" if tag == DICT else f"{item[1]}(")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torchglass.journal import layout, rows
 from torchglass.journal.chunks import Chunk, Streams, rows_in
 from torchglass.source.codes import HERE, Code, Opcodes
 
 Form = tuple[Any, ...]
+NO_OPCODES = Opcodes((0, 0), ("",) * 256)
+"""As long as nobody has said which Python ran."""
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class Interned:
         self._streams = streams
         self._read: dict[int, tuple[int, int]] = {}
         """By stream: the first number of the last chunk that was read, and how far it was."""
-        self.opcodes = HERE
+        self.opcodes = NO_OPCODES
         self.journal: rows.JournalRow | None = None
         self.recordings: dict[int, Recorded] = {}
         self.threads: dict[int, rows.ThreadRow] = {}
@@ -60,7 +62,8 @@ class Interned:
         self.backward: dict[int, dict[int, int]] = {}
         """By thread: ranges of records while the autograd engine ran."""
         self.sources: dict[str, rows.SourceRow] = {}
-        self.saved: dict[int, rows.SavedRow] = {}
+        self.saved: dict[tuple[int, int], rows.SavedRow] = {}
+        """By recording and number."""
 
     def update(self) -> None:
         """Read the rows that have been added."""
@@ -79,6 +82,10 @@ class Interned:
             if take is not None:  # a kind of a later version is passed over
                 take(self, number, rows.decoded(kind, payload))
         return behind
+
+    def thread(self, number: int) -> rows.ThreadRow:
+        """A thread; one whose row is damaged has no name."""
+        return self.threads.get(number) or rows.ThreadRow(f"thread {number}", layout.NONE, layout.NONE)
 
     def code(self, number: int) -> Code:
         """A code object, ready to be read."""
@@ -131,7 +138,15 @@ class Interned:
         self.faults[text] = max(self.faults.get(text, 0), 1)
 
     def _take_backward(self, number: int, row: rows.BackwardRow) -> None:
-        self.backward.setdefault(number, {})[row.begin] = row.end
+        """The end of a range is that of all which began within: it is begun again where what came before may go."""
+        ranges = self.backward.setdefault(number, {})
+        ranges.setdefault(row.begin, row.end)
+        if row.end != layout.NONE:
+            for begin in [begin for begin, end in ranges.items() if begin >= row.begin and end == layout.NONE]:
+                ranges[begin] = row.end
+
+    def _take_saved(self, number: int, row: rows.SavedRow) -> None:
+        self.saved[row.recording, number] = row
 
     def _take_source(self, number: int, row: rows.SourceRow) -> None:
         self.sources[row.file] = row
@@ -139,7 +154,7 @@ class Interned:
 
 def as_form(found: Any) -> Any:
     """Lists become tuples again, all the way down."""
-    return tuple(map(as_form, found)) if type(found) is list else found
+    return tuple(map(as_form, cast("list[Any]", found))) if type(found) is list else found
 
 
 def _keep(name: str) -> Callable[[Interned, int, Any], None]:
@@ -174,5 +189,5 @@ _TAKE: dict[int, Callable[[Interned, int, Any], None]] = {
     layout.WHAT_ROW: _keep("whats"),
     layout.CLASS: _keep("classes"),
     layout.ERROR_ROW: _keep("errors"),
-    layout.SAVED: _keep("saved"),
+    layout.SAVED: Interned._take_saved,  # pyright: ignore[reportPrivateUsage]
 }

@@ -10,16 +10,19 @@ from torchglass.journal.layout import (
     END,
     ERROR,
     INPUTS,
+    NUMBER_BITS,
     NUMBER_MASK,
     OUTPUTS,
     PARENT,
+    RECORDS,
     RESULT,
     STACK,
     START,
     WHAT,
 )
 from torchglass.settle.columns import MODULE, Batch, module_row
-from torchglass.settle.settler import LOST_ID, Settler, Source
+from torchglass.settle.settler import Settler, Source
+from torchglass.settle.spans import LOST_ID
 
 Record = tuple[int, int]
 """A thread, and the number of one of its records."""
@@ -75,8 +78,6 @@ class LiveSettler(Settler):
 
     def _module_above(self, thread: int, parent: int) -> int:
         """The innermost module under way above a record of which no event was asked for."""
-        from torchglass.journal.layout import RECORDS
-
         chunks = self.streams.of(RECORDS, thread)
         while parent != NONE:
             chunk = next((each for each in chunks if each.first <= parent < each.last), None)
@@ -114,11 +115,10 @@ class LiveSettler(Settler):
         return [self._value(each) for each in found]
 
     def _value(self, packed: int) -> int:
-        number, tables = packed & NUMBER_MASK, self.tables
-        if packed == LOST_ID:
-            number = len(tables.value_meta)
-        read = self.values.read_one(number)
-        version, _, _, meta = read or (NONE, 0, NONE, packed >> 40)
+        is_lost, tables = packed == LOST_ID, self.tables
+        number = len(tables.value_meta) if is_lost else packed & NUMBER_MASK
+        read = None if is_lost else self.values.read_one(number)
+        version, _, _, meta = read or (NONE, 0, NONE, packed >> NUMBER_BITS)
         missing = number + 1 - len(tables.value_meta)
         for column in (tables.value_meta, tables.value_version, tables.value_storage, tables.value_producer):
             if missing > 0:

@@ -5,16 +5,14 @@ The same for a block that has ended, for a look inside of it, for a bundle that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from torchglass.events.links import form_sizes, link_storages, link_values
 from torchglass.events.tables import NONE, Tables
-from torchglass.journal.chunks import Chunk, Streams
+from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import ARGS as ARGS_WORD
 from torchglass.journal.layout import (
     END,
@@ -23,7 +21,6 @@ from torchglass.journal.layout import (
     OUTPUTS,
     PARENT,
     RECORD_WORDS,
-    RECORDS,
     RESULT,
     STACK,
     START,
@@ -44,54 +41,11 @@ from torchglass.settle.columns import (
 from torchglass.settle.interned import Interned, Recorded
 from torchglass.settle.places import Places
 from torchglass.settle.sources import Sources, Texts
+from torchglass.settle.spans import Ids, Ranges, Span, ThreadState, in_order, make_sound, spans_of
 from torchglass.settle.values import Values
 from torchglass.source.sites import NO_EXPRESSION
 
 BEGIN = "begin"
-LONGEST_TIME = 1 << 62
-LOST_ID = (1 << 62) - 1
-"""Stands for an id that was dropped: no value has this number, nor metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Records of one thread that follow each other in one chunk and belong to a recording."""
-
-    thread: int
-    chunk: Chunk
-    first: int
-    last: int
-
-
-@dataclass(slots=True)
-class ThreadState:
-    """How far the records of a thread are settled."""
-
-    begin: int
-    """The first record that belongs to the recording."""
-    module: int
-    """The module that was under way there."""
-    first: int
-    """The first record of ``numbers``."""
-    numbers: list[int] = field(default_factory=list[int])
-    """The event of each record settled so far (of its parent, where it is none)."""
-    earlier: dict[int, int] = field(default_factory=dict[int, int])
-    """The events of records before ``first``."""
-    last_start: int = 0
-    ids: list[int] = field(default_factory=list[int])
-    id_base: int = 0
-    """The ids that were read last, and the number of the first of them."""
-
-    def event_of(self, record: int) -> int:
-        """The event of a record that came before; NONE where it is not kept, or not of this recording."""
-        if record >= self.first:
-            return self.numbers[record - self.first]
-        return self.earlier.get(record, NONE)
-
-    def skip_to(self, record: int) -> None:
-        """Go on behind a gap."""
-        self.earlier.update(enumerate(self.numbers, self.first))
-        self.first, self.numbers = record, []
 
 
 @dataclass(frozen=True)
@@ -121,20 +75,25 @@ class Settler:
             self.interned, Places(self.interned, self.sources, self.tables), self.values, self.tables
         )
         self._threads: dict[int, ThreadState] = {}
+        self._ids: dict[int, Ids] = {}
+        self._backward: dict[int, Ranges] = {}
         self._nothing: set[Combination] = set()
         """What is no event, or was not asked for."""
         self._over = 0
         """How many were over the limit."""
         self._unreadable = 0
+        self._dropped = 0
         self._missing = 0
-        """How many were dropped."""
+        """How many were dropped to stay within the limit, and how many are not there although they should be."""
         limit = self.options.get("max_events")
-        self._limit: int | None = limit if self.options.get("keep") == BEGIN else None
+        self._most: int | None = limit if type(limit) is int else None
+        self._keeps_begin = self.options.get("keep") == BEGIN
 
     def settle(self) -> Tables:
         """All events of the recording so far, in order of opening."""
-        for span, first, last in _in_order(self._spans()):
+        for span, first, last in in_order(self._spans()):
             self._fill_span(span, first, last)
+        self._count_ends()
         self._check_values()
         modules = self.interned.modules.values()
         self.values.take(value for module in modules for _, value in module.parameters)
@@ -153,63 +112,87 @@ class Settler:
 
     # Which records
 
+    def _ends(self) -> dict[int, int]:
+        """Where each thread's part of the recording ended; none while it runs."""
+        ended = self.recorded.ended
+        return {} if ended is None else {end[0]: end[1] for end in ended.ends}
+
     def _spans(self) -> list[Span]:
-        ends = dict(map(tuple, self.recorded.ended.ends)) if self.recorded.ended else {}
-        found: list[Span] = []
+        spans = spans_of(self.streams, self.recorded.windows, self._ends())
+        gaps: dict[int, list[int]] = {}
         for thread, window in self.recorded.windows.items():
             self._threads[thread] = ThreadState(window.begin, window.module, window.begin)
-            for chunk in self.streams.of(RECORDS, thread):
-                written = chunk.written()
-                first, last = max(chunk.first, window.begin), min(written, ends.get(thread, written))
-                if first < last:
-                    found.append(Span(thread, chunk, first, last))
-        return found
+            self._ids[thread] = Ids(self.streams, thread)
+            own = [span for span in spans if span.thread == thread]
+            behind = [window.begin, *(span.last for span in own)]
+            gaps[thread] = [span.first for span, last in zip(own, behind, strict=False) if span.first > last]
+        self._backward = {
+            thread: Ranges(found, gaps.get(thread, [])) for thread, found in self.interned.backward.items()
+        }
+        return spans
 
     def _fill_span(self, span: Span, first: int, last: int) -> None:
         state = self._threads[span.thread]
-        if first > state.first + len(state.numbers):
+        if first > state.behind:
             self._fill_gap(span, state, first)
         words = span.chunk.words(first, last).tolist()
         if not self._is_here:
-            _make_sound(words, first)
+            make_sound(words, first)
         self._fill(span.thread, state, words, self._backward_flags(span.thread, first, last))
 
     def _fill_gap(self, span: Span, state: ThreadState, first: int) -> None:
         """Records are missing here; those that were still under way behind are repeated in the chunk."""
-        copies = [each for each in span.chunk.copied() if each[0] >= state.first + len(state.numbers)]
-        missing = first - state.first - len(state.numbers) - len(copies)
+        copies = [each for each in span.chunk.copied() if state.behind <= each[0] < first]
+        if not self._is_here:
+            for number, words in copies:
+                make_sound(words, number)
+        missing = first - state.behind - len(copies)
         resumes = span.chunk.words(first, first + 1)[START]
         begins = min([state.last_start or self.recorded.row.started_ns, *(words[START] for _, words in copies)])
         parent = state.event_of(copies[0][1][PARENT]) if copies else NONE
         state.skip_to(first)
-        self._missing += missing
-        note = (
-            f"{missing:,} events in {(resumes - begins) / 1e9:,.3g} s are not kept: the limit of "
-            f"{self.options.get('max_events') or 0:,} was reached; record(max_events=…) raises it"
-        )
-        self._append_gap(span.thread, parent, begins, resumes, note)
+        self._append_gap(span.thread, parent, (begins, max(resumes, begins)), missing)
         for number, words in copies:
             alone = ThreadState(state.begin, state.module, number, earlier=state.earlier)
-            self._fill(span.thread, alone, words, bytearray(1))
+            self._fill(span.thread, alone, words, self._backward_flags(span.thread, number, number + 1))
             state.earlier[number] = alone.numbers[0]
 
-    def _append_gap(self, thread: int, parent: int, begins: int, resumes: int, note: str) -> None:
+    def _append_gap(self, thread: int, parent: int, times: tuple[int, int], missing: int) -> None:
+        begins, resumes = times
+        seconds = f"{missing:,} events in {(resumes - begins) / 1e9:,.3g} s"
+        if self._drops_the_middle():
+            self._dropped += missing
+            note = f"{seconds} are not kept: {self._limit_reached()}"
+        else:
+            self._missing += missing
+            note = f"{seconds} are not there: the journal is damaged"
         fixed, batch = self.columns.add_gap(note), Batch(len(self.tables.io))
         module = self.tables.module[parent] if parent != NONE else NONE
         batch.fixed.append(fixed.columns)
         batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE)
         self.columns.extend(thread, batch)
 
+    def _drops_the_middle(self) -> bool:
+        return self._most is not None and not self._keeps_begin
+
+    def _limit_reached(self) -> str:
+        return f"the limit of {self._most or 0:,} was reached; record(max_events=…) raises it"
+
+    def _count_ends(self) -> None:
+        """Records that are missing at the end of a thread: it ended long before the recording did."""
+        missing = sum(max(end - state.behind, 0) for thread, end in self._ends().items()
+                      if (state := self._threads.get(thread)) is not None)  # fmt: skip
+        if self._drops_the_middle():
+            self._dropped += missing
+        else:
+            self._missing += missing
+
     def _backward_flags(self, thread: int, first: int, last: int) -> bytearray:
         """1 for each record made while the autograd engine ran."""
-        if self.interned.threads[thread].caller != NONE:
+        if self.interned.thread(thread).caller != NONE:
             return bytearray(b"\1" * (last - first))
-        flags = bytearray(last - first)
-        for begin, end in self.interned.backward.get(thread, {}).items():
-            low, high = max(begin, first), min(last if end == NONE else end, last)
-            if low < high:
-                flags[low - first : high - first] = b"\1" * (high - low)
-        return flags
+        ranges = self._backward.get(thread)
+        return bytearray(last - first) if ranges is None else ranges.flags(first, last)
 
     # Rows
 
@@ -219,21 +202,22 @@ class Settler:
         Settling spends its time in this loop: what can be done for many events at once is done outside of it.
         """
         tables, columns = self.tables, self.columns
-        known, occurrences, calls, limit = columns.known, columns.occurrences, columns.calls, self._limit
-        numbers, first_record, before = state.numbers, state.first, len(tables)
+        known, occurrences, calls = columns.known, columns.occurrences, columns.calls
+        limit = self._most if self._keeps_begin else None
+        numbers, first_record, earlier, before = state.numbers, state.first, state.earlier, len(tables)
         batch, modules = Batch(len(tables.io)), list[int]()
         fixed_columns, varying, io = batch.fixed, batch.varying, batch.io
-        ids, base = self._ids(thread, words)
-        trusted = self._is_here
+        found = self._ids[thread].read(words)
+        ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
         state.last_start = words[START - RECORD_WORDS]
+        records: Iterable[tuple[int, ...]] = zip(*(words[at::RECORD_WORDS] for at in _FIELDS), backward, strict=True)
+        parent: int
         try:
-            for what, parent_at, stack, args, inputs, result, outputs, error, end, start, is_backward in zip(
-                *(words[field::RECORD_WORDS] for field in _FIELDS), backward, strict=True
-            ):
+            for what, parent_at, stack, args, inputs, result, outputs, error, end, start, is_backward in records:
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:
-                    parent = self._caller_of(thread) if parent_at == NONE else state.earlier.get(parent_at, NONE)
+                    parent = self._caller_of(thread) if parent_at == NONE else earlier.get(parent_at, NONE)
                 if what < 0:
                     module = -2 - what  # module_row(what), which a call would make dearer than the rest of the line
                 elif parent >= before:
@@ -262,33 +246,11 @@ class Settler:
                 )  # fmt: skip
                 occurrences[stem] += 1
                 if taken:
-                    io += ids[inputs - base : inputs - base + taken] if trusted else _some(ids, inputs - base, taken)
+                    io += ids[inputs - base : inputs - base + taken] if trusted else found.some(inputs, taken)
                 if given:
-                    io += ids[outputs - base : outputs - base + given] if trusted else _some(ids, outputs - base, given)
+                    io += ids[outputs - base : outputs - base + given] if trusted else found.some(outputs, given)
         finally:
             columns.extend(thread, batch)
-
-    def _ids(self, thread: int, words: list[int]) -> tuple[list[int], int]:
-        """The ids of a thread that these records refer to, and the number of the first of them."""
-        state = self._threads[thread]
-        positions = [each for column in (INPUTS, OUTPUTS) for each in words[column::RECORD_WORDS] if each != NONE]
-        if not positions:
-            return [], 0
-        low, high = min(positions), max(positions)
-        if not (state.ids and state.id_base <= low and high <= state.id_base + len(state.ids)):
-            state.id_base, state.ids = self._read_ids(thread, low, high)
-        return state.ids, state.id_base
-
-    def _read_ids(self, thread: int, low: int, high: int) -> tuple[int, list[int]]:
-        """All ids between two places and as many as there are around them; what was dropped in between is not known."""
-        chunks = self.streams.of_ids(thread)
-        base = max((each.first for each in chunks if each.first <= low), default=low)
-        found: list[int] = []
-        for chunk in chunks:
-            if chunk.first >= base:
-                found += [LOST_ID] * (chunk.first - base - len(found))
-                found += chunk.words(chunk.first, chunk.last).tolist()
-        return base, found
 
     def _work_out(self, combination: Combination) -> Fixed | None:
         """What is the same whenever this occurs; None when it is no event of this recording."""
@@ -307,9 +269,9 @@ class Settler:
 
     def _caller_of(self, thread: int) -> int:
         """For what the autograd engine runs in a thread of its own: the event that called backward."""
-        row = self.interned.threads[thread]
+        row = self.interned.thread(thread)
         state = self._threads.get(row.caller)
-        if state is None or not state.begin <= row.record < state.first + len(state.numbers):
+        if state is None or not state.begin <= row.record < state.behind:
             return NONE
         return state.event_of(row.record)
 
@@ -347,65 +309,31 @@ class Settler:
         tables.duration_ns = max(stopped - row.started_ns, 0)
         tables.notes = list(self.interned.notes)
         tables.notes += unread_files(tables)
-        if self._missing:
-            tables.notes.append(
-                f"{self._missing:,} events in the middle were not kept: the limit of "
-                f"{self.options.get('max_events') or 0:,} was reached; record(max_events=…) raises it"
-            )
+        if self._dropped:
+            tables.notes.append(f"{self._dropped:,} events in the middle were not kept: {self._limit_reached()}")
         lost = self._over + (ended.lost if ended is not None else 0)
         if lost:
-            tables.notes.append(
-                f"{lost:,} events were not recorded: the limit of {self.options.get('max_events') or 0:,} was reached; "
-                "record(max_events=…) raises it"
-            )
-        if self._unreadable:
-            tables.notes.append(f"{self._unreadable:,} kinds of events could not be read: the journal is damaged")
-        faults = dict(map(tuple, ended.faults)) if ended is not None else self.interned.faults
-        for text, count in faults.items():
+            tables.notes.append(f"{lost:,} events were not recorded: {self._limit_reached()}")
+        if self._missing or self._unreadable:
+            tables.notes.append(self._damage())
+        faults = self.interned.faults.items() if ended is None else ended.faults
+        for text, count in faults:
             tables.notes.append(f"torchglass failed to record {count:,} step(s); the program was not affected: {text}")
         if self.options.get("sources", True):
             tables.sources = self.sources.texts()
 
+    def _damage(self) -> str:
+        parts = [
+            f"{self._missing:,} events are not there" if self._missing else "",
+            f"{self._unreadable:,} kinds of events name what is not there" if self._unreadable else "",
+        ]
+        return f"{' and '.join(filter(None, parts))}: the journal is damaged, or its disk was full"
+
 
 _FIELDS = (WHAT, PARENT, STACK, ARGS_WORD, INPUTS, RESULT, OUTPUTS, ERROR, END, START)
-
-
-def _some(ids: list[int], first: int, count: int) -> list[int]:
-    """So many ids; what is not there is not known."""
-    found = ids[first : first + count] if first >= 0 else []
-    return found + [LOST_ID] * (count - len(found))
-
-
-def _make_sound(words: list[int], first: int) -> None:
-    """Of records that nobody vouches for: parents come before their children, and no event ends before it begins."""
-    for at in range(0, len(words), RECORD_WORDS):
-        if not NONE <= words[at + PARENT] < first + at // RECORD_WORDS:
-            words[at + PARENT] = NONE
-        if not words[at + START] <= words[at + END] < LONGEST_TIME:
-            words[at + END] = NONE
-        if not 0 <= words[at + START] < LONGEST_TIME:
-            words[at + START] = words[at + END] = 0
 
 
 def unread_files(tables: Tables) -> list[str]:
     """One note for each file whose text could not be shown, or must not be because it has changed."""
     problems = {site.location.file: site.problem for site in tables.sites if site.problem not in (None, NO_EXPRESSION)}
     return [f"{file}: {problem}; its steps are shown without their expressions" for file, problem in problems.items()]
-
-
-def _in_order(spans: list[Span]) -> Iterator[tuple[Span, int, int]]:
-    """The records of all spans in order of opening, in runs of one span."""
-    if len({span.thread for span in spans}) < 2:
-        return ((span, span.first, span.last) for span in sorted(spans, key=lambda span: span.first))
-    each = [
-        (start, index, span.first + number)
-        for index, span in enumerate(spans)
-        for number, start in enumerate(span.chunk.words(span.first, span.last)[START::RECORD_WORDS].tolist())
-    ]
-    return _runs(sorted(each), spans)
-
-
-def _runs(each: list[tuple[int, int, int]], spans: list[Span]) -> Iterator[tuple[Span, int, int]]:
-    for index, run in groupby(each, itemgetter(1)):
-        (_, _, first), *rest = run
-        yield spans[index], first, first + 1 + len(rest)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torchglass.events.tables import Tables
-from torchglass.journal.reader import BadJournal, read_journal
+from torchglass.journal.chunks import Streams
+from torchglass.journal.reader import BadJournal
 from torchglass.journal.rows import SavedRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.settler import Settler, Source
@@ -12,24 +13,27 @@ from torchglass.settle.sources import Texts
 FAULTS = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError)
 """What comes of numbers and texts that make no sense."""
 Saved = list[tuple[int, int, SavedRow]]
-"""The number of each saved tensor, that of its value in the tables, and its row."""
+"""The number of each saved tensor, that of its value in the tables (NONE: it is not there), and its row."""
 
 
-def settle_file(content: bytes, recording: int, texts: Texts) -> tuple[Tables, Saved]:
+def settle_stored(streams: Streams, recording: int, texts: Texts) -> tuple[Tables, Saved]:
     """The tables of one recording, and which tensors were kept; ``BadJournal`` where there is nothing to be had."""
-    streams = read_journal(content)
     interned = Interned(streams)
     try:
         interned.update()
         if recording not in interned.recordings:
-            return Tables(complete=False), []
+            if interned.journal is not None:
+                raise BadJournal("it does not say what was recorded")
+            return Tables(complete=False), []  # the process died before anything was in the file
         settler = Settler(streams, recording, Source(texts, is_here=False), interned)
         tables = settler.settle()
         saved = [
             (number, settler.values.number(row.value), row)
-            for number, row in sorted(interned.saved.items())
-            if row.recording == recording
+            for (owner, number), row in sorted(interned.saved.items())
+            if owner == recording
         ]
+    except BadJournal:
+        raise
     except FAULTS as fault:
         raise BadJournal(f"it makes no sense: {type(fault).__name__}: {fault}") from None
     return tables, saved

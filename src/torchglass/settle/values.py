@@ -19,9 +19,12 @@ from torchglass.journal.layout import (
 )
 from torchglass.journal.rows import MetaRow
 from torchglass.settle.interned import Interned
+from torchglass.settle.spans import LOST_ID
 
 UNKNOWN = Meta.of(None, "?", "?", None, "?", False, "?")
 """Of a value that was met, and of which nothing was written before the process died."""
+NOTHING = (NONE, 0, NONE)
+"""Version, address and value before of the same."""
 
 
 class Values:
@@ -41,24 +44,25 @@ class Values:
         """By number in the journal: the number in the tables, where that is another."""
 
     def take(self, parameters: Iterable[int]) -> None:
-        """Read the values, and give those that events refer to their numbers in the tables."""
-        tables, packed = self._tables, self._tables.io.tolist()
-        metas = self._read_columns()
-        count = len(metas)
-        numbers = [each & NUMBER_MASK for each in packed]
-        known = range(count) if self._place is None else self._place
-        if 0 in metas or self._place is not None or max(numbers, default=0) >= count:
-            metas = self._add_unwritten(metas, [*packed, *parameters], known)
-        tables.io = array("q", numbers if self._place is None else [self._place[each] for each in numbers])
+        """Read the values, and give those that events and modules refer to their numbers in the tables."""
+        tables, packed, metas = self._tables, self._tables.io.tolist(), self._read_columns()
+        numbers, named = [each & NUMBER_MASK for each in packed], list(parameters)
+        if self._place is None and 0 not in metas and max([*numbers, *map(_number, named)], default=0) < len(metas):
+            tables.io = array("q", numbers)  # all are there, as a rule
+        else:
+            self._add_unwritten(metas, [*packed, *named])
+            tables.io = array("q", [self._placed(each, metas) for each in packed])
         rows = {each: self.meta(each - 1) for each in set(metas)}
         tables.value_meta = array("q", [rows[each] for each in metas])
         nothing = array("q", [NONE]) * len(metas)
         tables.value_storage, tables.value_producer = nothing, nothing[:]
 
     def number(self, packed: int) -> int:
-        """The number in the tables of a value."""
+        """The number in the tables of a value; NONE where it is not there."""
         number = packed & NUMBER_MASK
-        return number if self._place is None else self._place.get(number, NONE)
+        if self._place is not None:
+            return self._place.get(number, NONE)
+        return number if number < len(self._tables.value_meta) else NONE
 
     def meta(self, row: int) -> int:
         """The number in the tables of a row of metadata."""
@@ -93,6 +97,8 @@ class Values:
         tables.value_version = array("q", words[VERSION::VALUE_WORDS][:count])
         self.addresses = array("q", words[ADDRESS::VALUE_WORDS][:count])
         self.before = array("q", map(self._before, words[BEFORE::VALUE_WORDS][:count]))
+        for number in [number for number, meta in enumerate(metas) if not meta]:
+            tables.value_version[number], self.addresses[number], self.before[number] = NOTHING
         return metas
 
     def _before(self, raw: int) -> int:
@@ -102,22 +108,32 @@ class Values:
         found = self._place.get(raw if raw >= 0 else -2 - raw, NONE)
         return found if raw >= 0 or found == NONE else -2 - found
 
-    def _add_unwritten(self, metas: list[int], packed: list[int], known: range | dict[int, int]) -> list[int]:
+    def _add_unwritten(self, metas: list[int], packed: list[int]) -> None:
         """Values that are referred to and not written: dropped, or the process died. Their shape stands with them."""
-        missing = {each & NUMBER_MASK: (each >> NUMBER_BITS) + 1 for each in packed if each & NUMBER_MASK not in known}
-        if missing and self._place is None:
-            self._place = {number: number for number in range(len(metas))}
-        for number, meta in sorted(missing.items()):
-            assert self._place is not None
-            self._place[number] = len(metas)
-            metas.append(meta)
-            for column, nothing in ((self._tables.value_version, NONE), (self.addresses, 0), (self.before, NONE)):
-                column.append(nothing)
-        if 0 in metas:
-            told = {each & NUMBER_MASK: (each >> NUMBER_BITS) + 1 for each in packed}
-            back = {index: number for number, index in self._place.items()} if self._place else None
-            metas = [meta or told.get(back[at] if back else at, 0) for at, meta in enumerate(metas)]
-        return metas
+        place = self._place = self._place or {number: number for number in range(len(metas))}
+        for each in packed:
+            number, meta = _number(each), (each >> NUMBER_BITS) + 1
+            if each == LOST_ID:
+                continue
+            if number not in place:
+                place[number] = self._add_nothing(metas, meta)
+            elif not metas[place[number]]:
+                metas[place[number]] = meta
+
+    def _placed(self, packed: int, metas: list[int]) -> int:
+        """The number in the tables; an id that was lost stands for a value of its own, of which nothing is known."""
+        assert self._place is not None
+        return self._add_nothing(metas, 0) if packed == LOST_ID else self._place[_number(packed)]
+
+    def _add_nothing(self, metas: list[int], meta: int) -> int:
+        metas.append(meta)
+        for column, nothing in zip((self._tables.value_version, self.addresses, self.before), NOTHING, strict=True):
+            column.append(nothing)
+        return len(metas) - 1
+
+
+def _number(packed: int) -> int:
+    return packed & NUMBER_MASK
 
 
 def meta_of(row: MetaRow) -> Meta:

@@ -7,7 +7,7 @@ import hashlib
 import sys
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 
 class Range(NamedTuple):
@@ -105,9 +105,9 @@ def _constant(value: object) -> str:
     if isinstance(value, CodeType):
         return digest_of(value)
     if isinstance(value, frozenset):
-        return f"set {sorted(map(_constant, value))}"
+        return f"set {sorted(map(_constant, cast('frozenset[object]', value)))}"
     if isinstance(value, tuple):
-        return f"({', '.join(map(_constant, value))})"
+        return f"({', '.join(map(_constant, cast('tuple[object, ...]', value)))})"
     return f"{type(value).__name__} {value!r}"
 
 

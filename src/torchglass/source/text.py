@@ -6,6 +6,7 @@ import hashlib
 import linecache
 import os
 import re
+import stat
 import string
 import sys
 import time
@@ -128,12 +129,12 @@ def read_unchanged(filename: str, state: Sequence[int]) -> SourceText:
 
 
 def file_state(filename: str) -> tuple[int, ...]:
-    """What changes whenever a file is written: its time and size; () where there is none."""
+    """What changes whenever a file is written: its time and size; () where there is none, or something else."""
     try:
         found = Path(filename).stat()
     except (OSError, ValueError):
         return ()
-    return found.st_mtime_ns, found.st_size
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else ()
 
 
 def is_in_doubt(filename: str) -> bool:

@@ -27,6 +27,7 @@ from typing import Any, cast
 
 from torchglass.errors import BundleError
 from torchglass.events.spelling import clean
+from torchglass.journal.descriptors import Owned
 
 MANIFEST, EVENTS, DONE, SOURCES, FULL = "manifest.json", "events.sqlite", "done", "sources", "full"
 PART = re.compile(r"rank(\d{5})-pid(\d{1,10})(?:-(\d{1,4}))?", re.ASCII)
@@ -39,6 +40,10 @@ SMALL_FILE = 1 << 20
 """The most bytes of a manifest, a seal or the header of a shard that are read."""
 SOURCE_FILE = 1 << 26
 EVENTS_FILE = 1 << 36
+JOURNAL_FILE = 1 << 34
+"""The most bytes of a journal that are read: what settling makes of them must fit into memory."""
+SPARSE, HOLES = 1 << 26, 64
+"""From so many bytes on, one part in so many of a journal must be on the disk."""
 PARTS = 4096
 """The most parts of one bundle that are made, and that are read."""
 
@@ -109,19 +114,35 @@ def write_first(path: Path, content: bytes) -> None:
         draft.unlink()
 
 
-def read_small(path: Path, limit: int = SMALL_FILE) -> bytes:
-    """The content of a plain file of bounded size; links, pipes and devices are refused."""
+@contextlib.contextmanager
+def opened_plain(path: Path, limit: int) -> Generator[int]:
+    """A plain file of bounded size, open for reading; links, pipes and devices are refused."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise Unsound("it is no plain file")
         if status.st_size > limit:
             raise Unsound(f"it has {status.st_size:,} bytes, and at most {limit:,} make sense")
-        content = file.read(min(limit, status.st_size + PIECE) + 1)  # so much memory is taken at once
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_small(path: Path, limit: int = SMALL_FILE) -> bytes:
+    """The content of a plain file of bounded size."""
+    with opened_plain(path, limit) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+        content = file.read(min(limit, os.fstat(descriptor).st_size + PIECE) + 1)  # so much memory is taken at once
         if len(content) > limit:
             raise Unsound("it grows while it is read")
         return content
+
+
+def check_holes(descriptor: int) -> None:
+    """Refuse a file that takes little room on the disk and would take very much in memory."""
+    status = os.fstat(descriptor)
+    if status.st_size > SPARSE and status.st_size > HOLES * status.st_blocks * 512:
+        raise Unsound(f"of its {status.st_size:,} bytes nearly all are holes")
 
 
 def plain_size(path: Path) -> int | None:
@@ -185,22 +206,26 @@ def shard_paths(part: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def hold(part: Path) -> int | None:
-    """Mark a part as being written for as long as this process lives; None where folders cannot be locked."""
-    descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+class Hold:
+    """Marks a part as being written for as long as this process lives, where folders can be locked."""
 
+    def __init__(self, part: Path) -> None:
+        self._descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._owned = Owned(self._descriptor)
+        self._process = os.getpid()
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
-def let_go(descriptor: int | None) -> None:
-    """No longer being written; unlocked and not only closed, since a forked child may have it open too."""
-    if descriptor is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+    def let_go(self) -> None:
+        """No longer being written; unlocked and not only closed, since a forked child may have it open too."""
+        if self._owned.are_ours and self._process == os.getpid():
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: it is the parent's, and must end with that."""
+        self._owned.close(self._descriptor)
 
 
 def is_held(part: Path) -> bool:

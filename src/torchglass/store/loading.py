@@ -10,24 +10,27 @@ from pathlib import Path
 
 from torchglass.errors import BundleError
 from torchglass.events.tables import Tables
-from torchglass.journal.reader import BadJournal
-from torchglass.settle.stored import settle_file
+from torchglass.journal.reader import BadJournal, StoredFile, read_journal
+from torchglass.journal.rows import SavedRow
+from torchglass.settle.stored import settle_stored
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables
 from torchglass.store.layout import (
     DIGEST,
     DONE,
     EVENTS,
-    EVENTS_FILE,
     FULL,
+    JOURNAL_FILE,
     PARTS,
     SHARD,
     SOURCE_FILE,
     SOURCES,
     Unsound,
+    check_holes,
     damaged,
     find_journal,
     is_held,
+    opened_plain,
     part_paths,
     plain_size,
     read_object,
@@ -37,7 +40,7 @@ from torchglass.store.layout import (
 from torchglass.store.merging import merged
 from torchglass.store.opening import opened
 from torchglass.store.progress import stretch
-from torchglass.store.reader import Contents, read_contents
+from torchglass.store.reader import Contents, check_saved, read_contents
 from torchglass.store.shards import SavedTensor
 from torchglass.store.tensors import Content, Maps, are_there, check_extents
 
@@ -180,20 +183,23 @@ def _read_tables(bundle: Path, part: Path, finished: bool) -> Contents:
 
 def _read_journal(bundle: Path, path: Path, recording: int) -> Contents:
     """From the journal, which a process that was stopped leaves."""
-    with reading(path, bundle):
-        content = read_small(path, EVENTS_FILE)
+    with reading(path, bundle), opened_plain(path, JOURNAL_FILE) as descriptor:
+        check_holes(descriptor)
         try:
-            tables, saved = settle_file(content, recording, lambda digest: _source_text(bundle, digest))
-            check_tables(tables)
+            streams = read_journal(StoredFile(descriptor))
+            tables, saved = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
         except BadJournal as error:
             raise Unsound(str(error)) from None
-    tensors = [
-        SavedTensor(
-            number, row.name, value, -1, row.shard, row.offset, row.length, row.dtype, tuple(row.shape), None, 0
-        )
-        for number, value, row in saved
-    ]
+        check_tables(tables)
+        tensors = [_saved_tensor(number, value, row) for number, value, row in saved]
     return Contents(tables, tensors=tensors)
+
+
+def _saved_tensor(number: int, value: int, row: SavedRow) -> SavedTensor:
+    place = (row.shard, row.offset, row.length)
+    saved = SavedTensor(number, row.name, value, -1, *place, row.dtype, tuple(row.shape), None, 0)
+    check_saved(saved)
+    return saved
 
 
 def _source_text(bundle: Path, digest: str) -> str | None:

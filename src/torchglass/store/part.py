@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT, SCHEMA, all_rows, encoded, insert, text
+from torchglass.events.database import FORMAT, SCHEMA, all_rows, encoded, insert
+from torchglass.events.database import text as text_cell
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
-from torchglass.store.bundle import Bundle, make_or_join
+from torchglass.store.bundle import Bundle, make_or_join, refused
 from torchglass.store.layout import (
     DONE,
     EVENTS,
     SOURCE_FILE,
     SOURCES,
-    hold,
+    Hold,
     journal_name,
-    let_go,
     plain_size,
     shard_paths,
     spelt,
@@ -82,7 +82,7 @@ class Part:
         self.problem: str | None = None
         """Why not everything could be written."""
         self._process = os.getpid()
-        self._held = hold(path)
+        self._hold = Hold(path)
         self._shards = Shards(path)
         self._maps = Maps(bundle.path)
         self._journal: Path | None = None
@@ -92,13 +92,13 @@ class Part:
     def new_journal(self, recording: int) -> Home:
         """A file for the journal, named for the recording that this part is of."""
         self._journal = self.path / journal_name(recording)
-        try:
-            return file_home(self._journal)
-        except OSError as error:
-            let_go(self._held)
-            self.bundle.unmake(self.path)
-            reason = error.strerror or error
-            raise BundleError(f"{spelt(self._journal)} cannot be made: {reason}; choose another path") from None
+        return file_home(self._journal)
+
+    def refusal(self, problem: OSError) -> BundleError:
+        """There is no room to begin: nothing is left, and this is what to say."""
+        self._hold.let_go()
+        self.bundle.unmake(self.path)
+        return refused(self.bundle.path, problem)
 
     def share_journal(self, home: Home, recording: int) -> None:
         """The journal has a file in another bundle: the same file is in this one too, where the system can do that."""
@@ -107,9 +107,9 @@ class Part:
             if home.path is not None:
                 os.link(home.path, self._journal)
 
-    def keep_source(self, digest: str, source: str) -> None:
+    def keep_source(self, digest: str, text: str) -> None:
         """Put a source text beside the parts, under the name of its content."""
-        content = encoded(source)
+        content = encoded(text)
         path = self.bundle.path / SOURCES / f"{digest}.py"
         if len(content) > SOURCE_FILE or os.path.lexists(path):  # no reader would take it; or it is there
             return
@@ -167,14 +167,18 @@ class Part:
         except (OSError, sqlite3.Error) as error:
             self.report(error if isinstance(error, OSError) else OSError(str(error)))
             (self.path / EVENTS).unlink(missing_ok=True)
-        let_go(self._held)
+        self._hold.let_go()
 
     def give_up(self, reason: str) -> None:
         """Leave the part as it is: a journal without an end."""
         self.problem = f"{spelt(self.path)} has no tables: {reason}"
         with contextlib.suppress(OSError):
             self._shards.close()
-        let_go(self._held)
+        self._hold.let_go()
+
+    def forget(self) -> None:
+        """In a forked child: it is the parent's, and nothing here keeps it open."""
+        self._hold.forget()
 
     def _drop_journal(self) -> None:
         if self._journal is not None:
@@ -205,7 +209,7 @@ def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
     """A row of ``saved_tensors``."""
     stride = None if saved.stride is None else json.dumps(saved.stride)
     return (
-        saved.id, text(saved.name), saved.value, saved.event, saved.shard, saved.offset, saved.length, saved.dtype,
+        saved.id, text_cell(saved.name), saved.value, saved.event, saved.shard, saved.offset, saved.length, saved.dtype,
         json.dumps(saved.shape), stride, saved.storage_offset,
     )  # fmt: skip
 

@@ -278,8 +278,16 @@ def _saved_tensor(row: tuple[Any, ...]) -> SavedTensor:
         int_of(number), text_of(name), int_of(value), int_of(event), int_of(shard), int_of(offset), int_of(length),
         text_of(dtype), sizes or (), strides, int_of(storage_offset),
     )  # fmt: skip
-    if sizes is None or min((saved.offset, saved.length, saved.storage_offset, *sizes, *(strides or ()))) < 0:
-        raise Unsound(f"the saved tensor {number} has a negative size")
-    if not 0 <= saved.shard <= 9999 or (strides is not None and len(strides) != len(sizes)):
-        raise Unsound(f"the saved tensor {number} is nowhere")
+    if sizes is None:
+        raise Unsound(f"the saved tensor {number} has no sizes")
+    check_saved(saved)
     return saved
+
+
+def check_saved(saved: SavedTensor) -> None:
+    """Where a tensor is said to be, something can be."""
+    sizes, strides = saved.shape, saved.stride
+    if min((saved.offset, saved.length, saved.storage_offset, *sizes, *(strides or ()))) < 0:
+        raise Unsound(f"the saved tensor {saved.id} has a negative size")
+    if not 0 <= saved.shard <= 9999 or (strides is not None and len(strides) != len(sizes)):
+        raise Unsound(f"the saved tensor {saved.id} is nowhere")

@@ -19,16 +19,16 @@ from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.database import FORMAT
 from torchglass.events.spelling import clean
+from torchglass.journal.homes import write_all
 from torchglass.store.bundle import read_manifest
 from torchglass.store.layout import (
     DONE,
     EVENTS,
     MANIFEST,
+    Hold,
     Unsound,
     find_journal,
-    hold,
     is_held,
-    let_go,
     part_paths,
     plain_size,
     read_object,
@@ -42,7 +42,7 @@ from torchglass.store.loading import read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
 from torchglass.store.reader import Contents
-from torchglass.store.shards import HEADER, Entry, SavedTensor, header, padded, write_all
+from torchglass.store.shards import HEADER, Entry, SavedTensor, header, padded
 from torchglass.store.tensors import check_header
 
 NO_END = (
@@ -124,7 +124,7 @@ def _mend_part(bundle: Path, part: Path) -> list[str]:
     if _is_whole(bundle, part):
         return []
     was_sealed = plain_size(part / DONE) is not None
-    held = hold(part)
+    hold = Hold(part)
     try:
         contents = _read_all(bundle, part)
         done = [note for note in contents.tables.notes if "lost" in note]
@@ -133,7 +133,7 @@ def _mend_part(bundle: Path, part: Path) -> list[str]:
         _write(part, contents)
         return [*done, "finished"]
     finally:
-        let_go(held)
+        hold.let_go()
 
 
 def _read_all(bundle: Path, part: Path) -> Contents:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.journal.descriptors import Owned
+from torchglass.journal.homes import write_all
 from torchglass.store.layout import shard_name
 
 HEADER = 1 << 20
@@ -25,7 +26,6 @@ SHARD = 1 << 30
 """A shard that has grown beyond this gets no more."""
 ALIGNMENT = 16
 LONGEST_NAME = 200
-LONGEST_WRITE = 1 << 26
 PADDING = "padding@"
 
 NAMES = {
@@ -139,9 +139,9 @@ class Shards:
     def close(self) -> None:
         """Write the header of the last shard."""
         with self._lock:
-            if self._shard is not None:
-                self._shard.finish()
-                self._shard = None
+            shard, self._shard = self._shard, None
+            if shard is not None:
+                shard.finish()
 
 
 class _Shard:
@@ -154,7 +154,11 @@ class _Shard:
         self._owned = Owned(self._file)
         self._entries: list[Entry] = []
         self._room = HEADER - 8 - len("{}")
-        write_all(self._file, header([]), 0)
+        try:
+            write_all(self._file, header([]), 0)
+        except BaseException:
+            self._owned.close(self._file)
+            raise
 
     def is_full(self, given: Given, limit: int) -> bool:
         """Whether the next tensor must go into another shard: too many bytes, or no room to name it."""
@@ -186,15 +190,7 @@ class _Shard:
             os.ftruncate(self._file, self.end)
             write_all(self._file, header(list(padded(self._entries))), 0)
         finally:
-            os.close(self._file)
-
-
-def write_all(file: int, content: Any, offset: int) -> None:
-    """Write every byte; the system may take fewer at a time."""
-    view = memoryview(content).cast("B")
-    while len(view):
-        done = os.pwrite(file, view[:LONGEST_WRITE], offset)
-        view, offset = view[done:], offset + done
+            self._owned.close(self._file)
 
 
 def header(entries: Sequence[Entry]) -> bytes:

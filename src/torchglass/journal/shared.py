@@ -1,0 +1,127 @@
+"""The streams that all threads share: rows one behind the other, and values in place of their numbers."""
+
+from __future__ import annotations
+
+from sys import maxsize
+from typing import TYPE_CHECKING, Any
+
+from torchglass.journal.layout import ROW, VALUE, VALUES, pack_value, row_checksum
+
+if TYPE_CHECKING:
+    from torchglass.journal.chunks import Chunk
+    from torchglass.journal.homes import Buffer
+    from torchglass.journal.writer import Journal
+
+
+class RowWriter:
+    """Appends rows to one stream."""
+
+    __slots__ = ("at", "buffer", "chunk", "end", "journal", "stream")
+
+    def __init__(self, journal: Journal, stream: int) -> None:
+        self.journal = journal
+        self.stream = stream
+        self.chunk: Chunk | None = None
+        self.buffer: Any = bytearray()
+        self.at = self.end = 0
+        """Where the next row goes in the buffer, and where that ends."""
+
+    def add(self, kind: int, number: int, payload: bytes) -> None:
+        """Write one row; it is there when this returns.
+
+        From the taking of a place to the last byte there is no point at which Python would let another thread or a
+        signal handler run: a row that is not whole would hide those behind it from whoever reads the file.
+        """
+        need, checksum, pack = ROW.size + len(payload), row_checksum(kind, number, payload), ROW.pack_into
+        begin, length = ROW.size, len(payload)
+        while self.at + need > self.end:
+            if self.journal.dead:
+                return
+            self._more(need)
+        at, buffer = self.at, self.buffer
+        self.at = at + need
+        buffer[at + begin : at + need] = payload
+        pack(buffer, at, length, checksum, kind, number)
+
+    def position(self) -> int:
+        """How many bytes there were so far."""
+        return 0 if self.chunk is None else self.chunk.first + self.at - self.chunk.start
+
+    def _more(self, need: int) -> None:
+        journal = self.journal
+        with journal.lock:
+            if self.at + need <= self.end:
+                return  # another thread was first
+            size = max(journal.next_size(self.stream, 0), need)
+            chunk, before = journal.new_chunk(self.stream, 0, size), self.chunk
+            journal.begin(chunk)
+            if before is not None:
+                journal.filled(before)
+            start, end = chunk.start, len(chunk.buffer)
+            self.chunk, self.at, self.end, self.buffer = chunk, start, end, chunk.buffer
+
+    def move(self, buffer: Buffer) -> None:
+        """Go on in another buffer, with what is there so far; nothing may be written in between."""
+        chunk, old, end, count = self.chunk, self.buffer, len(buffer), len(self.buffer)
+        assert chunk is not None
+        buffer[:count] = old
+        self.buffer, self.end, chunk.buffer = buffer, end, buffer
+
+    def let_go(self) -> None:
+        self.at = self.end = 0
+        self.buffer = bytearray()
+
+
+class ValueWriter:
+    """Values in place of their numbers; whoever describes one again overwrites it."""
+
+    __slots__ = ("buffer", "chunk", "end", "first", "journal", "shift")
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.chunk: Chunk | None = None
+        self.buffer: Any = bytearray()
+        self.first = self.end = self.shift = 0
+        """The numbers that the newest chunk has room for; number * VALUE + shift is a value's place in it."""
+
+    def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
+        """Write a value that may lie in any chunk."""
+        journal = self.journal
+        while number >= self.end and not journal.dead:
+            self._more(number)
+        for chunk in reversed(journal.streams.of(VALUES)):
+            if journal.dead:
+                return
+            if chunk.first <= number < chunk.last:
+                at = chunk.start + (number - chunk.first) * VALUE
+                pack_value(chunk.buffer, at, version, address, before, meta + 1)
+                journal.touched(chunk.buffer, at, VALUE)
+                return
+
+    def _more(self, number: int) -> None:
+        journal = self.journal
+        with journal.lock:
+            if number < self.end or journal.dead:
+                return  # another thread was first
+            chunk, before = journal.new_chunk(VALUES, 0, journal.next_size(VALUES, 0)), self.chunk
+            journal.begin(chunk)
+            if before is not None:
+                journal.filled(before)
+            self._take_over(chunk)
+
+    def _take_over(self, chunk: Chunk) -> None:
+        """Take over what the newest chunk says, all at once."""
+        buffer, shift, first, last = chunk.buffer, chunk.start - chunk.first * VALUE, chunk.first, chunk.last
+        self.chunk, self.buffer, self.shift, self.first, self.end = chunk, buffer, shift, first, last
+
+    def move(self, buffer: Buffer) -> None:
+        """Go on in another buffer, with what is there so far."""
+        chunk, old, count = self.chunk, self.buffer, len(self.buffer)
+        assert chunk is not None
+        last = chunk.first + (len(buffer) - chunk.start) // VALUE
+        buffer[:count] = old
+        self.buffer, chunk.buffer, self.end, chunk.last = buffer, buffer, last, last
+
+    def let_go(self) -> None:
+        self.first, self.end = maxsize, 0
+        self.buffer = bytearray()
