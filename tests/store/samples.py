@@ -1,21 +1,21 @@
-"""Tables to keep: made by hypothesis, taken from real programs, and growing as they do while a program runs."""
+"""Tables to keep: made by hypothesis, taken from real programs, and left by those that were killed."""
 
 from __future__ import annotations
 
-import random
+import shutil
 from array import array
-from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import strategies as st
 
 import torchglass as tg
 from tests import programs
-from torchglass.capture.settling import settle
-from torchglass.events.tables import EVENT_COLUMNS, NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
+from torchglass.events.tables import NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
 from torchglass.events.types import Location
 from torchglass.store.checks import KINDS, ORIGINS
 
@@ -34,50 +34,20 @@ def recorded(name: str) -> Tables:
     return trace.tables
 
 
-def recorded_raw(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Tables, Tables]:
-    """The tables of a program as they are, and as they would be streamed: with addresses, not linked."""
-    raw: list[tuple[array[int], array[int]]] = []
-    link = settle.link_storages
+def left_by_a_kill(folder: Path, name: str = "mlp", **options: Any) -> tuple[Path, Tables]:
+    """A bundle as a kill leaves it in this folder, and what was recorded until then.
 
-    def spy(tables: Tables, addresses: list[int], before: list[int]) -> None:
-        raw[:] = [(array("q", addresses), array("q", before))]
-        link(tables, addresses, before)
-
-    monkeypatch.setattr(settle, "link_storages", spy)
-    linked = recorded(name)
-    nothing = array("q", [NONE] * len(linked.value_meta))
-    address, before = raw[0]
-    streamed = replace(
-        linked, value_storage=nothing[:], value_producer=nothing[:], value_address=address, value_before=before
-    )
-    return linked, streamed
-
-
-def growing(whole: Tables, steps: int, seed: int = 0) -> Iterator[Tables]:
-    """The same tables as they were at some moments: what had not ended is open, and nothing is linked yet."""
-    moments = sorted({*whole.start_ns, *(end for end in whole.end_ns if end != NONE)})
-    chosen = sorted(random.Random(seed).sample(moments, min(steps, len(moments))))
-    for now in chosen:
-        yield at_moment(whole, now)
-
-
-def at_moment(whole: Tables, now: int, first: int = 0) -> Tables:
-    """The tables at one moment, without the events before the ``first``."""
-    last = sum(start <= now for start in whole.start_ns)
-    known = replace(whole, complete=False, io=array("q"), _stacks={})
-    for column in EVENT_COLUMNS:
-        setattr(known, column, getattr(whole, column)[first:last])
-    known.first_io = array("q")
-    for at, number in enumerate(range(first, last)):
-        args, result = whole.args[number], whole.result[number]
-        count = len(whole.forms[args].roles) if args != NONE else 0
-        if whole.end_ns[number] == NONE or whole.end_ns[number] > now:
-            known.end_ns[at] = known.result[at] = known.error[at] = NONE
-        else:
-            count += len(whole.forms[result].roles) if result != NONE else 0
-        known.first_io.append(len(known.io))
-        known.io += whole.io[whole.first_io[number] : whole.first_io[number] + count]
-    return known
+    A copy, made while it was being written: the kernel has no more of the file of a process that is killed.
+    """
+    expected = programs.RAISES.get(name)
+    with tg.record(to=folder / "living", name=name, **options) as trace:
+        with pytest.raises(expected) if expected else nullcontext():
+            programs.load(name).main()
+        tg.mark("x", torch.arange(100, dtype=torch.uint8))
+        tables = trace.tables
+        shutil.copytree(folder / "living", folder / "killed")
+    shutil.rmtree(folder / "living")
+    return folder / "killed", tables
 
 
 # Made by hypothesis

@@ -74,9 +74,12 @@ ROW = struct.Struct("=IIIq")
 """The kinds of rows; journal/rows.py says what each holds."""
 
 
+_ROW_NAME = struct.Struct("=Iq")
+
+
 def row_checksum(kind: int, number: int, payload: bytes) -> int:
     """What tells a row that was written from one that was not, or not wholly."""
-    return zlib.crc32(payload, kind * 31 + number & 0xFFFFFFFF)
+    return zlib.crc32(payload, zlib.crc32(_ROW_NAME.pack(kind, number)))
 
 
 # ---------------------------------------------------------------- chunks

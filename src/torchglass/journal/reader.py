@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -79,7 +80,9 @@ class StoredFile:
         """Past holes, which may be as large as a file can be."""
         try:
             return os.lseek(self._file, at, os.SEEK_DATA) // PAGE * PAGE
-        except (OSError, AttributeError):  # a system that does not tell, or nothing more comes
+        except OSError as error:
+            return sys.maxsize if error.errno == errno.ENXIO else at  # nothing more comes; or it is not told
+        except AttributeError:  # a system without
             return at
 
 

@@ -295,18 +295,19 @@ class ThreadWriter:
 
     def let_go(self) -> None:
         """Nothing more is written: neither new records nor the ends of open ones."""
+        self.copies = {}
         self.first, self.end, self.id_end = maxsize, 0, -1
         self.buffer, self.ids = bytearray(), memoryview(b"").cast("q")
 
     def read(self, at: int) -> list[int]:
-        """The words of a record; none where it is not kept."""
+        """The words of a record, as they were last repeated; none where it is not kept."""
+        place = self.copies.get(at)
+        if place is not None:
+            return memoryview(self.buffer)[place : place + RECORD].cast("q").tolist()
         for chunk in self.journal.streams.of(RECORDS, self.number):
             if chunk.first <= at < min(chunk.last, self.at):
                 return chunk.words(at, at + 1).tolist()
-        place = self.copies.get(at)
-        if place is None or self.chunk is None:
-            return []
-        return memoryview(self.chunk.buffer)[place : place + RECORD].cast("q").tolist()
+        return []
 
     def close(self, at: int, result: int, outputs: int, error: int, nodes: int, end: int) -> None:
         """Complete a record, wherever it lies."""

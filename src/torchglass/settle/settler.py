@@ -21,6 +21,7 @@ from torchglass.journal.layout import (
     OUTPUTS,
     PARENT,
     RECORD_WORDS,
+    RECORDS,
     RESULT,
     STACK,
     START,
@@ -41,7 +42,16 @@ from torchglass.settle.columns import (
 from torchglass.settle.interned import Interned, Recorded
 from torchglass.settle.places import Places
 from torchglass.settle.sources import Sources, Texts
-from torchglass.settle.spans import Ids, Ranges, Span, ThreadState, in_order, make_sound, spans_of
+from torchglass.settle.spans import (
+    LONGEST_RECORDING,
+    Ids,
+    Ranges,
+    Span,
+    ThreadState,
+    in_order,
+    make_sound,
+    spans_of,
+)
 from torchglass.settle.values import Values
 from torchglass.source.sites import NO_EXPRESSION
 
@@ -137,15 +147,17 @@ class Settler:
             self._fill_gap(span, state, first)
         words = span.chunk.words(first, last).tolist()
         if not self._is_here:
-            make_sound(words, first)
+            make_sound(words, first, self._times())
         self._fill(span.thread, state, words, self._backward_flags(span.thread, first, last))
+
+    def _times(self) -> range:
+        """When something may have happened in this recording, in nanoseconds."""
+        began = self.recorded.row.started_ns
+        return range(began, began + LONGEST_RECORDING)
 
     def _fill_gap(self, span: Span, state: ThreadState, first: int) -> None:
         """Records are missing here; those that were still under way behind are repeated in the chunk."""
-        copies = [each for each in span.chunk.copied() if state.behind <= each[0] < first]
-        if not self._is_here:
-            for number, words in copies:
-                make_sound(words, number)
+        copies = self._copies(span, state, first)
         missing = first - state.behind - len(copies)
         resumes = span.chunk.words(first, first + 1)[START]
         begins = min([state.last_start or self.recorded.row.started_ns, *(words[START] for _, words in copies)])
@@ -156,6 +168,18 @@ class Settler:
             alone = ThreadState(state.begin, state.module, number, earlier=state.earlier)
             self._fill(span.thread, alone, words, self._backward_flags(span.thread, number, number + 1))
             state.earlier[number] = alone.numbers[0]
+
+    def _copies(self, span: Span, state: ThreadState, first: int) -> list[tuple[int, list[int]]]:
+        """The records that were still under way behind a gap, as the newest chunk that repeats them has them."""
+        latest: dict[int, list[int]] = {}
+        for chunk in self.streams.of(RECORDS, span.thread):
+            if chunk.first >= span.chunk.first:
+                latest.update(chunk.copied())
+        found = [(number, latest[number]) for number, _ in span.chunk.copied() if state.behind <= number < first]
+        if not self._is_here:
+            for number, words in found:
+                make_sound(words, number, self._times())
+        return found
 
     def _append_gap(self, thread: int, parent: int, times: tuple[int, int], missing: int) -> None:
         begins, resumes = times
@@ -210,10 +234,10 @@ class Settler:
         found = self._ids[thread].read(words)
         ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
         state.last_start = words[START - RECORD_WORDS]
-        records: Iterable[tuple[int, ...]] = zip(*(words[at::RECORD_WORDS] for at in _FIELDS), backward, strict=True)
-        parent: int
         try:
-            for what, parent_at, stack, args, inputs, result, outputs, error, end, start, is_backward in records:
+            for what, parent_at, stack, args, inputs, result, outputs, error, end, start, is_backward in _records(
+                words, backward
+            ):
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:
@@ -328,6 +352,11 @@ class Settler:
             f"{self._unreadable:,} kinds of events name what is not there" if self._unreadable else "",
         ]
         return f"{' and '.join(filter(None, parts))}: the journal is damaged, or its disk was full"
+
+
+def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]:
+    """What is asked of each record, and whether it was made in backward."""
+    return zip(*(words[field::RECORD_WORDS] for field in _FIELDS), backward, strict=True)
 
 
 _FIELDS = (WHAT, PARENT, STACK, ARGS_WORD, INPUTS, RESULT, OUTPUTS, ERROR, END, START)

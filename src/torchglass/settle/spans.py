@@ -26,6 +26,8 @@ from torchglass.journal.layout import (
 from torchglass.journal.rows import WindowRow
 
 LONGEST_TIME = 1 << 62
+LONGEST_RECORDING = 1 << 53
+"""Nanoseconds: a hundred days."""
 LOST_ID = (1 << 62) - 1
 """Stands for an id that was dropped: no value has this number, nor metadata."""
 
@@ -112,17 +114,20 @@ def _runs(each: list[tuple[int, int, int]], spans: list[Span]) -> Iterator[tuple
         yield spans[index], first, first + 1 + len(rest)
 
 
-def make_sound(words: list[int], first: int) -> None:
+def make_sound(words: list[int], first: int, times: range) -> None:
     """Of records that nobody vouches for: parents come before their children, and no event ends before it begins.
 
-    What has no end has no result either: the process may have died while it wrote that.
+    What has no end has no result either: the process may have died while it wrote that. ``times`` are those of the
+    recording; a time that is none of them becomes that of the record before.
     """
+    before = times.start
     for at in range(0, len(words), RECORD_WORDS):
         if not NONE <= words[at + PARENT] < first + at // RECORD_WORDS:
             words[at + PARENT] = NONE
-        if not 0 <= words[at + START] < LONGEST_TIME:
-            words[at + START] = words[at + END] = 0
-        if not words[at + START] <= words[at + END] < LONGEST_TIME:
+        if words[at + START] not in times:
+            words[at + START] = before
+        before = words[at + START]
+        if not (words[at + END] in times and before <= words[at + END]):
             for word in (RESULT, OUTPUTS, ERROR, NODES, END):
                 words[at + word] = NONE
 

@@ -1,0 +1,1 @@
+"""Tests of how what is recorded is written down."""

@@ -1,0 +1,154 @@
+"""What a row says comes back as it was written, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchglass.journal import layout, rows
+from torchglass.journal.chunks import Chunk, rows_in
+from torchglass.journal.layout import ROW, ROWS
+from torchglass.journal.writer import Journal
+
+ODD = st.text(max_size=8) | st.sampled_from(["", "a\0b", "\ud800", "\x1b[31m", "'; DROP TABLE x --", "é\udcff"])
+INTS = st.integers(-(2**63), 2**63 - 1)
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "int": INTS,
+    "str": ODD,
+    "bool": st.booleans(),
+    "float": INTS | st.floats(allow_nan=False, allow_infinity=False),
+    "str | None": st.none() | ODD,
+    "list[int]": st.lists(INTS, max_size=3),
+    "list[int] | None": st.none() | st.lists(INTS, max_size=3),
+    "Names": st.lists(ODD, max_size=3),
+    "dict[str, Any]": st.dictionaries(ODD, st.none() | ODD | INTS, max_size=3),
+    "list[Names]": st.lists(st.lists(ODD, max_size=2), max_size=2),
+    "list[list[int]]": st.lists(st.lists(INTS, max_size=2), max_size=2),
+    "list[list[Any]]": st.lists(st.lists(ODD | INTS, max_size=2), max_size=2),
+}
+
+
+def annotations(kind: int) -> dict[str, str]:
+    """The fields of a kind of row, each with the type that it must have."""
+    return {
+        name: getattr(found, "__forward_arg__", found) for name, found in rows.KINDS[kind].__annotations__.items()
+    }
+
+
+def rows_of(kind: int) -> st.SearchStrategy[Any]:
+    return st.builds(rows.KINDS[kind], *(FIELDS[each] for each in annotations(kind).values()))
+
+
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_every_kind_comes_back(kind: int) -> None:
+    @given(rows_of(kind))
+    def comes_back(row: Any) -> None:
+        found = rows.decoded(kind, rows.encoded(row))
+        assert found == row
+        assert type(found) is rows.KINDS[kind]
+
+    comes_back()
+
+
+WRONG: dict[str, list[Any]] = {
+    "int": ["1", 1.5, None, True, 2**63, [1]],
+    "str": [1, None, ["x"]],
+    "bool": [0, 1, "true", None],
+    "float": ["1", None, True],
+    "str | None": [1, []],
+    "list[int]": [1, None, ["1"], [True], [2**64]],
+    "list[int] | None": ["x", [None]],
+    "Names": ["x", [1], None],
+    "dict[str, Any]": [[], None, "x"],
+    "list[Names]": [["x"], [[1]]],
+    "list[list[int]]": [[1], [["x"]]],
+    "list[list[Any]]": [["x"], None],
+}
+RIGHT: dict[str, Any] = {
+    "int": 1, "str": "x", "bool": True, "float": 1.5, "str | None": None, "list[int]": [1], "list[int] | None": None,
+    "Names": ["x"], "dict[str, Any]": {}, "list[Names]": [["x"]], "list[list[int]]": [[1]], "list[list[Any]]": [["x"]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_a_field_of_another_type_is_refused(kind: int) -> None:
+    kinds = list(annotations(kind).values())
+    right = [RIGHT[each] for each in kinds]
+    assert rows.decoded(kind, json.dumps(right).encode()) == tuple(right)
+    for at, name in enumerate(kinds):
+        for wrong in WRONG[name]:
+            with pytest.raises(ValueError, match="does not have the fields"):
+                rows.decoded(kind, json.dumps([*right[:at], wrong, *right[at + 1 :]]).encode())
+    for count in (len(right) - 1, len(right) + 1):
+        with pytest.raises(ValueError, match="does not have the fields"):
+            rows.decoded(kind, json.dumps([*right, 1][:count]).encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        (layout.NOTE, b"1"),
+        (layout.NOTE, b"\xff"),
+        (layout.FORM, b"{}"),
+        (layout.STACK_ROW, b"1"),
+        (layout.RECORDING, b'["x", 1, NaN, 1, {}]'),
+        (layout.RECORDING, b'["x", 1, 1e999, 1, {}]'),
+        (layout.FORM, b"[Infinity]"),
+        (layout.FORM, b"[" * 100_000),
+        (layout.FORM, b""),
+        (layout.FORM, b"[1] [2]"),
+    ],
+)
+def test_what_is_no_row_is_refused(kind: int, payload: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (json's own words differ from one Python to the next)
+        rows.decoded(kind, payload)
+
+
+def test_bytes_are_text_and_bytes_again() -> None:
+    assert rows.unpacked(rows.packed(bytes(range(256)))) == bytes(range(256))
+    with pytest.raises(ValueError, match=r"(?i)base64|padding|data"):
+        rows.unpacked("not that!")
+
+
+def written(count: int) -> Chunk:
+    """A chunk with some rows of different lengths."""
+    journal = Journal()
+    for number in range(count):
+        journal.rows.add(layout.NOTE, number, rows.encoded("x" * number))
+    (chunk,) = journal.streams.of(ROWS)
+    return chunk
+
+
+def found_in(chunk: Chunk) -> list[tuple[int, int, bytes]]:
+    return [row for _, row in rows_in(chunk)]
+
+
+def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
+    whole = written(9)
+    everything, content = found_in(whole), bytes(whole.buffer)
+    ends = [behind for behind, _ in rows_in(whole)]
+    assert [number for _, number, _ in everything] == list(range(9))
+    for length in range(whole.start, ends[-1] + 50):
+        cut = Chunk(memoryview(content[:length]), ROWS, 0, 0)
+        assert found_in(cut) == everything[: sum(end <= length for end in ends)]
+
+
+def test_a_damaged_row_costs_itself_alone() -> None:
+    whole = written(9)
+    everything, content = found_in(whole), bytes(whole.buffer)
+    begins = [whole.start, *(behind for behind, _ in rows_in(whole))]
+    for at in range(begins[4], begins[5]):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[at] ^= 1 << bit
+            found = found_in(Chunk(changed, ROWS, 0, 0))
+            assert found[:4] == everything[:4]
+            assert set(found) < set(everything)
+            if at >= begins[4] + 4:  # else its length is another, and where the next one begins is not known
+                assert found == everything[:4] + everything[5:]
+
+
