@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from torchglass.journal import layout, rows
 from torchglass.journal.chunks import Chunk, rows_in
-from torchglass.journal.layout import ROW, ROWS
+from torchglass.journal.layout import ROWS
 from torchglass.journal.writer import Journal
 
 ODD = st.text(max_size=8) | st.sampled_from(["", "a\0b", "\ud800", "\x1b[31m", "'; DROP TABLE x --", "é\udcff"])
@@ -34,9 +34,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 
 def annotations(kind: int) -> dict[str, str]:
     """The fields of a kind of row, each with the type that it must have."""
-    return {
-        name: getattr(found, "__forward_arg__", found) for name, found in rows.KINDS[kind].__annotations__.items()
-    }
+    return {name: getattr(found, "__forward_arg__", found) for name, found in rows.KINDS[kind].__annotations__.items()}
 
 
 def rows_of(kind: int) -> st.SearchStrategy[Any]:
@@ -104,7 +102,7 @@ def test_a_field_of_another_type_is_refused(kind: int) -> None:
     ],
 )
 def test_what_is_no_row_is_refused(kind: int, payload: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 (json's own words differ from one Python to the next)
+    with pytest.raises(ValueError):  # json's own words differ from one Python to the next
         rows.decoded(kind, payload)
 
 
@@ -150,5 +148,3 @@ def test_a_damaged_row_costs_itself_alone() -> None:
             assert set(found) < set(everything)
             if at >= begins[4] + 4:  # else its length is another, and where the next one begins is not known
                 assert found == everything[:4] + everything[5:]
-
-

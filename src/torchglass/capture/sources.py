@@ -29,8 +29,8 @@ class SourceKeeper:
         self._keepers: list[Keep] = []
 
     def seen(self, file: str, origin: str) -> None:
-        """Code of a file is met for the first time."""
-        if origin != "user":
+        """Code of a file is met for the first time; a name that is no file may have a text that only Python knows."""
+        if origin != "user" and not (origin == "generated" and file.startswith("<")):
             self._write(SourceRow(file, None, None, None, list(file_state(file))))
             return
         self._unread[file] = None

@@ -27,7 +27,11 @@ ORDER = ((RECORDS,), (IDS,), (VALUES,), (ROWS, PASSING))
 
 
 class BadJournal(ValueError):
-    """The file is no journal that can be read here; the text says why."""
+    """The file is no journal that can be read; the text says why."""
+
+
+class OtherJournal(BadJournal):
+    """It is whole, but not for this version or machine; the text says for which."""
 
 
 class Stored(Protocol):
@@ -131,11 +135,11 @@ def _check_head(head: bytes) -> None:
     if not number.isascii() or not number.isdecimal() or len(number) > 9:
         raise BadJournal("it does not say which format it has")
     if int(number) > FORMAT:
-        raise BadJournal(
+        raise OtherJournal(
             f"it has format {number}, and up to {FORMAT} is read here: update torchglass (pip install -U torchglass)"
         )
     if said.get("byte order") != sys.byteorder:
-        raise BadJournal("it was written on a machine with the other byte order: read it on such a machine")
+        raise OtherJournal("it was written on a machine with the other byte order: read it on such a machine")
 
 
 def _in_order(found: list[Chunk]) -> Streams:

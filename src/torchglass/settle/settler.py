@@ -27,6 +27,7 @@ from torchglass.journal.layout import (
     START,
     WHAT,
 )
+from torchglass.journal.ring import TURNS
 from torchglass.settle.columns import (
     FUNCTION,
     MARK,
@@ -92,6 +93,8 @@ class Settler:
         self._over = 0
         """How many were over the limit."""
         self._unreadable = 0
+        self._made = 0
+        """How many records there have been."""
         self._dropped = 0
         self._missing = 0
         """How many were dropped to stay within the limit, and how many are not there although they should be."""
@@ -128,7 +131,8 @@ class Settler:
         return {} if ended is None else {end[0]: end[1] for end in ended.ends}
 
     def _spans(self) -> list[Span]:
-        spans = spans_of(self.streams, self.recorded.windows, self._ends())
+        ends = self._ends()
+        spans = spans_of(self.streams, self.recorded.windows, ends)
         gaps: dict[int, list[int]] = {}
         for thread, window in self.recorded.windows.items():
             self._threads[thread] = ThreadState(window.begin, window.module, window.begin)
@@ -136,6 +140,7 @@ class Settler:
             own = [span for span in spans if span.thread == thread]
             behind = [window.begin, *(span.last for span in own)]
             gaps[thread] = [span.first for span, last in zip(own, behind, strict=False) if span.first > last]
+            self._made += ends.get(thread, behind[-1]) - window.begin
         self._backward = {
             thread: Ranges(found, gaps.get(thread, [])) for thread, found in self.interned.backward.items()
         }
@@ -184,7 +189,7 @@ class Settler:
     def _append_gap(self, thread: int, parent: int, times: tuple[int, int], missing: int) -> None:
         begins, resumes = times
         seconds = f"{missing:,} events in {(resumes - begins) / 1e9:,.3g} s"
-        if self._drops_the_middle():
+        if self._is_over_the_limit():
             self._dropped += missing
             note = f"{seconds} are not kept: {self._limit_reached()}"
         else:
@@ -196,8 +201,11 @@ class Settler:
         batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE)
         self.columns.extend(thread, batch)
 
-    def _drops_the_middle(self) -> bool:
-        return self._most is not None and not self._keeps_begin
+    def _is_over_the_limit(self) -> bool:
+        """Whether there were so many records that some had to go; threads leave part of their room unused."""
+        if self._most is None or self._keeps_begin:
+            return False
+        return self._made + len(self.recorded.windows) * (self._most // TURNS) >= self._most
 
     def _limit_reached(self) -> str:
         return f"the limit of {self._most or 0:,} was reached; record(max_events=…) raises it"
@@ -206,7 +214,7 @@ class Settler:
         """Records that are missing at the end of a thread: it ended long before the recording did."""
         missing = sum(max(end - state.behind, 0) for thread, end in self._ends().items()
                       if (state := self._threads.get(thread)) is not None)  # fmt: skip
-        if self._drops_the_middle():
+        if self._is_over_the_limit():
             self._dropped += missing
         else:
             self._missing += missing

@@ -59,7 +59,7 @@ class Sources:
     def texts(self) -> dict[str, str]:
         """What a trace keeps of the user's sources."""
         found = {row.file: self._texts(row.digest) for row in self._interned.sources.values() if row.digest is not None}
-        return {file: text for file, text in found.items() if text is not None}
+        return {file: text for file, text in found.items() if text is not None and _is_users(file)}
 
     def _find(self, code: Code) -> SourceText:
         row = self._interned.sources.get(code.file)
@@ -69,3 +69,8 @@ class Sources:
         if self._is_here:
             return read_source(code.file)
         return SourceText.missing(code.file) if row is None else read_unchanged(code.file, row.state)
+
+
+def _is_users(file: str) -> bool:
+    """Not what torch writes and has Python run; a file of the user's may be anywhere."""
+    return not file.startswith("<") or origin_of(file, source_known=True) == "user"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchglass.errors import BundleError
 from torchglass.events.tables import Tables
-from torchglass.journal.reader import BadJournal, StoredFile, read_journal
+from torchglass.journal.reader import BadJournal, OtherJournal, StoredFile, read_journal
 from torchglass.journal.rows import SavedRow
 from torchglass.settle.stored import settle_stored
 from torchglass.store.bundle import read_manifest
@@ -36,6 +36,7 @@ from torchglass.store.layout import (
     read_object,
     read_small,
     reading,
+    spelt,
 )
 from torchglass.store.merging import merged
 from torchglass.store.opening import opened
@@ -188,6 +189,8 @@ def _read_journal(bundle: Path, path: Path, recording: int) -> Contents:
         try:
             streams = read_journal(StoredFile(descriptor))
             tables, saved = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
+        except OtherJournal as error:
+            raise BundleError(f"{spelt(path)} cannot be read here: {error}") from None
         except BadJournal as error:
             raise Unsound(str(error)) from None
         check_tables(tables)

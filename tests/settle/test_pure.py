@@ -1,0 +1,96 @@
+"""Settling asks nothing but the journal: without torch, in another process, the tables are the same."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchglass as tg
+from tests import programs
+from tests.settle.journals import unsealed
+from tests.store.samples import differences
+from torchglass.store import load
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["numpy"] = None
+from torchglass.store import load, save
+save(load(sys.argv[1]).tables(), sys.argv[2])
+"""
+SHORT = [name for name in programs.names() if name not in programs.SLOW]
+
+
+def settled_without_torch(path: Path) -> Path:
+    again = path.with_name("again.trace")
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(path), str(again)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return again
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    living = unsealed(tmp_path / "run.trace", name, monkeypatch)
+    stored = load(settled_without_torch(tmp_path / "run.trace")).tables()
+    assert differences(living, stored, ("notes", "sources")) == []
+    assert stored.complete
+    assert len(stored) > 0
+    assert stored.sources == living.sources
+    assert set(living.notes) <= set(stored.notes)
+
+
+@pytest.mark.parametrize("name", ["attention", "training_step", "threads", "inplace_and_views"])
+def test_with_ops_and_variables(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    living = unsealed(tmp_path / "run.trace", name, monkeypatch, ops=True, variables=("*",))
+    stored = load(settled_without_torch(tmp_path / "run.trace")).tables()
+    assert differences(living, stored, ("notes",)) == []
+    assert {living.whats[number].kind for number in living.what} >= {"op", "variable"}
+
+
+@pytest.mark.parametrize("limit", [50, 200])
+def test_with_a_gap(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    living = unsealed(tmp_path / "run.trace", "generation", monkeypatch, max_events=limit)
+    stored = load(settled_without_torch(tmp_path / "run.trace")).tables()
+    assert differences(living, stored, ("notes",)) == []
+    assert [living.event(number).name for number in range(len(living))].count("gap") == 1
+
+
+def test_inside_the_block_and_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look inside is what a kill at that moment would leave."""
+    with tg.record(to=tmp_path / "run.trace") as trace:
+        programs.load("attention").main()
+        inside = trace.tables
+        by_another = load(settled_without_torch(tmp_path / "run.trace")).tables()
+    assert differences(inside, by_another, ("notes", "sources")) == []
+    assert differences(inside, trace.tables, ("complete", "duration_ns", "sources", "notes", "modules")) == []
+
+
+def test_modules_of_a_call_that_is_under_way(tmp_path: Path) -> None:
+    """Names and paths are there before the call has ended; settings and parameters when the outermost has."""
+
+    class Looks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 4), nn.ReLU()
+
+        def forward(self, x: object) -> object:
+            y = self.second(self.first(x))
+            found.append(settled_without_torch(tmp_path / "run.trace"))
+            return y
+
+    found: list[Path] = []
+    with tg.record(to=tmp_path / "run.trace"):
+        Looks()(torch.ones(2, 3))
+    inside = tg.load(found[0])
+    assert [(info.path, info.name) for info in inside.modules()] == [
+        ("", "Looks"),
+        ("first", "Linear"),
+        ("second", "ReLU"),
+    ]
+    call = next(inside.events(kind="module"))
+    assert (call.name, call.end_ns, call.inputs[0].shape) == ("Looks", None, (2, 3))
