@@ -132,7 +132,8 @@ class Recording:
         """The values whose content there is, with the names under which it was kept."""
         self.tables()
         held = {value: name for value, (name, _) in self._copies.items()}
-        return held | {value: saved.name for value, saved in self._saved().items()}
+        held |= {value: saved.name for value, saved in self._saved().items()}
+        return dict(sorted(held.items()))
 
     def stored(self) -> Iterator[Stored]:
         """What is to be written of each content, to keep it once more."""

@@ -186,13 +186,16 @@ class TestFull:
         thread = journal.threads[0]
         for number in range(thread.at, thread.at + 3 * MANY):
             journal.rows.add(layout.NOTE, number, b'"row"')
-            assert open_record(thread, number) == number
+            assert open_record(thread, number, [number]) == number
         thread.close(0, 1, NONE, NONE, NONE, 77)
         assert [words[WHAT] for words in records(journal.streams, 0)] == list(range(thread.at))
         stored = read_journal(StoredBytes(path.read_bytes()))
         kept = [words[WHAT] for words in records(stored, 0)]
         assert kept == list(range(len(kept)))
         assert MANY <= len(kept) < thread.at
+        rows = numbers(stored, ROWS)
+        assert rows == list(range(len(rows)))
+        assert len(kept) <= len(rows) <= len(kept) + 1, "the file stays as it was at one moment"
         return told
 
     def begun(self, home: MappedFile | PlainFile) -> Journal:

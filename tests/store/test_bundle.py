@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+import torchglass as tg
+from tests import programs
 from tests.store.samples import differences, recorded
 from torchglass.errors import BundleError, TorchglassError
+from torchglass.events.database import FORMAT
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
-from torchglass.store import load, open_writer, save
+from torchglass.store import load, loading, open_part, save
 from torchglass.store.bundle import RUN
 from torchglass.store.layout import DONE, EVENTS, MANIFEST, part_paths
+
+
+def record_to(path: Path) -> None:
+    with tg.record(to=path):
+        pytest.fail("the block must not begin")
 
 
 def _inside(folder: Path) -> list[str]:
@@ -28,7 +42,7 @@ def _inside(folder: Path) -> list[str]:
 class TestMaking:
     def refused(self, path: Path, words: str) -> None:
         before = _inside(path.parent)
-        for make in (open_writer, lambda path: save(Tables(), path)):
+        for make in (open_part, record_to, lambda path: save(Tables(), path)):
             with pytest.raises(BundleError, match=words) as caught:
                 make(path)
             assert "\n" not in str(caught.value)
@@ -75,49 +89,37 @@ class TestMaking:
 
 
 CHILD = """
-import os, sys
-from torchglass.events.tables import Tables
-from torchglass.store import open_writer
-sys.path.insert(0, "benchmarks")
-from kills import add_event, first_tables
-import random
-writer = open_writer(sys.argv[1])
-tables = first_tables()
-for _ in range(int(sys.argv[2])):
-    add_event(tables, random.Random(1))
-writer.shards.submit("of the child", b"1234", "uint8", (4,))
-tables.complete = True
-print(writer.finish(tables))
+import sys, torch, torchglass as tg
+with tg.record(to=sys.argv[1]) as trace:
+    for _ in range(int(sys.argv[2])):
+        torch.ones(3)
+    tg.mark("of the child", torch.arange(4, dtype=torch.uint8))
+print(len(trace))
 """
 
 
 class TestJoining:
     def run(self, path: Path, count: int, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", CHILD, str(path), str(count)]
-        root = Path(__file__).parents[2]
         return subprocess.run(
-            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, cwd=root
+            command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
         )
 
-    def test_children_have_parts_of_their_own_and_strangers_none(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        own = recorded("attention")
-        writer = open_writer(tmp_path / "x")
-        mine = writer.bundle.environment()
-        writer.shards.submit("of the parent", b"12345678", "uint8", (8,))
-        assert self.run(tmp_path / "x", 5, mine).stdout == "True\n"
-        assert self.run(tmp_path / "x", 4, {**mine, "RANK": "3"}).stdout == "True\n"
-        stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
-        assert "BundleError" in stranger.stderr
-        assert "exists already" in stranger.stderr
+    def test_children_have_parts_of_their_own_and_strangers_none(self, tmp_path: Path) -> None:
+        with tg.record(to=tmp_path / "x") as trace:
+            programs.load("attention").main()
+            tg.mark("of the parent", torch.arange(8, dtype=torch.uint8))
+            assert self.run(tmp_path / "x", 3, {}).stdout == "5\n"
+            assert self.run(tmp_path / "x", 2, {"RANK": "3"}).stdout == "4\n"
+            stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
+            assert "BundleError" in stranger.stderr
+            assert "exists already" in stranger.stderr
+            with pytest.raises(BundleError, match="exists already"):
+                open_part(tmp_path / "x")  # not twice by one process
         assert "exists already" in self.run(tmp_path / "x", 5, {}).stderr
-        monkeypatch.setenv(RUN, mine[RUN])
-        with pytest.raises(BundleError, match="exists already"):
-            open_writer(tmp_path / "x")
-        assert writer.finish(own)
         assert len(part_paths(tmp_path / "x")) == 3
-        self.look(tmp_path / "x", own)
+        assert part_paths(tmp_path / "x")[-1].name.startswith("rank00003-")
+        self.look(tmp_path / "x", trace.tables)
 
     def look(self, path: Path, own: Tables) -> None:
         """Events of all processes, each with its own; ids counted on."""
@@ -141,16 +143,16 @@ class TestJoining:
         rows = bundle.saved_tensors()
         assert [row.id for row in rows] == [0, 1, 2]
         assert {(row.name, bytes(bundle.open_tensor(row).data)) for row in rows} == {
-            ("of the parent", b"12345678"),
-            ("of the child", b"1234"),
+            ("of the parent", bytes(range(8))),
+            ("of the child", bytes(range(4))),
         }
         assert trace.sql("SELECT count(DISTINCT process) FROM threads") == [(3,)]
 
     def test_two_recordings_of_a_child(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        writer = open_writer(tmp_path / "x")
-        monkeypatch.setenv(RUN, writer.bundle.run)
+        part = open_part(tmp_path / "x")
+        monkeypatch.setenv(RUN, part.bundle.run)
         monkeypatch.setattr("torchglass.store.bundle.os.getpid", lambda: 77)
-        again = [open_writer(tmp_path / "x").part.name for _ in range(2)]
+        again = [open_part(tmp_path / "x").path.name for _ in range(2)]
         assert again == ["rank00000-pid77", "rank00000-pid77-2"]
 
 
@@ -173,12 +175,15 @@ class TestNoBundle:
         save(recorded("mlp"), tmp_path / "x")
         manifest = tmp_path / "x" / MANIFEST
         content = json.loads(manifest.read_text())
-        manifest.write_text(json.dumps({**content, "format": 3, "new": {"things": []}}))
-        self.said(tmp_path / "x", "has format 3, and .* reads up to 2: update torchglass")
+        assert content["format"] == FORMAT
+        manifest.write_text(json.dumps({**content, "format": FORMAT + 1, "new": {"things": []}}))
+        self.said(tmp_path / "x", f"has format {FORMAT + 1}, and .* reads up to {FORMAT}: update torchglass")
 
     @pytest.mark.parametrize(
-        "text", ["", "{", "[]", "null", '{"format": "2"}', '{"format": 2, "format": 2}', '{"format": NaN}', "[" * 9999]
-    )
+        "text",
+        ["", "{", "[]", "null", '{"format": "2"}', '{"format": 1}', '{"format": 2, "format": 2}', '{"format": NaN}',
+         "[" * 9999],
+    )  # fmt: skip
     def test_a_manifest_that_is_none(self, tmp_path: Path, text: str) -> None:
         save(recorded("mlp"), tmp_path / "x")
         (tmp_path / "x" / MANIFEST).write_text(text)
@@ -209,58 +214,92 @@ class TestNoBundle:
         source.unlink()
         self.said(tmp_path / "x", "it is missing")
 
+    def test_a_source_that_is_no_text(self, tmp_path: Path) -> None:
+        """Its name is right, and so is the seal: somebody made it so."""
+        save(recorded("mlp"), tmp_path / "x")
+        (part,) = part_paths(tmp_path / "x")
+        content = b"\xff\xfe"
+        digest = hashlib.sha256(content).hexdigest()
+        (tmp_path / "x" / "sources" / f"{digest}.py").write_bytes(content)
+        with contextlib.closing(sqlite3.connect(part / EVENTS)) as connection, connection:
+            connection.execute("UPDATE sources SET sha256 = ?", (digest,))
+        (part / DONE).unlink()
+        self.said(tmp_path / "x", rf"{digest}.py cannot be read: it is no text")
+
     def test_an_empty_one(self, tmp_path: Path) -> None:
         """Killed before anything was recorded."""
-        writer = open_writer(tmp_path / "x")
-        writer.shards.close()
-        assert len(load(tmp_path / "x").tables()) == 0
-        (part,) = part_paths(tmp_path / "x")
-        for each in part.iterdir():
-            each.unlink()
-        empty = load(tmp_path / "x").tables()
-        assert (len(empty), empty.complete) == (0, False)
+        part = open_part(tmp_path / "x").path
+        for _ in range(2):
+            empty = load(tmp_path / "x").tables()
+            assert (len(empty), empty.complete) == (0, False)
+            (part / "journal-0").write_bytes(b"")
+            with pytest.raises(BundleError, match=r"journal-0 cannot be read: it does not begin as a journal does"):
+                load(tmp_path / "x")
+            (part / "journal-0").unlink()
         part.rmdir()
         assert load(tmp_path / "x").tables().notes == ["nothing was written to this bundle"]
 
 
-def test_looking_while_it_grows(tmp_path: Path) -> None:
-    """One loaded trace sees more each time, and is read again only when there is more."""
-    whole = recorded("attention")
-    writer = open_writer(tmp_path / "x")
-    trace = Trace(load(tmp_path / "x"))
-    assert len(trace) == 0
-    assert trace.running
-    writer.write(whole)
-    assert len(trace) == len(whole)
-    assert "still recording" in str(trace)
-    assert trace.tables is trace.tables
-    writer.finish(whole)
+def test_looking_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One loaded trace sees more each time, and is read again only when there may be more."""
+    monkeypatch.setattr(loading, "OFTEN", 1e-9)
+    with tg.record(to=tmp_path / "x") as mine:
+        trace = Trace(load(tmp_path / "x"))
+        assert len(trace) == 0
+        assert trace.running
+        for count in (5, 10, 15):
+            for _ in range(5):
+                torch.ones(2)
+            assert len(trace) == count
+        assert "still recording" in str(trace)
+        monkeypatch.setattr(loading, "OFTEN", 1e9)
+        assert trace.tables is trace.tables
     assert trace.tables.complete
     assert not trace.running
-    assert differences(whole, trace.tables) == []
+    assert differences(mine.tables, trace.tables) == []
+
+
+GROWS = """
+import sys, time, torch, torchglass as tg
+with tg.record(to=sys.argv[1]) as trace:
+    print("began", flush=True)
+    began = time.monotonic()
+    rounds = 0
+    while time.monotonic() - began < 3:
+        for _ in range(20):
+            torch.ones(2).add(rounds)
+        tg.mark("round", torch.full((1000,), rounds))
+        rounds += 1
+print(rounds)
+"""
 
 
 def test_another_process_looks_while_it_grows(tmp_path: Path) -> None:
-    """What was seen once is seen again, and at the end there is all of it."""
-    code = "import pathlib, sys; sys.path[:0] = ['benchmarks']; import kills; kills.child(pathlib.Path(sys.argv[1]), 5)"
-    root = Path(__file__).parents[2]
+    """What was seen once is seen again, nothing is damaged, and at the end there is all of it."""
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "x")], cwd=root, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", GROWS, str(tmp_path / "x")], stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == "started 0 0\n"
-        seen, looks = 0, 0
+        assert child.stdout.readline() == "began\n"
+        looks: list[tuple[int, int]] = []
         while child.poll() is None:
-            bundle = load(tmp_path / "x")
-            assert len(bundle.tables()) >= seen
-            seen, looks = len(bundle.tables()), looks + 1
-            for row in bundle.saved_tensors()[-3:]:
-                assert len(bundle.open_tensor(row).data) == row.length
-        word, events, tensors = child.stdout.read().splitlines()[-1].split()
-    assert word == "finished"
-    assert looks > 1
+            looks.append(self_consistent(load(tmp_path / "x")))
+            time.sleep(0.01)
+        rounds = int(child.stdout.read())
+    assert looks == sorted(looks)
+    assert len(set(looks)) > 2
     bundle = load(tmp_path / "x")
-    assert (len(bundle.tables()), len(bundle.saved_tensors())) == (int(events), int(tensors))
+    assert self_consistent(bundle) == (42 * rounds, rounds)
     assert bundle.tables().complete
     assert not bundle.running
     assert (part_paths(tmp_path / "x")[0] / DONE).exists()
+
+
+def self_consistent(bundle: Any) -> tuple[int, int]:
+    """How many events and tensors there are now; each tensor has the content that it must have."""
+    tables, rows = bundle.tables(), bundle.saved_tensors()
+    assert not any("damaged" in note or "lost" in note for note in tables.notes)
+    for number, row in list(enumerate(rows))[-3:]:
+        content = torch.frombuffer(bytearray(bundle.open_tensor(row).data), dtype=torch.int64)
+        assert torch.equal(content, torch.full((1000,), number))
+    return len(tables), len(rows)

@@ -11,10 +11,9 @@ import torch
 
 import torchglass as tg
 from tests.store.samples import recorded
-from torchglass.store import BundleFull, bundle, load, loading, open_writer, repair
+from torchglass.store import BundleFull, Part, bundle, load, loading, open_part, repair
 from torchglass.store.bundle import make_bundle, make_or_join
 from torchglass.store.layout import FULL, part_paths
-from torchglass.store.writer import Writer
 
 
 def many(path: Path, count: int) -> None:
@@ -22,7 +21,7 @@ def many(path: Path, count: int) -> None:
     made = make_bundle(path)
     tables = recorded("mlp")
     for _ in range(count):
-        assert Writer(made, made.new_part(), pytest.fail).finish(tables)
+        Part(made, made.new_part(), pytest.fail).finish(tables, lambda value: value)
 
 
 def test_more_parts_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +52,7 @@ def test_no_part_is_made_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
     assert not joined.owned
     for first in (True, False, False):
         with pytest.raises(BundleFull, match="has 3 parts") as caught:
-            open_writer(tmp_path / "x", run=run)
+            open_part(tmp_path / "x", run=run)
         assert caught.value.first is first
     assert len(part_paths(tmp_path / "x")) == 3
     assert (tmp_path / "x" / FULL).stat().st_size == 0

@@ -16,15 +16,12 @@ from hypothesis import HealthCheck, given, settings
 
 import torchglass as tg
 from tests import programs
-from tests.store.samples import differences, growing, recorded, recorded_raw, tables
+from tests.store.samples import differences, recorded, tables
 from tests.zoo import FAMILIES
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
-from torchglass.store import load, save
-from torchglass.store.bundle import make_bundle
+from torchglass.store import load, open_part, save
 from torchglass.store.layout import EVENTS, part_paths
-from torchglass.store.part import new_database
-from torchglass.store.writer import Closing, Writer, open_writer
 
 ROOT = Path(__file__).parents[2]
 SHORT = [name for name in programs.names() if name not in programs.SLOW]
@@ -97,114 +94,56 @@ def test_without_torch(tmp_path: Path) -> None:
     assert differences(before.tables, load(tmp_path / "run.trace2").tables()) == []
 
 
-STREAMED = [name for name in SHORT if name not in ("meta_and_empty",)]
-
-
-@pytest.mark.parametrize("name", STREAMED)
-def test_streamed_in_many_pieces(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same as in one piece, links between values included; each piece can be read at once."""
-    linked, raw = recorded_raw(name, monkeypatch)
-    writer = open_writer(tmp_path / "run.trace")
-    for known in growing(raw, 5):
-        assert writer.write(known)
-        seen = load(tmp_path / "run.trace")
-        assert seen.running
-        assert not seen.tables().complete
-        ignored = ("complete", "value_storage", "value_producer", "value_address", "value_before")
-        assert differences(known, seen.tables(), ignored) == []
-    assert writer.finish(raw)
-    assert differences(linked, load(tmp_path / "run.trace").tables()) == []
-    assert writer.problem is None
-
-
-def test_links_are_found_when_a_part_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    linked, raw = recorded_raw("inplace_and_views", monkeypatch)
-    writer = open_writer(tmp_path / "run.trace")
-    assert writer.write(raw)
-    assert differences(linked, load(tmp_path / "run.trace").tables(), ("complete",)) == []
-    assert max(linked.value_producer) > NONE
-
-
-def test_written_events_may_be_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller keeps an offset, and closes what was open when it was forgotten."""
-    from tests.store.samples import at_moment
-
-    linked, raw = recorded_raw("attention", monkeypatch)
-    writer = open_writer(tmp_path / "run.trace")
-    first, closed = 0, set[int]()
-    for now in sorted({*raw.start_ns, *raw.end_ns})[::7]:
-        for number in range(first):
-            if number not in closed and raw.end_ns[number] <= now:
-                closed.add(number)
-                at = raw.first_io[number] + len(raw.forms[raw.args[number]].roles)
-                result = raw.result[number]
-                outputs = tuple(raw.io[at : at + len(raw.forms[result].roles)]) if result != NONE else ()
-                writer.close_event(number, Closing(raw.end_ns[number], result, raw.error[number], outputs))
-        known = at_moment(raw, now, first)
-        assert writer.write(known, first)
-        closed.update(first + n for n, end in enumerate(known.end_ns) if end != NONE)
-        first += len(known)
-    assert first > 10
-    last = at_moment(raw, max(raw.end_ns), first)
-    for number in set(range(first)) - closed:
-        at = raw.first_io[number] + len(raw.forms[raw.args[number]].roles)
-        outputs = tuple(raw.io[at : at + len(raw.forms[raw.result[number]].roles)])
-        writer.close_event(number, Closing(raw.end_ns[number], raw.result[number], raw.error[number], outputs))
-    last.complete = True
-    assert writer.finish(last, first)
-    assert differences(linked, load(tmp_path / "run.trace").tables()) == []
-
-
-def test_events_that_were_never_given_are_a_problem_not_an_error(tmp_path: Path) -> None:
-    told: list[str] = []
-    writer = open_writer(tmp_path / "x", told.append)
-    assert not writer.write(recorded("mlp"), offset=7)
-    assert "never given" in (writer.problem or "")
-    assert told == [writer.problem]
-    assert not writer.finish(recorded("mlp"))
-    assert not load(tmp_path / "x").tables().complete
-
-
-def test_where_memory_cannot_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain journal does the same; a fallback is found when WAL is not to be had."""
-    linked, raw = recorded_raw("attention", monkeypatch)
-    bundle = make_bundle(tmp_path / "x")
-    writer = Writer(bundle, bundle.new_part(), pytest.fail, journal="TRUNCATE")
-    assert not list(tmp_path.rglob("*-wal"))
-    for known in growing(raw, 3):
-        assert writer.write(known)
-        assert len(load(tmp_path / "x").tables()) == len(known)
-    assert writer.finish(raw)
-    assert differences(linked, load(tmp_path / "x").tables()) == []
-    fallen = new_database(tmp_path / "other.sqlite", "MEMORY_THAT_IS_NONE")
-    assert fallen.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
-
-
-def test_a_reader_at_the_end_does_not_lose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as another program looks at the events they cannot become one file; they stay readable all the same."""
-    monkeypatch.setattr("torchglass.store.part.PATIENCE", 0.05)
+def test_a_forked_child_finishes_nothing(tmp_path: Path) -> None:
+    """Neither the part nor the lock by which others know that it is being written."""
     before = recorded("mlp")
-    writer = open_writer(tmp_path / "x")
-    (part,) = part_paths(tmp_path / "x")
-    writer.write(before)
-    other = sqlite3.connect(part / EVENTS)
-    other.execute("SELECT count(*) FROM events").fetchall()
-    assert not writer.finish(before)
-    assert writer.problem is None
-    assert not (part / "done").exists()
-    assert differences(before, load(tmp_path / "x").tables()) == []
-    other.close()
-    assert differences(before, load(tmp_path / "x").tables()) == []
-
-
-def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path / "x")
-    before = recorded("mlp")
+    part = open_part(tmp_path / "x")
     child = os.fork()
     if not child:
-        wrote = writer.write(before) or writer.finish(before)
-        os._exit(int(wrote))
+        part.finish(before, lambda value: value)
+        part.forget()
+        os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+    assert load(tmp_path / "x").running
     assert len(load(tmp_path / "x").tables()) == 0
-    assert writer.finish(before)
+    part.finish(before, lambda value: value)
+    assert part.problem is None
     assert differences(before, load(tmp_path / "x").tables()) == []
+    assert not load(tmp_path / "x").running
+
+
+def test_a_reader_at_the_end_does_not_lose_it(tmp_path: Path) -> None:
+    """Somebody has the bundle open while it is finished."""
+    with tg.record(to=tmp_path / "x") as trace:
+        programs.load("mlp").main()
+        loaded = load(tmp_path / "x")
+        assert len(loaded.tables()) > 0
+    assert trace.notes == ()
+    assert differences(trace.tables, loaded.tables()) == []
+
+
+def test_nothing_is_left_of_the_journal(tmp_path: Path) -> None:
+    with tg.record(to=tmp_path / "x"):
+        programs.load("mlp").main()
+        (part,) = part_paths(tmp_path / "x")
+        assert {path.name for path in part.iterdir()} == {"journal-0"}
+        assert stat.S_IMODE((part / "journal-0").stat().st_mode) == 0o600
+    assert {path.name for path in part.iterdir()} == {"events.sqlite", "done"}
+
+
+def test_a_selection_that_fails_costs_the_tables_alone(tmp_path: Path) -> None:
+    """The program goes on; the bundle keeps everything as a journal, and the trace still says what is wrong."""
+
+    def where(event: tg.Event) -> bool:
+        raise ZeroDivisionError("of the user's")
+
+    with tg.record(to=tmp_path / "x", only=tg.select(where=where)) as trace:
+        programs.load("mlp").main()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError, match="of the user's"):
+            list(trace.events())
+    stored = load(tmp_path / "x").tables()
+    assert stored.complete
+    assert differences(recorded("mlp"), stored)[:1] != ["what"]
+    assert len(stored) == len(recorded("mlp"))
+    assert not load(tmp_path / "x").running

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+import torchglass as tg
 from torchglass.errors import BundleError
 from torchglass.events.tables import Tables
-from torchglass.store import Belongs, load, open_writer, save
+from torchglass.store import load, open_part, save
 from torchglass.store import shards as module
 from torchglass.store.layout import part_paths, shard_paths
-from torchglass.store.shards import HEADER, Shards
+from torchglass.store.shards import HEADER, Given, Shards
 
 DTYPES = [
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",
@@ -41,25 +43,35 @@ def only_shard(path: Path) -> Path:
     return shard
 
 
+def keep(path: Path, tensors: Iterable[tuple[Given, Any]]) -> None:
+    """A finished bundle with these tensors and nothing else."""
+    part = open_part(path)
+    for given, content in tensors:
+        part.copy_tensor(given, content)
+    part.finish(Tables(), lambda value: value)
+    assert part.problem is None
+
+
+def given(name: str, content: bytes, dtype: str = "uint8", shape: tuple[int, ...] | None = None) -> tuple[Given, bytes]:
+    return Given(name, dtype, (len(content),) if shape is None else shape, len(content)), content
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "run.trace"
 
 
 def test_every_dtype_is_read_back_by_us_and_by_safetensors(path: Path) -> None:
-    writer = open_writer(path)
-    given = {name: of(name, 3, 5) for name in [*DTYPES, *ODD]}
-    for name, tensor in given.items():
-        writer.shards.submit(name, raw(tensor), name, tuple(tensor.shape))
-    writer.finish(Tables())
+    tensors = {name: of(name, 3, 5) for name in [*DTYPES, *ODD]}
+    keep(path, (given(name, raw(tensor), name, tuple(tensor.shape)) for name, tensor in tensors.items()))
     bundle = load(path)
-    assert [row.name for row in bundle.saved_tensors()] == list(given)
+    assert [row.name for row in bundle.saved_tensors()] == list(tensors)
     for row in bundle.saved_tensors():
         content = bundle.open_tensor(row)
-        assert bytes(content.data) == raw(given[row.name])
+        assert bytes(content.data) == raw(tensors[row.name])
         assert (content.dtype, content.shape, content.stride, content.storage_offset) == (row.name, (3, 5), (5, 1), 0)
     theirs = load_file(only_shard(path))
-    for number, (name, tensor) in enumerate(given.items()):
+    for number, (name, tensor) in enumerate(tensors.items()):
         found = theirs[f"{name}@{number}"]
         assert raw(found) == raw(tensor)
         assert found.dtype == (tensor.dtype if name in DTYPES else torch.uint8)
@@ -67,10 +79,7 @@ def test_every_dtype_is_read_back_by_us_and_by_safetensors(path: Path) -> None:
 
 
 def test_tensors_begin_at_round_numbers(path: Path) -> None:
-    writer = open_writer(path)
-    for length in (1, 2, 3, 15, 16, 17, 0, 5):
-        writer.shards.submit("x", bytes(length), "uint8", (length,))
-    writer.finish(Tables())
+    keep(path, (given("x", bytes(length)) for length in (1, 2, 3, 15, 16, 17, 0, 5)))
     rows = load(path).saved_tensors()
     assert [row.length for row in rows] == [1, 2, 3, 15, 16, 17, 0, 5]
     assert {row.offset % 16 for row in rows} == {0}
@@ -79,9 +88,7 @@ def test_tensors_begin_at_round_numbers(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a/b", "../../x", "a\0b", "line\nline", "é", "\udc80", "x" * 300, "", "__metadata__"])
 def test_names_are_only_names(path: Path, name: str) -> None:
-    writer = open_writer(path)
-    writer.shards.submit(name, b"1234", "float32", (1,))
-    writer.finish(Tables())
+    keep(path, [given(name, b"1234", "float32", (1,))])
     (row,) = load(path).saved_tensors()
     assert row.name == name
     assert bytes(load(path).open_tensor(row).data) == b"1234"
@@ -94,111 +101,142 @@ def test_names_are_only_names(path: Path, name: str) -> None:
 
 
 def test_views_over_one_storage(path: Path) -> None:
-    writer = open_writer(path)
-    writer.shards.submit("t", bytes(range(48)), "int32", (2, 3), Belongs(stride=(1, 4), storage_offset=2))
-    writer.finish(Tables())
+    keep(path, [(Given("t", "int32", (2, 3), 48, stride=(1, 4), storage_offset=2), bytes(range(48)))])
     (row,) = load(path).saved_tensors()
     content = load(path).open_tensor(row)
     assert (content.shape, content.stride, content.storage_offset, len(content.data)) == ((2, 3), (1, 4), 2, 48)
     assert load_file(only_shard(path))["t@0"].shape == (12,)
 
 
-def test_rows_are_there_before_the_shard_is_finished(path: Path) -> None:
-    writer = open_writer(path)
-    writer.shards.submit("x", b"abcd", "float32", (1,))
-    writer.shards.drain()
-    assert load(path).saved_tensors() == ()
-    writer.write(Tables())
-    live = load(path)
-    (row,) = live.saved_tensors()
-    assert bytes(live.open_tensor(row).data) == b"abcd"
-    writer.shards.submit("y", b"efgh", "float32", (1,))
-    writer.shards.drain()
-    writer.write(Tables())
-    assert [bytes(live.open_tensor(each).data) for each in live.saved_tensors()] == [b"abcd", b"efgh"]
-    writer.finish(Tables())
+def test_a_mark_is_there_when_it_returns(path: Path) -> None:
+    """For another process too, and in the block itself."""
+    with tg.record(to=path) as trace:
+        for number in range(3):
+            tg.mark("x", torch.full((5,), number))
+            bundle = load(path)
+            rows = bundle.saved_tensors()
+            assert [bytes(bundle.open_tensor(row).data) for row in rows] == [
+                raw(torch.full((5,), each)) for each in range(number + 1)
+            ]
+        assert [trace.tensor(value).tolist() for value in trace.kept()] == [[each] * 5 for each in range(3)]
 
 
-def test_a_full_shard_is_followed_by_another(path: Path) -> None:
-    writer = open_writer(path)
-    writer.shards._shard_bytes = 1000  # pyright: ignore[reportPrivateUsage]
+def test_the_bytes_are_those_of_the_moment(path: Path) -> None:
+    """Views, strides, conjugates, scalars, arrays: as they lie, or through a small buffer."""
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    complex_one = torch.complex(x, x)
+    marked: dict[str, Any] = {
+        "plain": x,
+        "transposed": x.permute(2, 0, 1),
+        "every second": x[..., ::2],
+        "conjugate": complex_one.conj(),
+        "negative": complex_one.conj().imag,
+        "scalar": x.sum(),
+        "nothing": x[:, :0],
+        "expanded": x[:1].expand(5, 3, 4),
+        "array": x.numpy()[:, ::-1],
+        "grad": x.clone().requires_grad_() * 2,
+    }
+    expected = {name: value.tolist() for name, value in marked.items()}
+    with tg.record(to=path):
+        for name, value in marked.items():
+            tg.mark(name, value)
+        x.zero_()
+    loaded = tg.load(path)
+    assert {name: loaded.tensor(value).tolist() for value, name in loaded.kept().items()} == expected
+
+
+def test_large_ones_go_through_a_buffer_of_bounded_size(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torchglass.capture import contents
+
+    monkeypatch.setattr(contents, "PIECE", 1000)
+    pieces: list[int] = []
+    write_all = module.write_all
+
+    def spy(file: int, content: Any, offset: int) -> None:
+        pieces.append(memoryview(content).nbytes)
+        write_all(file, content, offset)
+
+    monkeypatch.setattr(module, "write_all", spy)
+    x = torch.arange(40 * 50 * 3).reshape(40, 50, 3)
+    with tg.record(to=path):
+        tg.mark("strided", x.permute(2, 1, 0))
+        strided, pieces[:] = pieces[1:], []
+        tg.mark("plain", x)
+        assert pieces == [x.nbytes]
+    assert max(strided) <= 1000
+    assert sum(strided) == x.nbytes
+    loaded = tg.load(path)
+    found = {name: loaded.tensor(value) for value, name in loaded.kept().items()}
+    assert torch.equal(found["strided"], x.permute(2, 1, 0))
+    assert torch.equal(found["plain"], x)
+
+
+def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
+    shards = Shards(tmp_path, shard_bytes=1000)
     for number in range(7):
-        writer.shards.submit("x", bytes([number]) * 400, "uint8", (400,))
-    writer.finish(Tables())
-    (part,) = part_paths(path)
-    assert list(shard_paths(part)) == [0, 1, 2, 3]
-    rows = load(path).saved_tensors()
-    assert [row.shard for row in rows] == [0, 0, 1, 1, 2, 2, 3]
-    assert [load(path).open_tensor(row).data[0] for row in rows] == list(range(7))
-    for shard in shard_paths(part).values():
-        load_file(shard)
+        shards.append(*_pieces(given("x", bytes([number]) * 400)))
+    shards.close()
+    assert list(shard_paths(tmp_path)) == [0, 1, 2, 3]
+    assert [saved.shard for saved in shards.saved] == [0, 0, 1, 1, 2, 2, 3]
+    for shard in shard_paths(tmp_path).values():
+        for name, tensor in load_file(shard).items():
+            assert name.startswith("padding") or set(tensor.tolist()) == {int(name.partition("@")[2])}
 
 
-def test_a_full_header_is_followed_by_another_shard(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = open_writer(path)
-    for _ in range(7000):
-        writer.shards.submit("\N{SNOWMAN}" * 200, b"1", "uint8", (1,))
-    writer.finish(Tables())
-    assert writer.problem is None
+def _pieces(each: tuple[Given, bytes]) -> tuple[Given, list[bytes]]:
+    return each[0], [each[1]]
+
+
+def test_a_full_header_is_followed_by_another_shard(path: Path) -> None:
+    keep(path, (given("\N{SNOWMAN}" * 200, b"1") for _ in range(7000)))
     (part,) = part_paths(path)
     assert len(shard_paths(part)) > 5
     assert sum(len([k for k in load_file(each) if "@" in k and not k.startswith("padding")])
                for each in shard_paths(part).values()) == 7000  # fmt: skip
 
 
-def test_the_program_waits_when_too_much_is_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never more bytes in flight than allowed, and all of them arrive."""
-    gate, most = threading.Event(), []
-    write_all = module.write_all
-    shards = Shards(tmp_path, pytest.fail, in_flight=1000)
+def test_several_threads_at_once(path: Path) -> None:
+    def work(first: int) -> None:
+        for number in range(first, first + 50):
+            tg.mark("x", torch.full((1000,), number))
 
-    def slow(file: int, content: bytes | memoryview, offset: int) -> None:
-        gate.wait(5)
-        most.append(shards._flying)  # pyright: ignore[reportPrivateUsage]
-        write_all(file, content, offset)
-
-    monkeypatch.setattr(module, "write_all", slow)
-    threading.Timer(0.1, gate.set).start()
-    begun = time.perf_counter()
-    for number in range(8):
-        shards.submit("x", bytes([number]) * 300, "uint8", (300,))
-    assert time.perf_counter() - begun > 0.09
-    shards.submit("bigger than all", bytes(5000), "uint8", (5000,))
-    shards.close()
-    assert len(shards.written()) == 9
-    assert max(most[:-1]) <= 5000
-    assert max(each for each in most if each != 5000) <= 1000
+    with tg.record(to=path):
+        threads = [threading.Thread(target=work, args=(first,)) for first in (0, 50, 100)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    loaded = tg.load(path)
+    found = [loaded.tensor(value) for value in loaded.kept()]
+    assert all(torch.equal(each, torch.full((1000,), int(each[0]))) for each in found)
+    assert sorted(int(each[0]) for each in found) == list(range(150))
 
 
 def test_a_full_disk_stops_no_program(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    writer = open_writer(path, told.append)
-    writer.shards.submit("x", b"kept", "uint8", (4,))
-    writer.shards.drain()
-    writer.write(Tables())
-
     def full(*_: object) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(module, "write_all", full)
-    writer.shards.limit = 10
-    for _ in range(20):
-        writer.shards.submit("x", bytes(100), "uint8", (100,))
-    writer.shards.drain()
-    assert not writer.write(Tables())
-    assert not writer.finish(Tables())
-    assert told == [writer.problem]
-    assert "No space left on device" in told[0]
-    bundle = load(path)
-    assert not bundle.tables().complete
-    assert any("No space left" in note for note in bundle.tables().notes)
-    assert [bytes(bundle.open_tensor(row).data) for row in bundle.saved_tensors()] == [b"kept"]
+    def run() -> tg.Trace:
+        with tg.record(to=path) as trace:
+            tg.mark("kept", torch.arange(4))
+            monkeypatch.setattr(module, "write_all", full)
+            for number in range(20):
+                tg.mark("lost", torch.full((3,), number))
+            monkeypatch.undo()
+        return trace
+
+    with pytest.warns(RuntimeWarning, match="No space left on device") as told:
+        trace = run()
+    assert len(told) == 1
+    assert len(trace.kept()) == 21
+    bundle = tg.load(path)
+    assert {name: bundle.tensor(value).tolist() for value, name in bundle.kept().items()} == {"kept": [0, 1, 2, 3]}
+    assert any("'lost' is not in the bundle: No space left" in note for note in bundle.notes)
 
 
 def test_a_shard_that_is_cut_off_or_changed(path: Path) -> None:
-    writer = open_writer(path)
-    writer.shards.submit("x", bytes(100), "uint8", (100,))
-    writer.finish(Tables())
+    keep(path, [given("x", bytes(100))])
     shard = only_shard(path)
     content = shard.read_bytes()
     shard.write_bytes(content[:-1])
@@ -223,9 +261,7 @@ def test_a_shard_that_is_cut_off_or_changed(path: Path) -> None:
 
 
 def test_saving_a_trace_with_its_tensors_again(path: Path) -> None:
-    writer = open_writer(path)
-    writer.shards.submit("x", b"abcd", "float32", (1,))
-    writer.finish(Tables())
+    keep(path, [given("x", b"abcd", "float32", (1,))])
     one = load(path)
     save(one.tables(), path.with_name("two"), [(row, one.open_tensor(row).data) for row in one.saved_tensors()])
     two = load(path.with_name("two"))
@@ -233,20 +269,3 @@ def test_saving_a_trace_with_its_tensors_again(path: Path) -> None:
     assert bytes(two.open_tensor(two.saved_tensors()[0]).data) == b"abcd"
     with safe_open(only_shard(path.with_name("two")), framework="pt") as opened:
         assert list(opened.keys()) == ["x@0"]
-
-
-@pytest.mark.parametrize("after", [0, 2], ids=["nothing more", "more"])
-def test_before_a_fork_there_is_no_thread_and_after_it_all_goes_on(path: Path, after: int) -> None:
-    writer = open_writer(path)
-    given = [of("float32", 3, number + 1) for number in range(3 + after)]
-    for number, tensor in enumerate(given):
-        if number == 3:
-            writer.shards.rest()
-        writer.shards.submit(f"t{number}", raw(tensor), "float32", tuple(tensor.shape))
-    ended = writer.shards.rest()
-    assert ended is not None
-    assert not ended.is_alive()
-    assert not [each for each in threading.enumerate() if each.name == "torchglass tensors"]
-    writer.finish(Tables())
-    theirs = load_file(only_shard(path))
-    assert all(torch.equal(theirs[f"t{number}@{number}"], tensor) for number, tensor in enumerate(given))

@@ -33,8 +33,8 @@ class Keeper(Protocol):
         """Keep the text of a file."""
         ...
 
-    def keep_tensor(self, name: str, value: int, content: Contents) -> tuple[int, int, int] | None:
-        """Keep the bytes of a value; returns number, shard and offset, None when there is no room any more."""
+    def keep_tensor(self, name: str, value: int, content: Contents) -> tuple[int, int, int] | str:
+        """Keep the bytes of a value; returns number, shard and offset, or why there is no room any more."""
         ...
 
     def report(self, problem: OSError) -> None:
@@ -81,7 +81,8 @@ class Keeping:
             refuse(session, name, "in the bundle", str(reason))
             return False
         place = self._keeper.keep_tensor(name, value, content)
-        if place is None:
+        if isinstance(place, str):
+            refuse(session, name, "in the bundle", place)
             return False
         number, shard, offset = place
         row = SavedRow(self._recording, name, value, shard, offset, content.length, content.dtype, list(content.shape))

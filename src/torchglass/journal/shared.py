@@ -60,6 +60,10 @@ class RowWriter:
             start, end = chunk.start, len(chunk.buffer)
             self.chunk, self.at, self.end, self.buffer = chunk, start, end, chunk.buffer
 
+    def end_chunk(self) -> None:
+        """Have the next row begin a new chunk."""
+        self.end = 0
+
     def move(self, buffer: Buffer) -> None:
         """Go on in another buffer, with what is there so far; nothing may be written in between."""
         chunk, old, end, count = self.chunk, self.buffer, len(buffer), len(self.buffer)

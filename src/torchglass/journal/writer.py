@@ -132,9 +132,14 @@ class Journal:
             self._leave_home(problem)
 
     def _leave_home(self, problem: OSError) -> None:
-        """Chunks are in memory from now on; those that are in the file can still be written to."""
-        self._former.append(self.home)
-        self.home = Memory()
+        """Go on in memory. The file stays as it is now: what comes later must not be half in it."""
+        with self.lock:
+            if isinstance(self.home, Memory):
+                return  # another thread was first
+            self._former.append(self.home)
+            self.home = Memory()
+            for writer in (*self.threads, self.rows, self.passing):
+                writer.end_chunk()
         self.on_full(problem)
 
     # The end, and moving
@@ -271,8 +276,8 @@ class ThreadWriter:
         return opened if carry is None else carry(self, opened)
 
     def end_chunk(self) -> None:
-        """Have the next record begin a new chunk; may be said by another thread."""
-        self.end = min(self.end, self.at)
+        """Have the next record begin a new chunk, and the next ids; may be said by another thread."""
+        self.end, self.id_end = min(self.end, self.at), 0
 
     def move(self, chunk: Chunk, buffer: Buffer) -> Callable[[], None]:
         """Go on in another buffer, with what is there so far.

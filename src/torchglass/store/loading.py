@@ -140,7 +140,8 @@ def _stamp(parts: list[Path]) -> Stamp:
 def read_part(bundle: Path, part: Path, forgiving: bool = False) -> Contents:
     """All of one part; what is just being finished is looked at once more.
 
-    ``forgiving``: what is gone (a source text, the bytes of a tensor) is left out, with a note.
+    ``forgiving``: what is gone (a source text, the bytes of a tensor) is left out, with a note, and the events are
+    taken as they are now, whatever the seal says.
     """
     for _ in range(TRIES - 1):
         growing = is_held(part)
@@ -154,7 +155,9 @@ def read_part(bundle: Path, part: Path, forgiving: bool = False) -> Contents:
 
 
 def _read_part(bundle: Path, part: Path, forgiving: bool) -> Contents:
-    finished = check_seal(bundle, part, forgiving)
+    finished = is_sealed(bundle, part)
+    if finished and not forgiving:
+        check_seal(bundle, part)
     with reading(part, bundle):
         journal = None if finished else find_journal(part)
     if journal is None:
@@ -205,14 +208,24 @@ def _saved_tensor(number: int, value: int, row: SavedRow) -> SavedTensor:
     return saved
 
 
-def _source_text(bundle: Path, digest: str) -> str | None:
-    """A text that was kept while the program ran; None where it is not there, or another."""
+def _read_source(bundle: Path, digest: str) -> str:
+    """A text that was kept under the name of its content."""
+    if not DIGEST.fullmatch(digest):
+        raise Unsound("the name of a source text is none")
+    content = read_small(bundle / SOURCES / f"{digest}.py", SOURCE_FILE)
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise Unsound("it is not what was written")
     try:
-        if not DIGEST.fullmatch(digest):
-            return None
-        content = read_small(bundle / SOURCES / f"{digest}.py", SOURCE_FILE)
-        return content.decode("utf-8", "surrogatepass") if hashlib.sha256(content).hexdigest() == digest else None
-    except (OSError, Unsound, UnicodeDecodeError):
+        return content.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise Unsound("it is no text") from None
+
+
+def _source_text(bundle: Path, digest: str) -> str | None:
+    """The same; None where it is not there, or another."""
+    try:
+        return _read_source(bundle, digest)
+    except (OSError, Unsound):
         return None
 
 
@@ -231,26 +244,29 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def check_seal(bundle: Path, part: Path, forgiving: bool = False) -> bool:
-    """Whether the part is finished; if so, its files are those that were sealed."""
+def is_sealed(bundle: Path, part: Path) -> bool:
+    """Whether the part was finished once."""
+    with reading(part / DONE, bundle):
+        return plain_size(part / DONE) is not None
+
+
+def check_seal(bundle: Path, part: Path) -> None:
+    """The files of a finished part are those that were sealed."""
     path = part / DONE
     with reading(path, bundle):
-        if plain_size(path) is None:
-            return False
         sealed = read_object(read_small(path))
         for name, expected in sealed.items():
             if name == EVENTS and _sha256(bundle, part / EVENTS) != expected:
                 raise damaged(part / EVENTS, bundle, "it is not what was written")
-            if SHARD.fullmatch(name) and _size(bundle, part / name, forgiving) != expected and not forgiving:
+            if SHARD.fullmatch(name) and _size(bundle, part / name) != expected:
                 raise damaged(part / name, bundle, "it is not as long as it was when it was finished")
         if EVENTS not in sealed:
             raise Unsound(f"it does not say what {EVENTS} is")
-    return True
 
 
-def _size(bundle: Path, path: Path, forgiving: bool) -> int | None:
+def _size(bundle: Path, path: Path) -> int | None:
     with reading(path, bundle):
-        return None if forgiving and not path.is_file() else plain_size(path)
+        return plain_size(path)
 
 
 def _sha256(bundle: Path, path: Path) -> str:
@@ -263,13 +279,10 @@ def _sha256(bundle: Path, path: Path) -> str:
 
 def _read_sources(bundle: Path, contents: Contents, forgiving: bool) -> None:
     for file, digest in contents.digests.items():
-        if not DIGEST.fullmatch(digest):
-            raise damaged(bundle / SOURCES, bundle, "the name of a source text is none")
-        text = _source_text(bundle, digest)
-        if text is not None:
-            contents.tables.sources[file] = text
-        elif forgiving:
+        text = _source_text(bundle, digest) if forgiving else None
+        if text is None and forgiving:
             contents.tables.notes.append(f"the text of {file!r} was lost")
-        else:
-            path = bundle / SOURCES / f"{digest}.py"
-            raise damaged(path, bundle, "it is not what was written" if os.path.lexists(path) else "it is missing")
+            continue
+        path = bundle / SOURCES / (f"{digest}.py" if DIGEST.fullmatch(digest) else "")
+        with reading(path, bundle):
+            contents.tables.sources[file] = _read_source(bundle, digest) if text is None else text

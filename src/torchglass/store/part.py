@@ -80,7 +80,9 @@ class Part:
         self.path = path
         self._report = report or _warn
         self.problem: str | None = None
-        """Why not everything could be written."""
+        """Why not everything could be written …"""
+        self._reason: str | None = None
+        """… in the system's words."""
         self._process = os.getpid()
         self._hold = Hold(path)
         self._shards = Shards(path)
@@ -118,16 +120,18 @@ class Part:
         except OSError as error:
             self.report(error)
 
-    def keep_tensor(self, name: str, value: int, content: Bytes) -> tuple[int, int, int] | None:
-        """Write the bytes of a value; returns number, shard and offset, None when they could not be written."""
-        if self.problem is not None or os.getpid() != self._process:
-            return None
+    def keep_tensor(self, name: str, value: int, content: Bytes) -> tuple[int, int, int] | str:
+        """Write the bytes of a value; returns number, shard and offset, or why they could not be written."""
+        if os.getpid() != self._process:
+            return "this is another process"
+        if self._reason is not None:
+            return self._reason
         try:
             given = Given(name, content.dtype, content.shape, content.length, value)
             saved = self._shards.append(given, content.pieces)
         except OSError as error:
             self.report(error)
-            return None
+            return self._reason or str(error)
         return saved.id, saved.shard, saved.offset
 
     def copy_tensor(self, given: Given, content: Any) -> None:
@@ -140,8 +144,10 @@ class Part:
     def report(self, problem: OSError) -> None:
         """Something could not be written: say so once, and go on in memory."""
         if self.problem is None:
-            reason = problem.strerror or str(problem)
-            self.problem = f"{spelt(self.path)} could not be written any more: {reason}; the trace there is incomplete"
+            self._reason = problem.strerror or str(problem)
+            self.problem = (
+                f"{spelt(self.path)} could not be written any more: {self._reason}; the trace there is incomplete"
+            )
             self._report(self.problem)
 
     def saved(self, number: Number) -> list[SavedTensor]:
