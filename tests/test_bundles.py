@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -203,23 +205,78 @@ def test_a_refused_option_leaves_no_bundle_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "run.trace").exists()
 
 
-def test_marks_that_are_on_their_way(tmp_path: Path) -> None:
-    """Inside the block a bundle's tensors cannot be opened yet: that is said, and ``save`` says what it lacks."""
+def test_marks_inside_the_block(tmp_path: Path) -> None:
+    """A mark that has returned can be opened, saved with the trace, and read by others."""
     with tg.record(to=tmp_path / "run.trace") as trace:
         x = tg.mark("x", torch.arange(3.0))
         y = x + 1
         (number,) = trace.kept()
-        with pytest.raises(NotRecorded, match=r"on its way into .*run\.trace: it can be had once the recording has"):
-            trace.tensor(number)
+        assert torch.equal(trace.tensor(number), x)
         with pytest.raises(NotRecorded, match="only its shape"):
             trace.tensor(next(value.id for event in trace.events(function="*add*") for value in event.outputs))
         tg.save(trace, tmp_path / "inside.trace")
+        assert torch.equal(tg.load(tmp_path / "run.trace").tensor(number), x)
     assert y.tolist() == [1, 2, 3]
     assert torch.equal(trace.tensor(number), x)
-    inside = tg.load(tmp_path / "inside.trace")
-    assert inside.kept() == {}
-    assert any("the marks 'x' are not in the bundle" in note and "after its block" in note for note in inside.notes)
     tg.save(trace, tmp_path / "after.trace")
-    after = tg.load(tmp_path / "after.trace")
-    assert torch.equal(after.tensor(number), x)
-    assert not any("not in the bundle" in note for note in after.notes)
+    for name in ("inside.trace", "after.trace", "run.trace"):
+        loaded = tg.load(tmp_path / name)
+        assert torch.equal(loaded.tensor(number), x)
+        assert not any("not in the bundle" in note for note in loaded.notes)
+
+
+def test_recordings_in_each_other_each_have_their_bundle(tmp_path: Path) -> None:
+    """The inner one's events and marks are in both, also where the process is killed in its block."""
+    with tg.record(to=tmp_path / "outer") as outer:
+        tg.mark("first", torch.arange(2))
+        with tg.record(to=tmp_path / "inner") as inner:
+            tg.mark("second", torch.arange(3))
+            shutil.copytree(tmp_path / "outer", tmp_path / "killed outer")
+            shutil.copytree(tmp_path / "inner", tmp_path / "killed inner")
+        tg.mark("third", torch.arange(4))
+    for trace, name, count in ((outer, "outer", 3), (inner, "inner", 1)):
+        names = ["first", "second", "third"][: count if count > 1 else 2][-count:]
+        loaded = tg.load(tmp_path / name)
+        assert list(loaded.events()) == list(trace.events())
+        assert sorted(loaded.kept().values()) == sorted(names)
+        assert all(torch.equal(loaded.tensor(value), trace.tensor(value)) for value in loaded.kept())
+    killed = tg.load(tmp_path / "killed outer")
+    assert [event.name for event in killed.events(kind="mark")] == ["first", "second"]
+    assert {name: len(killed.tensor(value)) for value, name in killed.kept().items()} == {"first": 2, "second": 3}
+    killed = tg.load(tmp_path / "killed inner")
+    assert [event.name for event in killed.events(kind="mark")] == ["second"]
+    assert {name: len(killed.tensor(value)) for value, name in killed.kept().items()} == {"second": 3}
+
+
+@pytest.mark.parametrize("order", ["inner ends first", "outer ends first"])
+def test_a_recording_into_memory_around_one_with_a_bundle(tmp_path: Path, order: str) -> None:
+    outer, inner = tg.record(), tg.record(to=tmp_path / "run.trace")
+    around = outer.__enter__()
+    for number in range(200):
+        torch.full((2,), number)
+    inside = inner.__enter__()
+    for number in range(200):
+        torch.full((3,), number)
+    first, second = (inner, outer) if order == "inner ends first" else (outer, inner)
+    first.__exit__(None, None, None)
+    torch.ones(4)
+    second.__exit__(None, None, None)
+    shapes = [event.outputs[0].shape for event in around.events()]
+    assert shapes == [(2,)] * 200 + [(3,)] * 200 + [(4,)] * (order == "inner ends first")
+    assert [event.outputs[0].shape for event in inside.events()][:200] == [(3,)] * 200
+    assert list(tg.load(tmp_path / "run.trace").events()) == list(inside.events())
+
+
+def test_many_bundles_leave_no_descriptor_open(tmp_path: Path) -> None:
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("this system does not list descriptors")
+    traces: list[tg.Trace] = []
+    for number in range(3):
+        with tg.record() as around, tg.record(to=tmp_path / f"{number}.trace") as inside:
+            tg.mark("x", torch.ones(2))
+        with tg.record(to=tmp_path / f"{number}-2.trace") as alone:
+            torch.ones(2)
+        traces += (around, inside, alone)
+    opened = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    assert [each for each in opened if each.startswith(str(tmp_path))] == []
+    assert all(len(trace) for trace in traces)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.samples import recorded
+import torchglass as tg
+from tests import programs
 from torchglass.cli import command, repair
 from torchglass.errors import BundleError
-from torchglass.store import load, open_writer
+from torchglass.store import load
+from torchglass.store.layout import part_paths
 
 
 def run(*arguments: str) -> int:
@@ -22,18 +24,17 @@ def run(*arguments: str) -> int:
 
 
 def test_twice_is_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tables = recorded("mlp")
-    writer = open_writer(tmp_path / "living")
-    writer.write(tables)
-    shutil.copytree(tmp_path / "living", tmp_path / "x")
+    with tg.record(to=tmp_path / "living") as trace:
+        programs.load("mlp").main()
+        shutil.copytree(tmp_path / "living", tmp_path / "x")
+        with pytest.raises(BundleError, match="still being written"):
+            run(str(tmp_path / "living"))
+    (part,) = part_paths(tmp_path / "x")
     assert run(str(tmp_path / "x")) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'x'}: {writer.part.name}: finished\n"
-    assert len(load(tmp_path / "x").tables()) == len(tables)
+    assert capsys.readouterr().out == f"{tmp_path / 'x'}: {part.name}: finished\n"
+    assert len(load(tmp_path / "x").tables()) == len(trace)
     assert run(str(tmp_path / "x")) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'x'}: whole already, nothing was changed\n"
-    with pytest.raises(BundleError, match="still being written"):
-        run(str(tmp_path / "living"))
-    writer.finish(tables)
 
 
 def test_what_is_no_bundle(tmp_path: Path) -> None:
