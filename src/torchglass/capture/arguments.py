@@ -46,7 +46,6 @@ class Forms:
         """Forms whose numbers are used for ever."""
         self.generation = 0
         """Grows when all other numbers have lost their meaning for what is recorded from now on."""
-        journal.carry = self.carry
         readers = Readers()
         self.describe: Describe = _make_describe(value_of, readers)
         self._readers = readers

@@ -43,6 +43,11 @@ class Copies:
         if len(written) < recordings or not all(written):
             self.held[value & NUMBER_MASK] = read(original, _copied)
 
+    def forget(self, first: int, last: int) -> None:
+        """The events that told of these values are gone, and with them what was kept in memory."""
+        for value in [each for each in self.held if first <= each < last]:
+            del self.held[value]
+
 
 def refuse(session: Session, name: str, where: str, reason: str) -> None:
     """Note that the content of a mark was not kept."""

@@ -52,7 +52,7 @@ def make_open(session: Session) -> Open:
             if log.id_at + len(args) + SPARE > log.id_end and not log.more_ids(len(args) + SPARE):
                 return NONE
             ids, first = log.ids, log.id_at
-            free = first
+            free, found = first, log.found
             described: list[Any] = [len(args)]
             for arg in args:
                 cls = type(arg)
@@ -63,16 +63,16 @@ def make_open(session: Session) -> Open:
                 elif cls is int:
                     described.append(arg)
                 else:
-                    found: list[int] = []
                     described.append(describe(arg, found))
                     if found:
                         first, free = log.put_ids(first, free, found, len(args) + SPARE)
                         ids = log.ids
+                        found.clear()
             if kwargs:
-                found = []
                 forms.describe_named(kwargs, described, found)
                 if found:
                     first, free = log.put_ids(first, free, found, 0)
+                    found.clear()
             form = form_ids.get(key := tuple(described))
             if form is None:
                 form = forms.intern(key)
@@ -99,6 +99,9 @@ def make_open(session: Session) -> Open:
             log.parent, log.stack = at, stack
             if log.listening:
                 session.tell(log, at, "open")
+        except BaseException:
+            log.found.clear()
+            raise
         finally:
             log.on = True
             if tracer is not None:
@@ -128,18 +131,24 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 log.id_at = free + 1
                 outputs, form_id = log.id_base + free, one_tensor
             else:
-                found: list[int] = []
+                found = log.found
                 form_key = (1, describe(result, found))
                 form_id = form_ids.get(form_key)
                 if form_id is None:
                     form_id = intern_form(form_key)
-                outputs = log.add_ids(found) if found else NONE
+                outputs = NONE
+                if found:
+                    outputs = log.add_ids(found)
+                    found.clear()
             if at >= log.first:
                 pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, NONE, end)
             else:
                 log.close(at, form_id, outputs, NONE, NONE, end)
             if log.listening:
                 session.tell(log, at, "close")
+        except BaseException:
+            log.found.clear()
+            raise
         finally:
             log.on = was_on
             if tracer is not None:

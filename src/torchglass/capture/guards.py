@@ -43,7 +43,7 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             log.session.forgive(fault)
         begin, outer, off = log.at, log.session.in_backward, away()
         log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
-        log.session.in_backward = (log, log.parent)
+        log.session.in_backward = (log, log.parent, begin)
         try:
             return original(*args, **kwargs)
         finally:

@@ -37,8 +37,8 @@ class ThreadLog(ThreadWriter):
     """One thread's records and the state of its open events; only that thread writes to it."""
 
     __slots__ = (
-        "anchor", "base", "branched", "has_mode", "has_op_mode", "ident", "last_error", "listening", "lost", "module",
-        "name", "on", "parent", "session", "spawned_by", "stack", "steps", "unread",
+        "anchor", "base", "branched", "found", "has_mode", "has_op_mode", "ident", "last_error", "listening", "lost",
+        "module", "name", "on", "parent", "session", "spawned_by", "stack", "steps", "unread",
     )  # fmt: skip
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
@@ -60,6 +60,8 @@ class ThreadLog(ThreadWriter):
         """Row of the innermost module under way."""
         self.unread: list[ModuleRow] = []
         """Modules whose settings are still to be read (capture/modules.py)."""
+        self.found: list[int] = []
+        """Where the values in an argument are collected; empty between events."""
         self.has_mode = False
         self.has_op_mode = False
         self.branched = False

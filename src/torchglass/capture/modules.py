@@ -21,8 +21,7 @@ from torchglass.capture.session import KnownModule, ModuleRow, Session
 from torchglass.capture.settings import settings_of
 from torchglass.journal import layout
 from torchglass.journal.layout import NONE, STACK
-from torchglass.journal.rows import DescribedRow, encoded
-from torchglass.journal.rows import ModuleRow as JournalModuleRow
+from torchglass.journal.rows import DescribedRow, encoded, encoded_module
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -151,15 +150,20 @@ def read_settings(log: ThreadLog) -> None:
     Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
     the time that they take between the operations of the model, where each finds the caches cold.
     """
-    while True:
-        try:
-            row = log.unread.pop()
-        except IndexError:  # not asked before: a signal handler may come in between, and read them too
-            return
-        try:
-            _write_described(log.session, row)
-        except BaseException as fault:
-            log.session.forgive(fault)
+    described: list[list[Any]] = []
+    try:
+        while True:
+            try:
+                row = log.unread.pop()
+            except IndexError:  # not asked before: a signal handler may come in between, and read them too
+                break
+            try:
+                described.append(_described(log.session, row))
+            except BaseException as fault:
+                log.session.forgive(fault)
+    finally:
+        if described:
+            log.session.journal.rows.add(layout.DESCRIBED, 0, encoded(DescribedRow(described)))
 
 
 def read_all_settings(session: Session) -> None:
@@ -168,16 +172,15 @@ def read_all_settings(session: Session) -> None:
         read_settings(log)
 
 
-def _write_described(session: Session, row: ModuleRow) -> None:
+def _described(session: Session, row: ModuleRow) -> list[Any]:
     module, settings = row.module(), ""
     try:
         if module is not None:
             with _no_modes():  # some classes ask their tensors
                 settings = settings_of(module, session.settings)
-    finally:
-        parameters = [list(each) for each in row.parameters]
-        described = DescribedRow(session.class_number(row.cls), settings, parameters)
-        session.journal.rows.add(layout.DESCRIBED, row.number, encoded(described))
+    except BaseException as fault:
+        session.forgive(fault)
+    return [row.number, session.class_number(row.cls), settings, *(each for pair in row.parameters for each in pair)]
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -212,7 +215,7 @@ def _add_row(session: Session, place: tuple[int, str, int], module: nn.Module) -
         known = session.module_paths.get(place)
         if known is not None and known[0]() is module:
             return known  # another thread was first
-        payload = encoded(JournalModuleRow(session.class_number(type(module)), root, path))
+        payload = encoded_module(session.class_number(type(module)), root, path)
         known = (weakref.ref(module), next(session.module_numbers))
         session.journal.rows.add(layout.MODULE, known[1], payload)
         session.modules[known[1]] = ModuleRow(known[1], known[0], type(module), root, path)

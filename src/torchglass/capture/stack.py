@@ -13,7 +13,7 @@ from typing import Any
 
 from torchglass.capture.codes import CodeTable
 from torchglass.journal.layout import NONE, STACK_ROW
-from torchglass.journal.rows import encoded
+from torchglass.journal.rows import encoded_ints
 from torchglass.journal.writer import Journal
 
 StackKey = tuple[int, ...]
@@ -81,6 +81,6 @@ class StackTable:
 
     def _write(self, key: StackKey, words: list[int]) -> int:
         number = next(self._numbers)
-        self._journal.rows.add(STACK_ROW, number, encoded(words))
+        self._journal.rows.add(STACK_ROW, number, encoded_ints(words))
         self.ids[key] = number
         return number

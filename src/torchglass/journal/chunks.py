@@ -78,8 +78,12 @@ def width_of(stream: int) -> int:
     return WIDTHS.get(stream) or (1 if stream in (ROWS, PASSING) else 8)
 
 
-def rows_in(chunk: Chunk, begin: int = 0) -> Iterator[tuple[int, RawRow]]:
-    """The rows of a chunk from a place on, each with the place behind it; ends at the first that is not whole."""
+def rows_in(chunk: Chunk, begin: int = 0) -> Iterator[tuple[int, int, RawRow | None]]:
+    """The rows of a chunk from a place on: where each begins and ends, and the row; None where it is not whole.
+
+    Its length is written first: another thread may still be at it, or the process died just then. Rows behind are
+    there all the same.
+    """
     buffer, at = memoryview(chunk.buffer), max(begin, chunk.start)
     while at + ROW.size <= len(buffer):
         length, checksum, kind, number = ROW.unpack_from(buffer, at)
@@ -87,10 +91,9 @@ def rows_in(chunk: Chunk, begin: int = 0) -> Iterator[tuple[int, RawRow]]:
         if not length or behind > len(buffer):
             return
         payload = bytes(buffer[at + ROW.size : behind])
-        if row_checksum(kind, number, payload) != checksum:
-            return
+        is_whole = row_checksum(kind, number, payload) == checksum
+        yield at, behind, (kind, number, payload) if is_whole else None
         at = behind
-        yield at, (kind, number, payload)
 
 
 class Streams:

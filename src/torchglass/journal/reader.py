@@ -27,6 +27,8 @@ class BadJournal(ValueError):
 
 def read_journal(content: bytes) -> Streams:
     """The chunks of a journal's file, as far as they are there."""
+    if not any(content[:PAGE]):
+        return Streams()  # the process died before it had written anything
     _check_head(content[:PAGE])
     found: list[Chunk] = []
     whole, at = memoryview(content), PAGE

@@ -77,7 +77,9 @@ class Ring:
         piece = max((events - head) // TURNS, 1)
         room = max(min(wanted // RECORD, piece), 1)
         self._put_away(thread.number, thread)
-        while self._full and self._used + room > events - head + piece:
+        if 0 < events - head - self._used < room:
+            return (events - head - self._used) * RECORD
+        while self._full and self._used + room > events - head:
             self._give_up(journal)
         return room * RECORD
 
@@ -124,3 +126,5 @@ class Ring:
         for chunk in journal.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
                 journal.drop(chunk)
+                if stream == VALUES:
+                    journal.on_drop(chunk.first, chunk.last)

@@ -23,21 +23,25 @@ from torchglass.journal.layout import (
     PASSING,
     RECORD,
     RECORDS,
-    ROW,
+    ROW_SIZE,
     ROWS,
     VALUE,
     VALUES,
     pack_closing,
     pack_record,
+    pack_row,
     pack_value,
     row_checksum,
 )
 from torchglass.journal.ring import Limits, Ring
 
-SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 14, ROWS: 1 << 16, PASSING: 1 << 14}
-"""Bytes of the first chunk of a stream; each further one has twice as many as the one before …"""
+SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14}
+"""Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
+one before …"""
 LARGEST = 1 << 24
 """… up to this."""
+FIRST_THREAD = 8
+"""So many times as much room the first thread gets: others may be hundreds, and live for a moment."""
 
 Open = list[tuple[int, list[int]]]
 """Records under way: number and words, outermost first."""
@@ -75,6 +79,8 @@ class Journal:
         self.dead = False
         """In a forked child: nothing may be written any more."""
         _all.add(self)
+        self.on_drop: Callable[[int, int], None] = _ignore
+        """Told of the values that were dropped: the first, and behind the last."""
         self.on_full: Callable[[OSError], None] = _ignore
         """Told once when there is no room in the file any more: chunks are in memory from then on."""
 
@@ -102,7 +108,10 @@ class Journal:
     def next_size(self, stream: int, owner: int) -> int:
         """Bytes of the next chunk of a stream, if nothing else bounds it."""
         before = self.streams.chunks.get((stream, owner))
-        size = SMALLEST[stream] if not before else 2 * (len(before[-1].buffer) - before[-1].start)
+        if before:
+            size = 4 * (len(before[-1].buffer) - before[-1].start)
+        else:
+            size = SMALLEST[stream] * (FIRST_THREAD if stream in (RECORDS, IDS) and owner == 0 else 1)
         return max(min(size, LARGEST, self.ring.largest(stream), self.home.largest - HEADER), width_of(stream))
 
     def drop(self, chunk: Chunk) -> None:
@@ -153,15 +162,15 @@ class Journal:
             home.close()
 
 
-def _ignore(problem: OSError) -> None:
+def _ignore(*_: object) -> None:
     return
 
 
 class RowWriter:
     """Appends rows to one stream.
 
-    A place is taken in a few steps without a call between them: so neither another thread nor a signal handler of the
-    program's comes in between.
+    A place is taken, and its length written, in a few steps without a call between them: so neither another thread nor
+    a signal handler of the program's comes in between.
     """
 
     __slots__ = ("at", "buffer", "chunk", "end", "journal", "stream")
@@ -176,7 +185,7 @@ class RowWriter:
 
     def add(self, kind: int, number: int, payload: bytes) -> None:
         """Write one row; it is there when this returns."""
-        need = ROW.size + len(payload)
+        need = ROW_SIZE + len(payload)
         while True:
             at, buffer = self.at, self.buffer
             if at + need <= self.end:
@@ -185,8 +194,10 @@ class RowWriter:
             if self.journal.dead:
                 return
             self._more(need)
-        buffer[at + ROW.size : at + need] = payload
-        ROW.pack_into(buffer, at, len(payload), row_checksum(kind, number, payload), kind, number)
+        # The length at once, without a call before it: who reads finds the rows behind, whatever becomes of this one.
+        pack_row(buffer, at, len(payload), 0, kind, number)
+        buffer[at + ROW_SIZE : at + need] = payload
+        pack_row(buffer, at, len(payload), row_checksum(kind, number, payload), kind, number)
 
     def position(self) -> int:
         """How many bytes there were so far."""

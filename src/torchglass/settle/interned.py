@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from torchglass.journal import layout, rows
-from torchglass.journal.chunks import Chunk, Streams, rows_in
+from torchglass.journal.chunks import Chunk, RawRow, Streams, rows_in
 from torchglass.source.codes import HERE, Code, Opcodes
 
 Form = tuple[Any, ...]
@@ -22,7 +23,6 @@ class Module:
     path: str
     settings: str = ""
     parameters: tuple[tuple[str, int], ...] = ()
-    is_described: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +42,8 @@ class Interned:
         self._streams = streams
         self._read: dict[int, tuple[int, int]] = {}
         """By stream: the first number of the last chunk that was read, and how far it was."""
+        self._unfinished: list[tuple[Chunk, int]] = []
+        """Rows that somebody was writing when they were met: the chunk, and where they begin."""
         self.opcodes = HERE
         self.journal: rows.JournalRow | None = None
         self.recordings: dict[int, Recorded] = {}
@@ -63,18 +65,26 @@ class Interned:
         self.saved: dict[int, rows.SavedRow] = {}
 
     def update(self) -> None:
-        """Read the rows that have been added."""
+        """Read the rows that have been added, and those that were not whole the last time."""
+        waiting, self._unfinished = self._unfinished, []
+        for chunk, at in waiting:
+            self._take_rows(chunk, islice(rows_in(chunk, at), 1))
         for stream in (layout.ROWS, layout.PASSING):
             first, behind = self._read.get(stream, (-1, 0))
             for chunk in self._streams.of(stream):
                 if chunk.first >= first:
-                    behind = self._read_chunk(chunk, behind if chunk.first == first else 0)
-                    first = chunk.first
+                    begin = behind if chunk.first == first else 0
+                    first, behind = chunk.first, self._take_rows(chunk, rows_in(chunk, begin)) or begin
             self._read[stream] = (first, behind)
 
-    def _read_chunk(self, chunk: Chunk, begin: int) -> int:
-        behind = begin
-        for behind, (kind, number, payload) in rows_in(chunk, begin):  # noqa: B007 (where it ends is what is returned)
+    def _take_rows(self, chunk: Chunk, found: Iterable[tuple[int, int, RawRow | None]]) -> int:
+        """Take rows over; returns where the last one ends."""
+        behind = 0
+        for at, behind, row in found:  # noqa: B007 (where it ends is what is returned)
+            if row is None:
+                self._unfinished.append((chunk, at))
+                continue
+            kind, number, payload = row
             take = _TAKE.get(kind)
             if take is not None:  # a kind of a later version is passed over
                 take(self, number, rows.decoded(kind, payload))
@@ -114,10 +124,11 @@ class Interned:
         self.modules[number] = Module(row.cls, row.root, row.path)
 
     def _take_described(self, number: int, row: rows.DescribedRow) -> None:
-        module = self.modules.get(number)
-        if module is not None:
-            module.cls, module.settings, module.is_described = row.cls, row.settings, True
-            module.parameters = tuple((str(name), int(value)) for name, value in row.parameters)
+        for which, cls, settings, *parameters in row.modules:
+            module = self.modules.get(which)
+            if module is not None and type(cls) is int:
+                module.cls, module.settings = cls, str(settings)
+                module.parameters = tuple(zip(map(str, parameters[::2]), map(int, parameters[1::2]), strict=True))
 
     def _take_stack(self, number: int, row: list[Any]) -> None:
         if len(row) % 2 == 0 or any(type(each) is not int for each in row):
