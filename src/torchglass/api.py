@@ -15,8 +15,8 @@ from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
-from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.signals import Uninterrupted
+from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.transparency.signals import Uninterrupted
 from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace

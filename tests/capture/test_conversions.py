@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchglass as tg
-from torchglass.capture import conversions
+from torchglass.capture.torch import conversions
 
 ARRAY = np.arange(12.0).reshape(3, 4)
 SHARING: dict[str, Callable[[Any], Any]] = {

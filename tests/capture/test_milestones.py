@@ -7,8 +7,8 @@ from threading import get_ident
 import torch
 
 import torchglass as tg
-from torchglass.capture.log import LOGS
-from torchglass.capture.milestones import APART, NEAR, Milestone
+from torchglass.capture.engine.log import LOGS
+from torchglass.capture.engine.milestones import APART, NEAR, Milestone
 
 ONE = torch.ones(3)
 

@@ -266,13 +266,13 @@ def test_at_most_so_many_events() -> None:
 # ---------------------------------------------------------------- faults of ours
 
 
-FAULTY = ["torchglass.capture.ops._written_arguments", "torchglass.capture.ops._takes_nested"]
+FAULTY = ["torchglass.capture.torch.ops._written_arguments", "torchglass.capture.torch.ops._takes_nested"]
 
 
 @pytest.mark.parametrize("place", FAULTY)
 def test_a_fault_costs_an_event_and_never_the_program(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, Mock(side_effect=KeyError("ours")))
-    monkeypatch.setattr("torchglass.capture.ops._TRAITS", {})  # nothing is known from earlier blocks
+    monkeypatch.setattr("torchglass.capture.torch.ops._TRAITS", {})  # nothing is known from earlier blocks
     x = torch.ones(3, requires_grad=True)
     with tg.record(ops=True) as trace:
         (x * 2).sum().backward()
@@ -283,7 +283,7 @@ def test_a_fault_costs_an_event_and_never_the_program(place: str, monkeypatch: p
 
 
 def test_what_an_op_is_like_is_read_in_the_first_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchglass.capture import ops
+    from torchglass.capture.torch import ops
 
     asked: list[str] = []
     read = ops._written_arguments
@@ -298,7 +298,7 @@ def test_what_an_op_is_like_is_read_in_the_first_block_only(monkeypatch: pytest.
 
 
 def test_faults_while_an_op_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchglass.capture.values import ValueTable
+    from torchglass.capture.engine.values import ValueTable
 
     made = ValueTable.__init__
 

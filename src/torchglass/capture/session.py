@@ -18,17 +18,17 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.arguments import Forms
-from torchglass.capture.codes import class_bytes
 from torchglass.capture.copies import Copies
-from torchglass.capture.edges import make_close, make_open
-from torchglass.capture.log import LEAVING, LOGS, ThreadLog
-from torchglass.capture.ours import is_theirs
+from torchglass.capture.engine.codes import class_bytes
+from torchglass.capture.engine.edges import make_close, make_open
+from torchglass.capture.engine.forms import Forms
+from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.engine.stack import StackTable
+from torchglass.capture.engine.values import ValueTable
 from torchglass.capture.sources import SourceKeeper
-from torchglass.capture.stack import StackTable
 from torchglass.capture.threads import thread_label
-from torchglass.capture.torch_names import torch_version
-from torchglass.capture.values import ValueTable
+from torchglass.capture.torch.names import torch_version
+from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import END, NONE, PARENT
 from torchglass.journal.ring import Limits
@@ -95,7 +95,7 @@ class Session:
         self._classes: dict[int, tuple[type, int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.settings: dict[type, tuple[str, ...] | None] = {}
-        """What modules of a class show of themselves (capture/settings.py)."""
+        """What modules of a class show of themselves (capture/torch/settings.py)."""
         self.records_modules = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""
@@ -125,7 +125,7 @@ class Session:
         self.watched: set[str] = set()
         """The names of variables that are followed now."""
         self.leave_thread: Callable[[ThreadLog], None] = _nothing
-        """… and takes them off when it ends (capture/listeners.py)."""
+        """… and takes them off when it ends (capture/torch/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int, int] | None = None
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
         self.journal.carry = self.carry

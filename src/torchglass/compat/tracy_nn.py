@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.live import LiveFeed
-from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.session import FUNCTION
 from torchglass.errors import WrongType

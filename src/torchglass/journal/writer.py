@@ -46,7 +46,7 @@ FIRST_THREAD = 8
 Open = list[tuple[int, list[int]]]
 """Records under way: number and words, outermost first."""
 Carry = Callable[["ThreadWriter", Open], Open]
-"""Makes records that were opened before a chunk complete in themselves (capture/forms.py)."""
+"""Makes records that were opened before a chunk complete in themselves (capture/engine/forms.py)."""
 
 
 _all: weakref.WeakSet[Journal] = weakref.WeakSet()

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torchglass.capture.line_files import LineFiles
 from torchglass.compat.ttracker import settings
+from torchglass.compat.ttracker.files import LineFiles
 from torchglass.renderers import ttracker as lines
 from torchglass.renderers.style import Page, wants_color, writable
 

@@ -85,8 +85,10 @@ def _figures(total: Any, mean: Any = None, low: Any = None, high: Any = None) ->
 
 
 def _of_tensor(torch: Any, tensor: Any) -> Figures:
+    from torchglass.capture.torch.names import no_dispatch, no_functions
+
     # No mode, no subclass and no recording may see what we compute.
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    with no_functions(), no_dispatch(), torch.no_grad():
         if _is_unreadable(torch, tensor):
             return UNKNOWN
         return _figures_of_tensor(torch, torch.Tensor.detach(tensor))
