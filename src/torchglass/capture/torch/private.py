@@ -10,7 +10,6 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -36,6 +35,10 @@ MISSING: dict[str, str] = {}
 _NOTHING = object()
 
 
+class _Empty:
+    """In the place of a module that is missing: has no names."""
+
+
 def _find(name: str, needed_for: str, instead: Any = None) -> Any:
     """What is called so below ``torch``; the stand-in where there is no such thing."""
     NAMES[name] = needed_for
@@ -54,7 +57,7 @@ def _load(module: str, needed_for: str) -> Any:
         return importlib.import_module(f"torch.{module}")
     except ImportError:
         NAMES[module] = MISSING[module] = needed_for
-        return SimpleNamespace()
+        return _Empty()
 
 
 def has(*needed_for: str) -> bool:
@@ -109,8 +112,8 @@ SWITCHES: tuple[Any, ...] = tuple(
 storage_address: Callable[[Any], int] = _find("_C._storage_address", SHARING, _none)
 _schemas: Callable[[str], list[Any]] = _find("_C._jit_get_schemas_for_operator", SHAPED, lambda _: [])
 get_schema: Callable[[str, str], Any] = _find("_C._get_schema", SHAPED, _no)
-linalg: Any = _find("_C._linalg", BITS, SimpleNamespace())
-nn_functions: Any = _find("_C._nn", BITS, SimpleNamespace())
+linalg: Any = _find("_C._linalg", BITS, _Empty())
+nn_functions: Any = _find("_C._nn", BITS, _Empty())
 functorch: Any = _find("_C._functorch", WRAPPED)
 _pyfunctorch = _load("_functorch.pyfunctorch", WRAPPED)
 without_transforms: Callable[[], Any] = getattr(_pyfunctorch, "temporarily_clear_interpreter_stack", nullcontext)
@@ -129,7 +132,7 @@ def schemas_named(name: str) -> list[Any]:
 _ops = _load("_ops", OPS)
 OpOverload: type = _find("_ops.OpOverload", OPS, type("OpOverload", (), {}))
 _custom_ops = _load("_library.custom_ops", VERSIONS)
-CustomOpDef: Any = _find("_library.custom_ops.CustomOpDef", VERSIONS, SimpleNamespace())
+CustomOpDef: Any = _find("_library.custom_ops.CustomOpDef", VERSIONS, _Empty())
 COUNTING_KEY: Any = _find("_C.DispatchKey.ADInplaceOrView", VERSIONS)
 """Where torch counts the versions of tensors that are written into."""
 after_counting: Any = _find("_C._after_ADInplaceOrView_keyset", VERSIONS)

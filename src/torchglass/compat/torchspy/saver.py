@@ -136,7 +136,7 @@ def _plain(tensor: Any) -> Tensor:
         raise CannotSave("a CUDA graph is being captured, in which nothing can be copied to the CPU")
     if type(tensor) in (Tensor, nn.Parameter) or tensor.is_nested:
         return tensor.detach()
-    with torch._C._DisableTorchDispatch():  # or a subclass would make its own of it again
+    with private.no_dispatch():  # or a subclass would make its own of it again
         plain = tensor.detach()
     if not _has_values(plain, tensor.device):
         raise CannotSave(f"a {clean(type(tensor).__name__)} has no memory of its own; save the tensors it is made of")

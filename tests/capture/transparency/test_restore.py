@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchglass as tg
+from tests.capture.transparency import snapshot
 from tests.conformance.compare import surroundings
-from tests.transparency import snapshot
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 Record = Callable[..., Any]
 
 
@@ -296,7 +296,7 @@ def test_interrupted_work_is_still_recorded_to_the_end(timer_interrupts: None, r
 
 @pytest.mark.parametrize("probe", ["functions", "ops"])
 def test_interrupts_while_starting_and_stopping(probe: str) -> None:
-    command = [sys.executable, "-m", "tests.transparency.interrupt_everywhere", probe]
+    command = [sys.executable, "-m", "tests.capture.transparency.interrupt_everywhere", probe]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert int(run.stdout.split()[0]) > 50

@@ -1,7 +1,7 @@
 """Sends a Ctrl-C at every line that starting and stopping a recording runs, and prints where it left something.
 
 A program of its own, because a recorder that fails here leaves its process in disorder:
-`python -m tests.transparency.interrupt_everywhere [ops]`.
+`python -m tests.capture.transparency.interrupt_everywhere [ops]`.
 """
 
 from __future__ import annotations
