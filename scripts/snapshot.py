@@ -117,7 +117,8 @@ def _text(trace: Any, view: str, options: dict[str, Any]) -> str:
     if "only" in options:
         options["only"] = torchglass.select(**SELECTIONS[options["only"]])
     try:
-        return torchglass.render(trace, view, **({"width": 100} | options)) + "\n"
+        given: dict[str, Any] = {"width": 100, **options}
+        return torchglass.render(trace, view, **given) + "\n"
     except torchglass.TorchglassError as error:
         return f"{type(error).__name__}: {error}\n"
 

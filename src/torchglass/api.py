@@ -21,7 +21,7 @@ from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType,
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
 from torchglass.recording import BundleTensors, Recording, Stored
-from torchglass.renderers.style import Page, page_for, writable
+from torchglass.views.text.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
@@ -276,7 +276,7 @@ def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iter
     )
     if view not in VIEWS:
         raise UnknownView(f"no view {view!r}; {closest(str(view), VIEWS)}")
-    renderer = importlib.import_module(f"torchglass.renderers.{view}")
+    renderer = importlib.import_module(f"torchglass.views.{view}.text")
     known = [field.name for field in fields(renderer.Options)]
     for name in options:
         if name not in known:

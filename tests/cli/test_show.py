@@ -79,7 +79,7 @@ def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: py
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_options_written_down_are_those_of_the_view(view: str) -> None:
-    options = importlib.import_module(f"torchglass.renderers.{view}").Options
+    options = importlib.import_module(f"torchglass.views.{view}.text").Options
     theirs = {each.name: str(each.type) for each in dataclasses.fields(options) if each.name != "only"}
     assert show.view_options(view) == theirs
 
@@ -94,8 +94,8 @@ def test_only_what_is_shown_is_imported(bundle: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     imported = set(done.stderr.split())
-    assert "torchglass.renderers.tree" in imported
-    others = {f"torchglass.renderers.{view}" for view in VIEWS if view != "tree"}
+    assert "torchglass.views.tree.text" in imported
+    others = {f"torchglass.views.{view}.text" for view in VIEWS if view != "tree"}
     others |= {f"torchglass.cli.{name}" for name in COMMANDS if name != "show"}
     assert not imported & (others | {"torch", "numpy", "socket", "subprocess", "torchglass.compat"})
 

@@ -1,0 +1,1 @@
+"""What a trace means and how it looks: one folder a view."""

@@ -1,0 +1,1 @@
+"""Each step under the source lines that led to it."""

@@ -1,0 +1,1 @@
+"""Your file with the shapes in its margin."""

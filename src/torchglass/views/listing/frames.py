@@ -1,0 +1,337 @@
+"""Every line of the program that a step ran below, as a tree of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torchglass.events.selection import Selection
+from torchglass.events.types import Event, Location
+from torchglass.views.digest import TellsAlike
+from torchglass.views.listing.ranges import Range
+from torchglass.views.recorded import Recorded
+
+_TRANSFORMED = "<eval_with_key>"
+"""How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
+
+
+@dataclass(slots=True)
+class Look:
+    """Events that look the same: the first of them, and of those that are selected how many and how long."""
+
+    event: Event
+    frame: int
+    """The innermost frame in the program; -1: none."""
+    is_op: bool
+    is_module: bool
+    total: int = 0
+    """How many of them are steps, selected or not."""
+    count: int = 0
+    spent_ns: int = 0
+    last: int = -1
+    """The id of the last of them."""
+
+    @property
+    def ended_well(self) -> bool:
+        return self.event.error is None and self.event.end_ns is not None
+
+    def add(self, number: int, spent_ns: int) -> None:
+        """One more that is selected."""
+        self.count += 1
+        self.spent_ns += spent_ns
+        self.last = number
+
+
+class Place(NamedTuple):
+    """One instruction of the program."""
+
+    file: str
+    function: str
+    where: Range
+    source: str
+    """The line as it was when it ran; ``""``: not known. Code made while the program runs may have other
+    lines at the same place."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A place under the calls that led to it; loops come to the same frame again."""
+
+    number: int
+    parent: int
+    """-1: none."""
+    place: Place
+    called: bool
+    """Whether the parent's expression may have made the call itself: no frame of torch lies between."""
+    in_step: bool = False
+    """Whether it ran inside a step of its parent: a hook, or the program's own code that torch's C++ called."""
+    looks: list[Look] = field(default_factory=list[Look])
+    """The selected steps that have it as their innermost frame of the program."""
+    children: list[int] = field(default_factory=list[int])
+    in_module: bool = True
+    """Whether every step below it ran inside a module's call."""
+    module_calls: list[Look] = field(default_factory=list[Look])
+    """The module calls made here, selected or not."""
+    run_by: dict[int, Look] = field(default_factory=dict[int, Look])
+    """Where a module's call came to it first, as to a line of ``forward``: those calls, by number."""
+    live: bool = False
+    """Whether a selected step is in it or below it."""
+    failed: bool = False
+    """Whether an error left a step in it or below it."""
+    unproven: bool = False
+    """The file's text is not that of this code."""
+
+    @property
+    def ended_modules(self) -> bool:
+        """Whether modules were called here, and every call came to its end."""
+        return bool(self.module_calls) and all(look.ended_well for look in self.module_calls)
+
+
+def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
+    """The tree of frames, parents before children; frames of torch and the standard library are left out.
+
+    Every step has its frames, but only the selected ones are kept with them.
+    """
+    read = _Reading(trace)
+    read.choose(trace, only)
+    frames = read.tree.frames
+    for look in read.looks:
+        if look.frame < 0 or not look.total:
+            continue
+        if look.is_module:
+            frames[look.frame].module_calls.append(look)
+        if not look.ended_well:
+            _note_failed(look.frame, frames)
+        if look.count:
+            frames[look.frame].looks.append(look)
+            _note_live(look.frame, frames)
+    for inner, outer in read.inside:
+        _note_module(inner, outer, read, frames)
+    for inner, outer in read.under:
+        _note_in_step(read.looks[inner].frame, read.looks[outer].frame, frames)
+    return frames
+
+
+# ---------------------------------------------------------------- events
+
+
+class _Reading:
+    """A trace read once: what each event looks like, and which of them are steps of a line.
+
+    An aten op tells again what the function says that it ran in, where both stand at the same place. It is a
+    step of its own where the program's frames go deeper, as in the ``backward`` of an autograd function, and
+    where nothing else was recorded at its place.
+    """
+
+    def __init__(self, trace: Recorded) -> None:
+        self.tree = _Tree()
+        self.looks: list[Look] = []
+        self.inside: set[tuple[int, int]] = set()
+        """Numbers of looks: of an event and of the innermost module call around it (-1: none)."""
+        self.under: set[tuple[int, int]] = set()
+        """The same of an event and of the one just around it."""
+        self._of: list[int] = []
+        """The look of each event."""
+        self._parents: list[int] = []
+        self._spent: list[int] = []
+        self._repeats = bytearray()
+        """Which events tell again what the one around them says."""
+        self._read(trace)
+
+    def _read(self, trace: Recorded) -> None:
+        looks, of, parents, repeats = self.looks, self._of, self._parents, self._repeats
+        known: dict[Hashable, int] = {}
+        modules: list[int] = []
+        for key, parent, spent in _keys(trace):
+            at = known.get(key)
+            if at is None:
+                at = known[key] = len(looks)
+                event = trace.event(len(of))
+                looks.append(Look(event, self.tree.number(event), event.kind == "op", event.kind == "module"))
+            look, module = looks[at], -1
+            if parent >= 0:
+                module = of[parent] if looks[of[parent]].is_module else modules[parent]
+                self.under.add((at, of[parent]))
+            of.append(at)
+            parents.append(parent)
+            modules.append(module)
+            self._spent.append(spent)
+            self.inside.add((at, module))
+            again = look.is_op and self._tells_again(look, len(of) - 1)
+            repeats.append(again)
+            if not again:
+                look.total += 1
+                look.spent_ns += spent
+                look.last = len(of) - 1
+
+    def look(self, number: int) -> Look:
+        """What an event looks like."""
+        return self.looks[self._of[number]]
+
+    def choose(self, trace: Recorded, only: Selection | None) -> None:
+        """Count the steps that are meant; an op that is no step itself means what was called at its place."""
+        for look in self.looks:
+            if only is None:
+                look.count = look.total
+            else:
+                look.spent_ns, look.last = 0, -1
+        if only is None:
+            return
+        matches = self._matches(trace, only)
+        chosen = bytearray(len(self._of))
+        for number in (number for number, found in enumerate(matches) if found):
+            for each in self._instead(number, matches) if self._repeats[number] else (number,):
+                if not chosen[each]:
+                    chosen[each] = True
+                    self.look(each).add(each, self._spent[each])
+
+    def _tells_again(self, op: Look, number: int) -> bool:
+        if not op.event.inputs and not op.event.outputs:
+            return True  # the profiler's marks are nobody's business
+        around = self._around(number)
+        return around >= 0 and self.look(around).frame == op.frame
+
+    def _around(self, number: int) -> int:
+        """The innermost event around one that is no op; -1: none."""
+        around = self._parents[number]
+        while around >= 0 and self.look(around).is_op:
+            around = self._parents[around]
+        return around
+
+    def _instead(self, number: int, matches: bytearray) -> list[int]:
+        """The calls around an op at its place, up to the one that is written there; none if one is selected itself."""
+        found: list[int] = []
+        around, frame = self._around(number), self.look(number).frame
+        while around >= 0 and self.look(around).frame == frame:
+            if matches[around]:
+                return []
+            found.append(around)
+            if self.look(around).event.direct:
+                break
+            around = self._around(around)
+        return found
+
+    def _matches(self, trace: Recorded, only: Selection) -> bytearray:
+        """A callable is asked for each event: alike events may differ in what it looks at."""
+        if only.where is not None:
+            return bytearray(only.matches(event) for event in trace.events())
+        by_look = [only.matches(look.event) for look in self.looks]
+        return bytearray(by_look[at] for at in self._of)
+
+
+def _keys(trace: Recorded) -> Iterable[tuple[Hashable, int, int]]:
+    if isinstance(trace, TellsAlike):
+        return trace.alike()
+    return (
+        (event.id, -1 if event.parent is None else event.parent, event.duration_ns or 0) for event in trace.events()
+    )
+
+
+# ---------------------------------------------------------------- frames
+
+
+class _Tree:
+    """The frames found so far; stacks and places that are the same object are known without reading them."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self._known: dict[tuple[int, int, bool], int] = {}
+        self._stacks: dict[int, tuple[int, tuple[Location, ...]]] = {}
+        self._places: dict[int, tuple[int, Location]] = {}
+        self._numbers: dict[Place, int] = {}
+
+    def number(self, event: Event) -> int:
+        """The innermost frame of an event; -1: it has none in the program."""
+        stack = event.stack or ((event.location,) if event.location else ())
+        found = self._stacks.get(id(stack))
+        if found is None:
+            # The stack is kept with its number, so that its id stays its own.
+            found = self._stacks[id(stack)] = (self._add(stack), stack)
+        return found[0]
+
+    def _add(self, stack: tuple[Location, ...]) -> int:
+        number, called = -1, True
+        for at in stack:
+            if not is_shown(at):
+                called = False
+                continue
+            key = (number, self._place(at), called)
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = len(self.frames)
+                self.frames.append(Frame(found, number, _place_of(at), called))
+                if number >= 0:
+                    self.frames[number].children.append(found)
+            number, called = found, True
+        return number
+
+    def _place(self, at: Location) -> int:
+        found = self._places.get(id(at))
+        if found is None:
+            number = self._numbers.setdefault(_place_of(at), len(self._numbers))
+            found = self._places[id(at)] = (number, at)
+        return found[0]
+
+
+def is_shown(at: Location) -> bool:
+    """Whether a frame is in a line of the program: not in torch, nor in the standard library."""
+    return at.origin == "user" or is_transformed(at)
+
+
+def is_transformed(at: Location) -> bool:
+    """Whether torch wrote the code from the program's own."""
+    return at.origin == "generated" and at.file.startswith(_TRANSFORMED)
+
+
+def _place_of(at: Location) -> Place:
+    return Place(at.file, at.function, Range(at.line, at.end_line, at.col, at.end_col), at.source)
+
+
+def _note_live(number: int, frames: list[Frame]) -> None:
+    while number >= 0 and not frames[number].live:
+        frames[number].live = True
+        number = frames[number].parent
+
+
+def _note_failed(number: int, frames: list[Frame]) -> None:
+    while number >= 0 and not frames[number].failed:
+        frames[number].failed = True
+        number = frames[number].parent
+
+
+def _note_in_step(inner: int, outer: int, frames: list[Frame]) -> None:
+    """Note at the first frame below ``outer``, on the way to ``inner``, that a step of ``outer`` ran it."""
+    while inner >= 0 and frames[inner].parent != outer:
+        inner = frames[inner].parent
+    if inner >= 0 and outer >= 0:
+        frames[inner].in_step = True
+
+
+def _note_module(inner: int, outer: int, read: _Reading, frames: list[Frame]) -> None:
+    """Note, from the frame of a step upwards, in which module's call it ran.
+
+    A frame that steps outside any module have may be one that is still running.
+    """
+    number = read.looks[inner].frame
+    if outer < 0:
+        while number >= 0 and frames[number].in_module:
+            frames[number].in_module = False
+            number = frames[number].parent
+        return
+    module = read.looks[outer]
+    while number >= 0 and frames[number].parent != module.frame:
+        number = frames[number].parent
+    if number >= 0:
+        frames[number].run_by[outer] = module
+
+
+def is_nested(frame: Frame) -> bool:
+    """A comprehension or a lambda: a frame of its own inside a statement."""
+    name = frame.place.function.rpartition(".")[2]
+    return name.startswith("<") and name != "<module>"
+
+
+def is_lambda(frame: Frame) -> bool:
+    """A function written inside a statement: it runs when it is called."""
+    return frame.place.function.rpartition(".")[2] == "<lambda>"

@@ -1,0 +1,1 @@
+"""The tree: every call with its shapes."""
