@@ -1,43 +1,60 @@
-"""Events that look the same, kept once: what laying out a big trace needs in memory."""
+"""What every view reads first: a trace read once, with equal events told apart from different ones.
+
+Programs repeat themselves: a hundred thousand events are a few hundred different ones. Keeping one event for all
+that are alike, and small numbers for the rest, spares the garbage collector a million objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Protocol, runtime_checkable
 
 from torchglass.events.selection import Selection
-from torchglass.events.types import Event, Location, Value
+from torchglass.events.types import Event, Location, ModuleInfo, Value
 from torchglass.views.nesting import called_by_torch
-from torchglass.views.recorded import Recorded
 
 Key = tuple[object, ...]
+shape_key: Callable[[Value], Key] = attrgetter("shape", "dtype", "device", "layout")
+"""All that is shown of a tensor."""
 
 
-@dataclass(slots=True)
-class Looks:
-    """One entry for each event of a trace, in order.
+class Recorded(Protocol):
+    """A trace as views see it: the few methods that they read."""
 
-    Programs repeat themselves: a hundred thousand events are a few hundred looks. Keeping one event for each
-    look, and small numbers for the rest, spares the garbage collector a million objects.
-    """
+    @property
+    def name(self) -> str: ...
 
-    events: list[Event] = field(default_factory=list[Event])
-    """An event that looks like it: all but its id, parent, times and values are its own."""
-    look: list[int] = field(default_factory=list[int])
-    """Equal for equal looks."""
-    parents: list[int] = field(default_factory=list[int])
-    """-1: none."""
-    spent_ns: list[int] = field(default_factory=list[int])
-    matched: bytearray | None = None
-    """Which of them are selected; None when all are."""
+    @property
+    def notes(self) -> tuple[str, ...]: ...
 
-    def append(self, found: tuple[int, Event], parent: int, spent_ns: int) -> None:
-        self.look.append(found[0])
-        self.events.append(found[1])
-        self.parents.append(parent)
-        self.spent_ns.append(spent_ns)
+    @property
+    def duration_ns(self) -> int: ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the recording came to its end; a killed program's did not."""
+        ...
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The texts of the files that ran."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def events(self) -> Iterator[Event]:
+        """All events in the order of opening: ids from 0, parents before what they called."""
+        ...
+
+    def event(self, number: int, /) -> Event: ...
+
+    def modules(self) -> tuple[ModuleInfo, ...]: ...
+
+    def failure(self) -> Event | None:
+        """The innermost event that the exception left which ended the block."""
+        ...
 
 
 @runtime_checkable
@@ -51,86 +68,86 @@ class TellsAlike(Protocol):
         """
         ...
 
-    def event(self, number: int, /) -> Event: ...
+
+@dataclass(slots=True)
+class Digest:
+    """A trace read once; one entry for each event of it, in order."""
+
+    trace: Recorded
+    alike: list[int] = field(default_factory=list[int])
+    """Equal for events that differ at most in id, parent, times, and in which tensors they had."""
+    samples: list[Event] = field(default_factory=list[Event])
+    """For each number in ``alike`` the first such event."""
+    parents: list[int] = field(default_factory=list[int])
+    """-1: none."""
+    spent_ns: list[int] = field(default_factory=list[int])
+
+    def __len__(self) -> int:
+        return len(self.alike)
+
+    def sample(self, number: int) -> Event:
+        """An event like this one: all but its id, parent, times and values are its own."""
+        return self.samples[self.alike[number]]
+
+    def events(self) -> list[Event]:
+        """For each event one that is alike."""
+        samples = self.samples
+        return [samples[number] for number in self.alike]
+
+    def matching(self, only: Selection) -> bytearray:
+        """Which events are selected. A callable is asked for each: alike events may differ in what it looks at."""
+        if only.where is not None:
+            return bytearray(only.matches(event) for event in self.trace.events())
+        matches = [only.matches(event) for event in self.samples]
+        return bytearray(matches[number] for number in self.alike)
 
 
-def looks_of(trace: Recorded, only: Selection | None) -> Looks:
-    """Read a trace once."""
-    looks = Looks()
-    known = _Known()
-    if only is None and isinstance(trace, TellsAlike):
-        return _looks_alike(trace, known)
-    looks.matched = None if only is None else bytearray()
-    for event in trace.events():
-        spent = 0 if event.end_ns is None else event.end_ns - event.start_ns
-        looks.append(known.look(event), -1 if event.parent is None else event.parent, spent)
-        if only is not None and looks.matched is not None:
-            looks.matched.append(only.matches(event))
-    return looks
-
-
-def _looks_alike(trace: TellsAlike, known: _Known) -> Looks:
-    """Each key is looked up once, and each event is one step of a short loop: half the time is spent here."""
-    found: dict[Hashable, tuple[int, Event]] = {}
-    entries: list[tuple[int, Event]] = []
-    parents: list[int] = []
-    times: list[int] = []
+def digest_of(trace: Recorded) -> Digest:
+    """Read a trace once: each event is one turn of a short loop, where half the time of a view is spent."""
+    digest = Digest(trace)
+    if not isinstance(trace, TellsAlike):
+        for number, event in enumerate(trace.events()):
+            digest.alike.append(number)
+            digest.samples.append(event)
+            digest.parents.append(-1 if event.parent is None else event.parent)
+            digest.spent_ns.append(event.duration_ns or 0)
+        return digest
+    known: dict[Hashable, int] = {}
+    alike, parents, spent_ns = digest.alike, digest.parents, digest.spent_ns
     for key, parent, spent in trace.alike():
-        entry = found.get(key)
-        if entry is None:
-            entry = found[key] = known.look(trace.event(len(entries)))
-        entries.append(entry)
+        number = known.get(key)
+        if number is None:
+            number = known[key] = len(digest.samples)
+            digest.samples.append(trace.event(len(alike)))
+        alike.append(number)
         parents.append(parent)
-        times.append(spent)
-    return Looks([event for _, event in entries], [look for look, _ in entries], parents, times)
+        spent_ns.append(spent)
+    return digest
 
 
-class _Known:
-    """The looks found so far, each with the first event that has it."""
+# ---------------------------------------------------------------- what is shown of an event
 
-    def __init__(self) -> None:
-        self._looks: dict[Key, tuple[int, Event]] = {}
-        self._places = _Places()
-
-    def look(self, event: Event) -> tuple[int, Event]:
-        key = _key(event, self._places)
-        found = self._looks.get(key)
-        if found is None:
-            found = self._looks[key] = (len(self._looks), event)
-        return found
-
-
-class _Places:
-    """A number for each place in the code; a place that is the same object is known without reading it."""
-
-    def __init__(self) -> None:
-        self._by_id: dict[int, tuple[int, Location]] = {}
-        self._numbers: dict[Location, int] = {}
-
-    def number(self, location: Location) -> int:
-        found = self._by_id.get(id(location))
-        if found is None:
-            number = self._numbers.setdefault(location, len(self._numbers))
-            # The place is kept with its number, so that its id stays its own.
-            found = self._by_id[id(location)] = (number, location)
-        return found[0]
-
-
-shape_key: Callable[[Value], Key] = attrgetter("shape", "dtype", "device", "layout")
-"""All that is shown of a tensor."""
 _words: Callable[[Event], Key] = attrgetter(
     "kind", "name", "code", "target", "operator", "error", "note", "direct", "thread"
 )
 
 
-def _key(event: Event, places: _Places) -> Key:
+def texts_of(digest: Digest) -> list[int]:
+    """For each event a number, equal for those of which the same is shown."""
+    places: dict[Location, int] = {}
+    numbers: dict[Key, int] = {}
+    by_sample = [numbers.setdefault(_text_key(event, places), len(numbers)) for event in digest.samples]
+    return [by_sample[number] for number in digest.alike]
+
+
+def _text_key(event: Event, places: dict[Location, int]) -> Key:
     """All that is shown of an event."""
     of_module = None
     if event.kind == "module":
         of_module = (event.module, event.root, event.detail, tuple([value.role for value in event.inputs]))
     return (
         _words(event),
-        None if event.location is None else places.number(event.location),
+        None if event.location is None else places.setdefault(event.location, len(places)),
         tuple(map(shape_key, event.inputs)),
         tuple(map(shape_key, event.outputs)) or event.result,
         event.direct or called_by_torch(event),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchglass.events.types import Event
@@ -29,20 +29,6 @@ def nesting(events: Sequence[Event], parents: Sequence[int]) -> Nesting:
     return Nesting(above, containers)
 
 
-def edges(events: Iterable[Event]) -> Iterator[tuple[Event, str]]:
-    """Both edges of stored events, as a listener has them: ``open`` (without results) and ``close``."""
-    under_way: dict[str, list[Event]] = {}
-    for event in events:
-        stack = under_way.setdefault(event.thread, [])
-        while stack and stack[-1].id != event.parent:
-            yield stack.pop(), "close"
-        yield event._replace(outputs=(), result="", error=None, end_ns=None), "open"
-        stack.append(event)
-    for stack in under_way.values():
-        while stack:
-            yield stack.pop(), "close"
-
-
 def called_by_torch(event: Event) -> bool:
     """True when torch's own code made this call, not an expression of the program."""
     return not event.direct and bool(event.stack) and event.stack[-1].origin == "torch"
@@ -65,6 +51,19 @@ def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
     if parent.kind in ("function", "op"):
         return event.kind == "op" or not event.direct
     return parent.kind == "module" and parent_is_leaf and (event.kind == "op" or called_by_torch(event))
+
+
+def is_inner_at(events: Sequence[Event], nest: Nesting, at: int, parent: int) -> bool:
+    """The same for an event by its number and that of the event around it (-1: none)."""
+    around = events[parent] if parent >= 0 else None
+    return is_inner(events[at], around, around is not None and parent not in nest.containers)
+
+
+def visible_events(events: Sequence[Event]) -> list[Event]:
+    """The events that are shown by default."""
+    parents = [-1 if event.parent is None else event.parent for event in events]
+    nest = nesting(events, parents)
+    return [events[at] for at, parent in enumerate(parents) if not is_inner_at(events, nest, at, parent)]
 
 
 def is_torch_helper(event: Event, parent: Event | None) -> bool:

@@ -9,16 +9,15 @@ import pytest
 import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, blocks
+from tests.views import shown
 from tests.views.tree.test_text import ESCAPES, TRACES
 from torchglass.events.selection import select
-from torchglass.views.calls import text as calls
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
 
 
 def lines_of(trace: object, width: int = 80, page: Page | None = None, **options: object) -> list[str]:
-    chosen = calls.Options(**options)  # type: ignore[arg-type]
-    return list(calls.render(trace, chosen, page or Page(width)))  # type: ignore[arg-type]
+    return shown.lines_of(trace, "calls", page or Page(width), **options)
 
 
 def recorded(name: str) -> tg.Trace:

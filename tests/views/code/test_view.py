@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,12 +17,32 @@ from torch import nn
 import torchglass as tg
 from tests import programs, zoo
 from tests.modules import module_of
+from tests.views.shown import sheet_of
 from torchglass.errors import TorchglassError
-from torchglass.views.code.view import CodeOptions, CodeRow, CodeView, blurred, code_view, in_common
+from torchglass.events.types import Location
+from torchglass.views.code import Options
+from torchglass.views.code.view import DOWN
+from torchglass.views.row import (
+    CLASS,
+    COUNT,
+    ERROR,
+    EVENT,
+    FOLD,
+    GIVES,
+    LINE,
+    NAME,
+    REPEAT,
+    SOURCE,
+    TAKES,
+    THREAD,
+    Row,
+    Sheet,
+)
+from torchglass.views.text.ranges import blurred, in_common
 
 
-def view_of(trace: Any, **options: Any) -> CodeView:
-    return code_view(trace, CodeOptions(**options))
+def view_of(trace: Any, **options: Any) -> Sheet:
+    return sheet_of(trace, "code", **options)
 
 
 def recorded(function: Callable[[], object], **options: Any) -> tg.Trace:
@@ -30,16 +51,31 @@ def recorded(function: Callable[[], object], **options: Any) -> tg.Trace:
     return trace
 
 
-def steps(view: CodeView) -> list[str]:
-    return [row.event.name.removeprefix("aten::") for row in view.rows if row.kind == "step" and row.event]
+def steps(view: Sheet) -> list[str]:
+    return [row.text(NAME) for row in view.rows if row.kind == EVENT]
 
 
-def sources(view: CodeView) -> list[str]:
-    return [row.where.source for row in view.rows if row.kind == "line" and row.where]
+def where(row: Row) -> Location:
+    source = row.cell(SOURCE)
+    assert source is not None
+    assert source.at is not None
+    return source.at
 
 
-def line(view: CodeView, start: str) -> CodeRow:
-    return next(row for row in view.rows if row.kind == "line" and row.where and row.where.source.startswith(start))
+def sources(view: Sheet) -> list[str]:
+    return [where(row).source for row in view.rows if row.kind == LINE]
+
+
+def line(view: Sheet, start: str) -> Row:
+    return next(row for row in view.rows if row.kind == LINE and where(row).source.startswith(start))
+
+
+def step(view: Sheet, name: str) -> Row:
+    return next(row for row in view.rows if row.kind == EVENT and row.text(NAME) == name)
+
+
+def summary(view: Sheet) -> str:
+    return view.below[0].text
 
 
 class Block(nn.Module):
@@ -106,12 +142,12 @@ def test_a_line_has_the_text_that_ran_and_no_other(fold: bool, succinct: bool, t
         (loaded_again(tmp_path), ["", "y = x.sum()"], ["exp", "sum"]),
     ):
         rows = view_of(trace, fold=fold, succinct=succinct).rows
-        told = [
-            (above.where.source, row.event.name.removeprefix("aten::"))
+        pairs = [
+            (where(above).source, row.text(NAME))
             for above, row in pairwise(rows)
-            if row.kind == "step" and above.kind == "line" and above.where and row.event
+            if row.kind == EVENT and above.kind == LINE
         ]
-        assert [pair for pair in told if pair[1] not in ("ones", "full")] == list(zip(lines, ops, strict=True))
+        assert [pair for pair in pairs if pair[1] not in ("ones", "full")] == list(zip(lines, ops, strict=True))
 
 
 # ---------------------------------------------------------------- nothing is lost
@@ -134,27 +170,30 @@ def test_every_op_has_its_step(name: str) -> None:
         if event.inputs or event.outputs:
             expected.setdefault(thread, []).append(event.name)
     plain = view_of(trace, fold=False, inner=True)
-    found = [row.event.name for row in plain.rows if row.kind == "step" and row.event and row.event.kind == "op"]
+    steps = [trace.event(row.event) for row in plain.rows if row.kind == EVENT]
+    found = [event.name for event in steps if event.kind == "op"]
     assert found == [each for ops in expected.values() for each in ops]
     for options in ({}, {"fold": False}, {"depth": 1}, {"frames": "all"}, {"frames": "own"}, {"steps": "functions"}):
         view = view_of(trace, **options)
-        rows = [row for row in view.rows if row.kind == "step"]
-        assert sum(row.each for row in rows) + sum(row.deeper for row in view.rows) == view.steps
+        rows = [row for row in view.rows if row.kind == EVENT]
+        counted = sum(row.each for row in rows) + sum(row.hidden for row in view.rows)
+        said = re.match(r"[\d,]+", summary(view))
+        assert counted == (int(said[0].replace(",", "")) if said else 0)
 
 
 @pytest.mark.parametrize("name", ["attention", "mlp", "structured_outputs", "expressions", "recursion"])
 def test_a_step_stands_under_the_lines_of_its_stack(name: str) -> None:
     trace = recorded(programs.load(name).main)
     view = view_of(trace, fold=False, frames="all")
-    above: list[CodeRow] = []
+    above: list[Row] = []
     checked = 0
     for row in view.rows:
-        if row.kind == "line":
-            del above[row.level :]
+        if row.kind == LINE:
+            del above[row.depth :]
             above.append(row)
-        elif row.kind == "step" and row.event:
-            stack = [(at.file, at.line) for at in row.event.stack]
-            assert [(each.where.file, each.where.line) for each in above[: len(stack)] if each.where] == stack
+        elif row.kind == EVENT:
+            stack = [(at.file, at.line) for at in trace.event(row.event).stack]
+            assert [(where(each).file, where(each).line) for each in above[: len(stack)]] == stack
             del above[len(stack) :]
             checked += 1
     assert checked > 3
@@ -165,18 +204,18 @@ def test_a_step_stands_under_the_lines_of_its_stack(name: str) -> None:
 
 def test_equal_layers_are_one_row_that_says_how_many() -> None:
     view = view_of(recorded(forward))
-    call = next(row for row in view.rows if row.kind == "call" and row.text.startswith("blocks"))
-    assert (call.text, call.times) == ("blocks.0–4", 5)
+    call = next(row for row in view.rows if row.kind == DOWN and row.text(NAME).startswith("blocks"))
+    assert (call.text(NAME), call.times) == ("blocks.0–4", 5)
     assert steps(view).count("relu") == 1
-    relu = next(row for row in view.rows if row.kind == "step" and row.event and row.event.name == "aten::relu")
-    assert relu.each == 5
+    assert step(view, "relu").each == 5
 
 
 def test_an_odd_layer_is_shown_by_itself() -> None:
     net = Net()
     net.blocks[2].fc = nn.Linear(4, 4, bias=False)
     view = view_of(recorded(lambda: net(torch.ones(3, 4))))
-    assert [(row.text, row.times) for row in view.rows if row.kind == "call"][1:] == [
+    calls = [row for row in view.rows if row.kind == DOWN and row.cell(NAME) and row.text(NAME)]
+    assert [(row.text(NAME), row.times) for row in calls][1:] == [
         ("blocks.0–1", 2),
         ("blocks.2", 1),
         ("blocks.3–4", 2),
@@ -191,8 +230,8 @@ def test_a_loop_over_several_lines_is_one_heading() -> None:
             x = y + 1
 
     view = view_of(recorded(loop))
-    heading = next(row for row in view.rows if row.kind == "repeat")
-    assert (heading.times, heading.rows, heading.of) == (7, 2, "line")
+    heading = next(row for row in view.rows if row.kind == REPEAT)
+    assert (heading.text(FOLD), heading.text(COUNT)) == ("× 7", ", 2 lines each:")
     assert [source for source in sources(view) if source in ("y = x * 2", "x = y + 1")] == ["y = x * 2", "x = y + 1"]
 
 
@@ -215,10 +254,9 @@ def test_numbers_that_change_do_not_keep_a_loop_apart() -> None:
             x[:, index].sum().item()
 
     view = view_of(recorded(loop))
-    row = next(row for row in view.rows if row.event and row.event.name == "aten::select.int")
-    assert (row.args, row.each) == ("f32[3, 8], 1, …", 8)
-    item = next(row for row in view.rows if row.event and row.event.name == "aten::_local_scalar_dense")
-    assert item.result == "3.0"
+    row = step(view, "select.int")
+    assert (row.text(TAKES), row.each) == ("f32[3, 8], 1, …", 8)
+    assert step(view, "_local_scalar_dense").text(GIVES) == "3.0"
 
 
 @pytest.mark.parametrize(
@@ -246,9 +284,9 @@ def test_deep_recursion_is_folded_and_shallow_is_not() -> None:
         return down(x, levels - 1) if levels else x
 
     deep = view_of(recorded(lambda: down(torch.ones(2), 300)))
-    assert line(deep, "return down").levels == 300
+    assert line(deep, "return down").text(FOLD) == " × 300 deep"
     assert len(deep.rows) < 20
-    assert sum(row.each for row in deep.rows if row.kind == "step") == 302
+    assert sum(row.each for row in deep.rows if row.kind == EVENT) == 302
     shallow = view_of(recorded(lambda: down(torch.ones(2), 3)))
     assert sources(shallow).count("x = x + 1") == 4
 
@@ -258,12 +296,9 @@ def test_deep_recursion_is_folded_and_shallow_is_not() -> None:
 
 def test_what_a_line_assigned() -> None:
     view = view_of(recorded(forward))
-    assert [(names, [value.shape for value in values]) for names, values in line(view, "left, right").assigned] == [
-        (("left", "right"), [(3, 1), (3, 1)])
-    ]
-    ((names, values),) = line(view, "h = self.fc").assigned
-    assert (names, values[0].shape) == (("h",), (3, 4))
-    assert line(view, "return left").assigned == ()
+    assert line(view, "left, right").text(GIVES) == "left, right: f32[3, 1]"
+    assert line(view, "h = self.fc").text(GIVES) == "f32[3, 4]"
+    assert line(view, "return left").cell(GIVES) is None
 
 
 def test_what_a_line_assigned_without_an_op_of_its_own() -> None:
@@ -271,8 +306,7 @@ def test_what_a_line_assigned_without_an_op_of_its_own() -> None:
         y = torch.ones(2, 3).t().t().contiguous()
         del y
 
-    ((names, values),) = line(view_of(recorded(flatten)), "y = ").assigned
-    assert (names, values[0].shape) == (("y",), (2, 3))
+    assert line(view_of(recorded(flatten)), "y = ").text(GIVES) == "f32[2, 3]"
 
 
 def test_what_a_line_assigned_first_and_last() -> None:
@@ -281,15 +315,14 @@ def test_what_a_line_assigned_first_and_last() -> None:
         for _ in range(4):
             x = torch.cat([x, x[:1]])
 
-    assigned = line(view_of(recorded(grow)), "x = torch.cat").assigned
-    assert [values[0].shape for _, values in assigned] == [(2, 2), (5, 2)]
+    assert line(view_of(recorded(grow)), "x = torch.cat").text(GIVES) == "f32[2, 2] … f32[5, 2]"
 
 
 def test_layers_of_torch_say_their_path_at_their_steps() -> None:
     view = view_of(recorded(forward))
-    told = [(row.event.name, row.text) for row in view.rows if row.kind == "step" and row.event and row.text]
-    assert [name for name, text in told if text == "head.1"] == ["aten::gelu"]
-    assert not any(text.startswith("fc") for _, text in told), "the line says self.fc already"
+    said = [(row.text(NAME), row.text(CLASS)) for row in view.rows if row.kind == EVENT and row.cell(CLASS)]
+    assert [name for name, text in said if text == "head.1"] == ["gelu"]
+    assert not any(text.startswith("fc") for _, text in said), "the line says self.fc already"
 
 
 def test_frames_are_chosen() -> None:
@@ -297,7 +330,7 @@ def test_frames_are_chosen() -> None:
     trace = recorded(lambda: network(**inputs))
 
     def files(**options: Any) -> set[str]:
-        return {row.where.file for row in view_of(trace, **options).rows if row.where}
+        return {where(row).file for row in view_of(trace, **options).rows if row.kind == LINE}
 
     assert any("modeling_gpt2" in file for file in files())
     assert any("/utils/generic" in file for file in files())
@@ -317,7 +350,7 @@ def test_only_what_is_selected() -> None:
     assert set(steps(view_of(trace, only=tg.select(module="head.*")))) == {"t", "addmm", "gelu"}
     chunk = view_of(trace, only=tg.select(function="chunk"))
     assert steps(chunk) == ["split.Tensor"], "the ops of a function that is selected"
-    assert chunk.left_out == len(list(trace.events(kind="op"))) - 1
+    assert f"{len(list(trace.events(kind='op'))) - 1} not selected" in summary(chunk)
     late = view_of(trace, only=tg.select(kind="op", where=lambda event: event.id > len(trace) - 2))
     assert steps(late) == ["mul.Tensor"]
 
@@ -325,15 +358,15 @@ def test_only_what_is_selected() -> None:
 def test_depth_counts_what_lies_deeper() -> None:
     trace = recorded(forward)
     view = view_of(trace, depth=0)
-    assert [row.kind for row in view.rows if row.kind != "down"] == ["line"]
-    assert view.rows[0].deeper == view.steps
+    assert [row.kind for row in view.rows if row.kind != DOWN] == [LINE]
+    assert summary(view).startswith(f"{view.rows[0].hidden} ops")
 
 
 def test_without_ops_functions_are_the_steps_and_without_those_modules() -> None:
     with tg.record() as trace:
         forward()
     assert "F.linear" in steps(view_of(trace))
-    assert view_of(trace, steps="ops").steps == 0
+    assert summary(view_of(trace, steps="ops")).startswith("No op was recorded")
     with tg.record(functions=False) as trace:
         forward()
     assert steps(view_of(trace)) == ["Linear", "Linear", "GELU", "Linear"]
@@ -351,17 +384,16 @@ def test_an_optimizer_is_one_step_unless_asked() -> None:
 
     trace = recorded(train)
     view = view_of(trace)
-    row = next(row for row in view.rows if row.event and row.event.kind == "step")
+    row = step(view, "SGD.step")
     assert row.each == 3
-    assert row.inside == 3 * len(list(net.parameters()))
+    assert row.text(COUNT) == f"{3 * len(list(net.parameters()))} ops inside (inner=True)"
     assert not any(name.startswith("add_") for name in steps(view))
     assert any(name.startswith("add_") for name in steps(view_of(trace, inner=True)))
 
 
 def test_a_failing_call_is_a_step_even_before_its_ops() -> None:
     view = view_of(recorded(lambda: nn.functional.linear(torch.ones(2, 3), torch.ones(4, 5))))
-    failed = [row.event for row in view.rows if row.kind == "step" and row.event and row.event.error]
-    assert len(failed) == 1
+    assert len([row for row in view.rows if row.kind == EVENT and row.cell(ERROR)]) == 1
 
 
 def test_functions_whose_ops_are_not_seen_are_steps() -> None:
@@ -373,8 +405,12 @@ def test_what_is_scripted_is_a_step_only_where_its_ops_are_not_seen() -> None:
     function = torch.jit.script(doubled)
     trace = recorded(lambda: function(torch.ones(2)))
     assert "unseen" in {event.kind for event in trace.events()}
-    assert {row.event.kind for row in view_of(trace).rows if row.kind == "step" and row.event} == {"op"}
-    assert "unseen" in view_of(trace, steps="functions").kinds
+
+    def kinds(**options: Any) -> set[str]:
+        return {trace.event(row.event).kind for row in view_of(trace, **options).rows if row.kind == EVENT}
+
+    assert kinds() == {"op"}
+    assert "unseen" in kinds(steps="functions")
 
 
 def test_threads_have_lines_of_their_own() -> None:
@@ -387,7 +423,7 @@ def test_threads_have_lines_of_their_own() -> None:
         torch.ones(1)
 
     view = view_of(recorded(work))
-    titles = [row.text for row in view.rows if row.kind == "thread"]
+    titles = [row.text(NAME) for row in view.rows if row.kind == THREAD]
     assert titles[-1] == threading.current_thread().name or titles[0] == threading.current_thread().name
     assert len(titles) == 3
 
@@ -401,7 +437,7 @@ def test_threads_have_lines_of_their_own() -> None:
 )  # fmt: skip
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(TorchglassError, match=next(iter(options))):
-        CodeOptions(**options)
+        Options(**options)
 
 
 def test_one_line_for_each_expression_when_asked() -> None:

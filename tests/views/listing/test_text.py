@@ -15,12 +15,12 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace
+from tests.views import shown
 from tests.views.listing.test_view import loaded
 from tests.views.tree.test_text import ESCAPES, TRACES
 from tests.zoo import FAMILIES
 from torchglass.errors import UsageError
 from torchglass.events.selection import select
-from torchglass.views.listing import text as listing
 from torchglass.views.listing.comments import free_lines
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
@@ -29,8 +29,7 @@ RECORDED = [name for name in programs.names() if name not in (*programs.SLOW, "c
 
 
 def lines_of(trace: object, width: int = 100, page: Page | None = None, **options: object) -> list[str]:
-    chosen = listing.Options(**options)  # type: ignore[arg-type]
-    return list(listing.render(trace, chosen, page or Page(width)))  # type: ignore[arg-type]
+    return shown.lines_of(trace, "listing", page or Page(width), **options)
 
 
 def recorded(name: str) -> tg.Trace:

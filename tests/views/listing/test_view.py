@@ -28,8 +28,10 @@ from tests.work import work_of
 from tests.zoo import FAMILIES
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.listing.lines import NEVER, RAN, UNSEEN, Gap, LineNote
-from torchglass.views.listing.view import FileListing, ListingOptions, ListingView, listing_view
+from torchglass.views.listing import Options
+from torchglass.views.listing.excerpt import Gap
+from torchglass.views.listing.files import FileListing, Files, files_of
+from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
 from torchglass.views.listing.words import pieces_of
 
 TRANSFORMERS = str(Path(torch.__file__).parents[1] / "transformers")
@@ -118,7 +120,7 @@ def odd(value: torch.Tensor) -> bool:
     return value.is_nested and value.layout == torch.strided
 
 
-def compared(traced: LineTracer, view: ListingView) -> Counter[str]:
+def compared(traced: LineTracer, view: Files) -> Counter[str]:
     """Every claim of a view, checked; how many there were of each kind."""
     checked: Counter[str] = Counter()
     for listing in view.shown:
@@ -171,7 +173,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record() as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert note(listing, "q, k, v").runs == 4
     assert "×" not in " ".join(words(listing, "q, k, v"))
 
@@ -180,7 +182,7 @@ def main():
 def test_what_is_said_of_a_program_is_what_a_line_tracer_saw(name: str) -> None:
     traced = LineTracer(PROGRAMS)
     trace = traced.run(programs.load(name).main)
-    checked = compared(traced, listing_view(trace, ListingOptions(functions="all")))
+    checked = compared(traced, files_of(trace, Options(functions="all")))
     assert checked["ran"] > 0
 
 
@@ -190,7 +192,7 @@ def test_what_is_said_of_a_program_made_at_random_is_what_a_line_tracer_saw(seed
     for options in ({}, {"ops": True}, {"ops": True, "functions": False}):
         traced = LineTracer(str(tmp_path))
         trace = traced.run(module.main, **options)
-        checked = compared(traced, listing_view(trace, ListingOptions(path="sample.py", functions="all")))
+        checked = compared(traced, files_of(trace, Options(path="sample.py", functions="all")))
         assert checked["ran"] > 5
 
 
@@ -282,7 +284,7 @@ def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> N
     model, inputs = FAMILIES[name]()
     traced = LineTracer(TRANSFORMERS)
     trace = traced.run(lambda: model(**inputs))
-    checked = compared(traced, listing_view(trace, ListingOptions(functions="all", path="transformers")))
+    checked = compared(traced, files_of(trace, Options(functions="all", path="transformers")))
     assert checked["ran"] > 80
     assert checked["runs"] > 40
     assert checked["values"] > 20
@@ -301,7 +303,7 @@ def listing_of(folder: Path, text: str, **options: Any) -> FileListing:
     module = loaded(folder, text)
     with suppress(RuntimeError), tg.record() as trace:
         module.main()
-    view = listing_view(trace, ListingOptions(path="sample.py", **options))
+    view = files_of(trace, Options(path="sample.py", **options))
     return view.shown[0]
 
 
@@ -421,24 +423,10 @@ def test_a_line_without_a_step_is_not_said_to_have_run_or_not(tmp_path: Path) ->
     assert {states["if len(x) > 5:"], states["y = 1"], states["z = 2"], states["return z"]} == {UNSEEN}
 
 
-def test_with_the_exact_lines_never_is_said(tmp_path: Path) -> None:
-    module = loaded(
-        tmp_path,
-        "import torch\n\ndef main():\n    x = torch.ones(2)\n    if len(x) > 5:\n        y = 1\n    return x\n",
-    )
-    with tg.record() as trace:
-        module.main()
-    file = str(tmp_path / "sample.py")
-    trace.lines_run = lambda: {file: frozenset({4, 5, 7})}  # type: ignore[attr-defined]
-    view = listing_view(trace, ListingOptions(path="sample.py"))
-    assert view.exact
-    assert {line: each.state for line, each in view.shown[0].lines.notes.items()} == {4: RAN, 5: RAN, 6: NEVER, 7: RAN}
-
-
 def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    view = listing_view(trace, ListingOptions(path="generation.py", only=select(function="cat")))
+    view = files_of(trace, Options(path="generation.py", only=select(function="cat")))
     (listing,) = view.shown
     assert note(listing, "torch.cat").runs == 12
     assert note(listing, "best =").state == RAN
@@ -630,14 +618,14 @@ def test_an_error_that_is_caught_elsewhere_says_nothing_of_a_line(tmp_path: Path
 def test_functions_that_did_not_run_are_counted_and_named() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    (listing,) = listing_view(trace, ListingOptions(path="generation.py")).shown
+    (listing,) = files_of(trace, Options(path="generation.py")).shown
     gaps = [each for each in listing.lines.shown if isinstance(each, Gap)]
     assert [name for gap in gaps for name in gap.functions if "__init__" not in name] == ["Decoder.unused"]
     shown = [each for each in listing.lines.shown if isinstance(each, int)]
     hidden = sum(gap.lines for gap in gaps)
     blank = [line for line, text in enumerate(listing.text, 1) if not text and line not in shown]
     assert len(shown) + hidden <= len(listing.text) <= len(shown) + hidden + len(blank)
-    (whole,) = listing_view(trace, ListingOptions(path="generation.py", functions="all")).shown
+    (whole,) = files_of(trace, Options(path="generation.py", functions="all")).shown
     assert whole.lines.shown == list(range(1, len(whole.text) + 1))
 
 
@@ -645,11 +633,11 @@ def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
     model, inputs = FAMILIES["gpt2"]()
     with tg.record() as trace:
         model(**inputs)
-    view = listing_view(trace, ListingOptions())
+    view = files_of(trace, Options())
     shown = [Path(each.file).name for each in view.shown]
     assert [name for name in shown if name != "<string>"] == [Path(__file__).name, "modeling_gpt2.py"]  # xdist's own
     assert "pytorch_utils.py" in {Path(each.file).name for each in view.named}
-    (only,) = listing_view(trace, ListingOptions(path="pytorch_utils.py")).shown
+    (only,) = files_of(trace, Options(path="pytorch_utils.py")).shown
     assert note(only, "x = torch.addmm").runs == 8
 
 
@@ -657,14 +645,14 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
     with tg.record() as trace:
         programs.load("mlp").main()
     with pytest.raises(UsageError, match=r"mlp\.py"):
-        listing_view(trace, ListingOptions(path="nowhere.py"))
+        files_of(trace, Options(path="nowhere.py"))
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"path": 3}, WrongType),
-        ({"path": ()}, WrongType),
+        ({"path": ""}, WrongType),
         ({"path": ("a", 2)}, WrongType),
         ({"functions": "some"}, UsageError),
         ({"functions": None}, WrongType),
@@ -677,7 +665,7 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
-        ListingOptions(**options)
+        Options(**options)
 
 
 # ---------------------------------------------------------------- texts that are not known
@@ -688,7 +676,7 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
     with tg.record() as trace:
         module.main()
         (tmp_path / "sample.py").write_text("import torch\n\n\n\ndef other():\n    y = torch.ones(3)\n    return y\n")
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert "changed" in listing.problem
     assert not listing.text
     assert [(each.line, each.function) for each in listing.lines.loose] == [(4, "main"), (5, "main")]
@@ -697,13 +685,13 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
 def test_code_without_a_file_is_listed_by_line(tmp_path: Path) -> None:
     with tg.record(sources=False) as trace:
         programs.load("executed_source").main()
-    view = listing_view(trace, ListingOptions())
+    view = files_of(trace, Options())
     assert all(each.problem for each in view.shown)
     assert any(each.lines.loose for each in view.shown)
 
 
 def test_a_trace_written_by_hand_needs_no_sources() -> None:
-    view = listing_view(attention(), ListingOptions())
+    view = files_of(attention(), Options())
     assert {Path(each.file).name for each in view.shown} == {"demo.py", "attention.py"}
     assert all(each.lines.loose and each.problem for each in view.shown)
 
@@ -722,7 +710,7 @@ def test_a_source_that_is_not_utf_8(tmp_path: Path) -> None:
     spec.loader.exec_module(module)
     with tg.record() as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert words(listing, "é = torch") == ["f32[2]"]
 
 
@@ -736,7 +724,7 @@ def test_another_text_at_the_same_place_is_another_line(tmp_path: Path) -> None:
             (tmp_path / "sample.py").write_text(text)
             exec(compile(text, module.__file__, "exec"), vars(module))
             module.main(x)
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert note(listing, "y = x.sum()").runs == 1
     assert words(listing, "y = x.sum()") == ["f32[]"]
     (before,) = listing.lines.loose
@@ -750,7 +738,7 @@ def test_what_is_given_to_exec_again_is_listed_by_its_text() -> None:
     with tg.record() as trace:
         exec("y = x * 3\nz = y.sum()", names)
         exec("y = x.T\nz = y @ x", names)
-    (listing,) = listing_view(trace, ListingOptions(path="<string>")).shown
+    (listing,) = files_of(trace, Options(path="<string>")).shown
     told = {each.source: (each.runs, pieces_of(each, by_module=False, names=False)) for each in listing.lines.loose}
     assert {text: told[text] for text in ("y = x * 3", "z = y.sum()", "y = x.T", "z = y @ x")} == {
         "y = x * 3": (1, ["f32[2, 3]"]),
@@ -785,10 +773,10 @@ def test_code_that_torch_writes_is_listed_by_line(how: str) -> None:
     graph = torch.fx.symbolic_trace(Small()) if how == "fx" else torch.export.export(Small(), (x,)).module()
     with tg.record() as trace:
         result, line = graph(x), here()
-    view = listing_view(trace, ListingOptions())
+    view = files_of(trace, Options())
     (own,) = [each for each in view.shown if each.file == __file__]
     assert pieces_of(own.lines.notes[line], by_module=False, names=False) == ["result: f32[]"]
-    (made,) = listing_view(trace, ListingOptions(path="eval_with_key")).shown
+    (made,) = files_of(trace, Options(path="eval_with_key")).shown
     assert made.file in [each.file for each in view.shown]
     assert made.problem
     told = {each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted) for each in made.lines.loose}
@@ -815,7 +803,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record(ops=True, functions=False) as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     line = note(listing, "y = (x @ x.T)")
     assert (line.state, line.runs) == (RAN, None)  # an expression may run one op several times
     assert words(listing, "y = (x @ x.T)") == ["(f32[2, 2])"]
@@ -850,7 +838,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record(ops=True) as trace:
         module.main()
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert note(listing, "doubled =").state == RAN
     assert "f32[2, 3]" in " ".join(words(listing, "doubled ="))
 
@@ -871,7 +859,7 @@ def main():
     with tg.record(ops=True) as trace:
         module.main()
     listings = {
-        name: listing_view(trace, ListingOptions(path="sample.py", only=only)).shown[0]
+        name: files_of(trace, Options(path="sample.py", only=only)).shown[0]
         for name, only in {
             "op": select(op="relu"),
             "several": select(op=("addmm", "t")),
@@ -900,7 +888,7 @@ def test_op_events_change_nothing() -> None:
     plain.sources = trace.sources  # type: ignore[attr-defined]
     with_ops = HandmadeTrace([*made, *ops])
     with_ops.sources = trace.sources  # type: ignore[attr-defined]
-    assert listing_view(with_ops, ListingOptions()) == listing_view(plain, ListingOptions())
+    assert files_of(with_ops, Options()) == files_of(plain, Options())
 
 
 def test_the_same_with_and_without_the_short_way() -> None:
@@ -909,7 +897,7 @@ def test_the_same_with_and_without_the_short_way() -> None:
         programs.load("generation").main()
     plain = HandmadeTrace(list(trace.events()))
     plain.sources = trace.sources  # type: ignore[attr-defined]
-    one, other = listing_view(trace, ListingOptions()), listing_view(plain, ListingOptions())
+    one, other = files_of(trace, Options()), files_of(plain, Options())
     for left, right in zip(one.shown, other.shown, strict=True):
         assert {line: pieces_of(each, True, True) for line, each in left.lines.notes.items()} == {
             line: pieces_of(each, True, True) for line, each in right.lines.notes.items()
@@ -942,7 +930,7 @@ def main():
     finally:
         sys.setrecursionlimit(limit)
     assert len(trace) > 100_000
-    (listing,) = listing_view(trace, ListingOptions(path="sample.py")).shown
+    (listing,) = files_of(trace, Options(path="sample.py")).shown
     assert note(listing, "y = x.view").runs == 50_000
     assert note(listing, "y = down").runs == 800
     assert words(listing, "y = down") == ["f32[2]"]
@@ -968,6 +956,6 @@ def test_the_work_grows_with_the_steps_of_a_statement_and_no_faster(tmp_path: Pa
         with tg.record() as trace:
             module.f(torch.ones(2))
         assert len(trace) >= number
-        work.append(work_of(lambda trace=trace: listing_view(trace, ListingOptions(path="sample"))))
+        work.append(work_of(lambda trace=trace: files_of(trace, Options(path="sample"))))
     less, more = (after - before for before, after in pairwise(work))  # the test runner's own files are parsed too
     assert more < 6 * less

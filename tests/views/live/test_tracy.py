@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.handmade import LINEAR, HandmadeTrace, Maker, tensor
+from tests.views.shown import edges
 from torchglass.views.live.tracy import TracyLines
-from torchglass.views.nesting import edges
 from torchglass.views.text.style import Page
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.handmade import HandmadeTrace, Maker, blocks, infos_of
+from tests.views import shown
 from tests.views.table.test_view import tied
 from tests.views.tree.test_text import ESCAPES, TRACES
 from torchglass.events.selection import select
-from torchglass.views.table import text as table
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
 
 
 def lines_of(trace: object, width: int = 80, page: Page | None = None, **options: object) -> list[str]:
-    chosen = table.Options(**options)  # type: ignore[arg-type]
-    return list(table.render(trace, chosen, page or Page(width)))  # type: ignore[arg-type]
+    return shown.lines_of(trace, "table", page or Page(width), **options)
 
 
 def test_repeated_layers() -> None:

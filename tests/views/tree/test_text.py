@@ -9,21 +9,19 @@ import pytest
 
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, attention, blocks, tensor
+from tests.views import shown
 from tests.views.tree.test_view import training
 from tests.work import work_of
 from torchglass.events.selection import select
-from torchglass.views.live.steps import LiveTree
-from torchglass.views.recorded import Recorded
+from torchglass.views.digest import Recorded
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
-from torchglass.views.tree import text as tree
 
 ESCAPES = re.compile(r"\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\")
 
 
 def lines_of(trace: object, width: int = 80, page: Page | None = None, **options: object) -> list[str]:
-    chosen = tree.Options(**options)  # type: ignore[arg-type]
-    return list(tree.render(trace, chosen, page or Page(width)))  # type: ignore[arg-type]
+    return shown.lines_of(trace, "tree", page or Page(width), **options)
 
 
 def test_attention_at_80_columns() -> None:
@@ -204,19 +202,9 @@ def test_every_program_can_be_shown(name: str) -> None:
         assert all(width_of(line) <= 80 and line.isprintable() for line in lines)
 
 
-def test_live_lines_are_those_of_the_stored_tree() -> None:
-    from torchglass.views.nesting import edges
-
-    live = LiveTree(Page(120))
-    printed = [line for event, edge in edges(attention().events()) for line in live.feed(event, edge)] + live.finish()
-    stored = lines_of(attention(), 120, fold=False)[:-1]
-    assert [re.sub(r"\s+", " ", line) for line in printed[1:]] == [re.sub(r"\s+", " ", line) for line in stored[1:]]
-    assert printed[0].split() == ["out", "=", "mha(x)", "MHA", "f32[10,", "20,", "6]", "demo.py:8"]
-
-
 def test_time_grows_with_the_lines_and_no_faster() -> None:
     def lines(trace: Recorded) -> int:
-        return sum(1 for _ in tree.render(trace, tree.Options(fold=False), Page(100)))
+        return len(lines_of(trace, 100, fold=False))
 
     small, large = blocks(1_000), blocks(4_000)
     assert lines(large) == len(large) + 1

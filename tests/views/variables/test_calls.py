@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
-from torchglass.views.variables.rows import Repeat, Row
-from torchglass.views.variables.time import CallRow
+from torchglass.views.variables.calls import CallRow
+from torchglass.views.variables.patterns import Changes, Repeat
 
 
 def test_coroutines_that_take_turns() -> None:
@@ -85,7 +85,7 @@ def test_repeats_inside_of_a_repeat() -> None:
 
     view = view_of(recorded(run, ["a", "y", "z"]), by="time")
     assert [(type(row), getattr(row, "times", 0)) for row in view.rows[-5:]] == [
-        (Repeat, 5), (Row, 1), (CallRow, 4), (Row, 1), (Row, 1)
+        (Repeat, 5), (Changes, 1), (CallRow, 4), (Changes, 1), (Changes, 1)
     ]  # fmt: skip
     told = [row for row in rows_in(view) if row.first.event.name == "y"]
     (row,) = told
@@ -103,7 +103,7 @@ def test_repeats_in_the_life_of_one_variable() -> None:
 
     (group,) = block_of(view_of(recorded(run, ["x"])), "x", "run").groups
     assert any(isinstance(row, Repeat) for row in group.rows)
-    inside = [row.times for row in group.rows if isinstance(row, Row) and row.depth == 1]
+    inside = [row.times for row in group.rows if isinstance(row, Changes) and row.depth == 1]
     assert 6 in inside
     assert len(inside) == 3
-    assert sum(len(row.changes) for row in group.rows if isinstance(row, Row)) == 4 * 8
+    assert sum(len(row.changes) for row in group.rows if isinstance(row, Changes)) == 4 * 8

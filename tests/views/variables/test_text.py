@@ -9,16 +9,17 @@ import pytest
 
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
+from tests.views import shown
 from tests.views.tree.test_text import ESCAPES, HOSTILE, TRACES
 from tests.views.variables.test_view import long_life, recorded
 from torchglass.events.types import Location, Value
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
-from torchglass.views.variables import text as variables
+from torchglass.views.variables.view import NOTHING
 
 
 def lines_of(trace: Any, width: int = 80, page: Page | None = None, **options: Any) -> list[str]:
-    return list(variables.render(trace, variables.Options(**options), page or Page(width)))
+    return shown.lines_of(trace, "variables", page or Page(width), **options)
 
 
 MAIN, LOAD = "main", "load"
@@ -173,8 +174,8 @@ def test_a_long_life_shows_both_ends() -> None:
 
 def test_a_trace_without_variables_says_how_to_record_them() -> None:
     for trace in (TRACES["attention"], HandmadeTrace([])):
-        assert lines_of(trace, 200) == [variables.NOTHING]
-    assert "record(variables=True)" in variables.NOTHING
+        assert lines_of(trace, 200) == [NOTHING]
+    assert "record(variables=True)" in NOTHING
 
 
 def test_names_that_fit_nothing_are_said_with_near_ones() -> None:

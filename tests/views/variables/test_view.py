@@ -17,9 +17,10 @@ from tests.work import work_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
 from torchglass.events.types import Location
-from torchglass.views.variables.rows import Repeat, Row
-from torchglass.views.variables.time import CallRow
-from torchglass.views.variables.view import Block, VariablesOptions, VariablesView, variables_view
+from torchglass.views.variables import Options
+from torchglass.views.variables.blocks import Block, Variables, variables_of
+from torchglass.views.variables.calls import CallRow
+from torchglass.views.variables.patterns import Changes, Repeat
 
 PROGRAMS = (
     "attention",
@@ -38,11 +39,11 @@ def recorded(program: Callable[[], object], variables: Any = True, **options: An
     return trace
 
 
-def view_of(trace: Any, **options: Any) -> VariablesView:
-    return variables_view(trace, VariablesOptions(**options))
+def view_of(trace: Any, **options: Any) -> Variables:
+    return variables_of(trace, Options(**options))
 
 
-def block_of(view: VariablesView, name: str, scope: str) -> Block:
+def block_of(view: Variables, name: str, scope: str) -> Block:
     found = [
         block
         for block in view.blocks
@@ -52,9 +53,9 @@ def block_of(view: VariablesView, name: str, scope: str) -> Block:
     return found[0]
 
 
-def rows_in(view: VariablesView) -> list[Row]:
+def rows_in(view: Variables) -> list[Changes]:
     blocks = [row for block in view.blocks for group in block.groups for row in group.rows]
-    return [row for row in (*blocks, *view.rows) if isinstance(row, Row)]
+    return [row for row in (*blocks, *view.rows) if isinstance(row, Changes)]
 
 
 def news(block: Block) -> list[list[str]]:
@@ -87,7 +88,7 @@ def test_a_life_goes_on_with_what_it_was(name: str) -> None:
         for life in block.variable.lives:
             for before, after in zip(life.changes, life.changes[1:], strict=False):
                 assert before.id < after.id
-                assert after.old.look == before.new.look or before.new.text == after.old.text
+                assert after.old.form == before.new.form or before.new.text == after.old.text
 
 
 # ---------------------------------------------------------------- calls
@@ -121,10 +122,10 @@ def test_equal_calls_are_one_group_and_values_are_kept_in_order() -> None:
     assert [(group.times, len(group.rows)) for group in block.groups] == [(5, 1)]
     (group,) = block_of(view, "k", "double").groups
     (row,) = group.rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     assert [change.new.text for change in row.changes] == ["0", "1", "2", "3", "4"]
     (row,) = block_of(view, "k", "loop").groups[0].rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     assert row.times == 5
 
 
@@ -138,7 +139,7 @@ def test_a_shape_change_is_never_folded_away() -> None:
             x = x + 1
 
     (group,) = block_of(view_of(recorded(shrink)), "x", "shrink").groups
-    rows = [row for row in group.rows if isinstance(row, Row)]
+    rows = [row for row in group.rows if isinstance(row, Changes)]
     assert [(row.times, row.first.new.text) for row in rows] == [
         (1, "f32[9]"),
         (3, "f32[9]"),
@@ -237,18 +238,18 @@ def test_what_made_a_value(ops: bool) -> None:
 
     view = view_of(recorded(program, ops=ops))
     (row,) = block_of(view, "h", "Layer.forward").groups[0].rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     origins = [story.origin for story in row.stories]
     assert [origin and (origin.event.kind, origin.event.module, origin.here) for origin in origins] == [
         ("module", f"layers.{number}.fc", True) for number in range(3)
     ]
     assert {origin and origin.op for origin in origins} == ({"aten::addmm"} if ops else {""})
     (row,) = block_of(view, "out", "program").groups[0].rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     assert row.stories[0].origin is not None
     assert row.stories[0].origin.event.name == "Net"
     (row,) = block_of(view, "alias", "program").groups[0].rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     story = row.stories[0]
     assert story.same_as is not None
     assert (story.same_as.name, story.same_as.scope) == ("out", "")
@@ -267,7 +268,7 @@ def test_memory_that_names_share() -> None:
     shares = {}
     for name in "abc":
         row = block_of(view, name, "program").groups[0].rows[0]
-        assert isinstance(row, Row)
+        assert isinstance(row, Changes)
         shares[name] = row.stories[0].shares and row.stories[0].shares.name
     assert shares == {"a": "h", "b": "h", "c": None}
 
@@ -284,7 +285,7 @@ def test_an_argument_is_the_callers_tensor() -> None:
     (group,) = block_of(view_of(recorded(outer)), "x", "inner").groups
     assert group.times == 3
     (row,) = group.rows
-    assert isinstance(row, Row)
+    assert isinstance(row, Changes)
     assert {story.same_as and story.same_as.name for story in row.stories} == {"given"}
 
 
@@ -330,7 +331,7 @@ def test_rows_by_time_follow_the_calls() -> None:
     view = view_of(recorded(outer), by="time", fold=False)
     rows = [row for row in view.rows if not isinstance(row, Repeat)]
     for row in rows:
-        if isinstance(row, Row):
+        if isinstance(row, Changes):
             depth, call = 0, row.first.call
             while call is not None:
                 depth, call = depth + 1, call.caller
@@ -387,7 +388,7 @@ def test_a_trace_without_variables(by: str) -> None:
 )
 def test_options_are_checked(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        VariablesOptions(**options)
+        Options(**options)
 
 
 # ---------------------------------------------------------------- many

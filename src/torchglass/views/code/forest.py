@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.code.steps import FEWEST_LEVELS, Lines, Read
+from torchglass.views.code.lines import FEWEST_LEVELS, Lines
+from torchglass.views.code.steps import Steps
 from torchglass.views.digest import Key, shape_key
 
 LINE, CALL, STEP = "line", "call", "step"
@@ -45,8 +46,9 @@ class Path:
 class Forest:
     """Nodes in the order of the trace, each under its parent; steps that follow each other share their lines."""
 
-    def __init__(self, read: Read, lines: Lines, folds: bool) -> None:
-        self.read, self.lines = read, lines
+    def __init__(self, steps: Steps, lines: Lines, folds: bool) -> None:
+        self.steps, self.lines = steps, lines
+        self._parents = steps.digest.parents
         self._folds = folds
         self.nodes: list[Node] = []
         self.threads: dict[str, list[int]] = {}
@@ -55,15 +57,26 @@ class Forest:
         self._patterns: dict[tuple[int, tuple[int, ...]], Path] = {}
         self._chains: dict[int, tuple[int, ...]] = {-1: ()}
         self._depths: dict[int, tuple[int, ...]] = {-1: ()}
-        self._assigned = bytearray(len(read.events))
+        self._assigned = bytearray(len(steps.events))
+
+    def fill(self) -> None:
+        """All steps of the trace, and what the other events assigned."""
+        chosen = iter(self.steps.chosen)
+        step = next(chosen, -1)
+        for number in range(len(self.steps.events)):
+            if number == step:
+                self.add(step, self.steps.inside.get(step, 0))
+                step = next(chosen, -1)
+            else:
+                self.note(number)
 
     def add(self, step: int, inside: int) -> None:
         """Put a step, with so many ops inside, under its lines."""
-        read, at = self.read, step
-        while not read.events[at].stack and read.parents[at] >= 0:
-            at = read.parents[at]  # what the autograd engine runs in a thread of its own
-        thread = read.events[at].thread
-        path = self._path(read.events[at].stack, read.calls[at])
+        events, at = self.steps.events, step
+        while not events[at].stack and self._parents[at] >= 0:
+            at = self._parents[at]  # what the autograd engine runs in a thread of its own
+        thread = events[at].thread
+        path = self._path(events[at].stack, self.steps.calls[at])
         before, nodes = self._before.get(thread, (Path([], {}), []))
         shared = len(path.items) if path is before else _shared(path.items, before.items)
         nodes = nodes[:shared]
@@ -71,7 +84,8 @@ class Forest:
             nodes.append(self._node(LINE if item >= 0 else CALL, item if item >= 0 else -1 - item, thread, nodes))
         self._before[thread] = (path, nodes)
         leaf = self._node(STEP, step, thread, nodes)
-        self.nodes[leaf].spent, self.nodes[leaf].size, self.nodes[leaf].inside = read.spent_ns[step], 1, inside
+        spent = self.steps.digest.spent_ns[step]
+        self.nodes[leaf].spent, self.nodes[leaf].size, self.nodes[leaf].inside = spent, 1, inside
         self._assign_around(step, path, nodes)
 
     def note(self, number: int) -> None:
@@ -79,11 +93,11 @@ class Forest:
 
         ``y = x.t().contiguous()``: the last call may have run no op, and still gives the line its value.
         """
-        event = self.read.events[number]
+        event = self.steps.events[number]
         before = self._before.get(event.thread)
         if before is None or self._assigned[number] or not event.target or not event.outputs:
             return
-        path, (current, nodes) = self._path(event.stack, self.read.calls[number]), before
+        path, (current, nodes) = self._path(event.stack, self.steps.calls[number]), before
         place = path.frames.get(len(event.stack) - 1)
         if place is not None and _shared(path.items, current.items) > place:
             self._assigned[number] = True
@@ -147,23 +161,23 @@ class Forest:
         todo: list[int] = []
         while call not in self._chains:
             todo.append(call)
-            call = self.read.calls[call]
+            call = self.steps.calls[call]
         for each in reversed(todo):
-            around = self.read.calls[each]
+            around = self.steps.calls[each]
             self._chains[each] = (*self._chains[around], each)
-            self._depths[each] = (*self._depths[around], len(self.read.events[each].stack))
+            self._depths[each] = (*self._depths[around], len(self.steps.events[each].stack))
         return self._chains[todo[0] if todo else call]
 
     def _assign_around(self, step: int, path: Path, nodes: Sequence[int]) -> None:
         """Note what a step and the calls around it were assigned to, at their lines; each call once."""
-        at, read = step, self.read
+        at = step
         while at >= 0 and not self._assigned[at]:
             self._assigned[at] = True
-            event = read.events[at]
+            event = self.steps.events[at]
             place = path.frames.get(len(event.stack) - 1) if event.target and event.outputs else None
             if place is not None:
                 self._assign(self.nodes[nodes[place]], event)
-            at = read.parents[at]
+            at = self._parents[at]
 
     def _assign(self, node: Node, event: Event) -> None:
         node.assigned = node.assigned or {}

@@ -3,159 +3,153 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from torchglass.events.types import Event
-from torchglass.views.code.view import CodeOptions, CodeRow, CodeView, code_view
-from torchglass.views.live.code_lines import DOWN, CodeLines, LineOptions, op_name, op_words
-from torchglass.views.recorded import Recorded
-from torchglass.views.text.around import how_it_ended, notes_of, nothing_recorded, wrapped
-from torchglass.views.text.cells import shape_words
-from torchglass.views.text.layout import guides
-from torchglass.views.text.source import Placed, SourceLines, Sources, assigned_word
+from torchglass.events.types import Location
+from torchglass.views.code.view import DOWN
+from torchglass.views.row import (
+    CLASS,
+    COUNT,
+    ERROR,
+    FOLD,
+    GIVES,
+    HEADING,
+    LINE,
+    NAME,
+    REPEAT,
+    SOURCE,
+    TAKES,
+    THREAD,
+    TIME,
+    Cell,
+    Row,
+    Sheet,
+)  # fmt: skip
+from torchglass.views.text.layout import guides, repeat_line, thread_line
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, count, cut, duration, one_line, plural, width_of
+from torchglass.views.text.words import clean, cut, file_name, known_as, path_word, width_of, wrapped
 
-__all__ = ["CodeLines", "LineOptions", "Options", "render"]
-
-Options = CodeOptions
+ARROW_DOWN = "⬇️"
 TIME_WIDTH = 10
-WORDS = {"line": "line", "call": "module", "step": "step"}
 SHORTEST_ARGS = 12
+SHORTEST_SOURCE = 32
+FEWEST_COLUMNS = 6
 
 
-def render(trace: Recorded, options: CodeOptions, page: Page) -> Iterator[str]:
-    """The lines of the view; a trace that an exception left begins with how it ended."""
-    yield from how_it_ended(trace, page)
-    if not len(trace):
-        yield from nothing_recorded(trace, page)
-        return
-    view = code_view(trace, options)
-    sources = trace.sources if isinstance(trace, Sources) else {}
-    writer = _Writer(SourceLines(sources), options, page)
-    for row in view.rows:
+def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+    """The lines of the view."""
+    has_times = any(row.cell(TIME) for row in sheet.rows)
+    writer = _Writer(page, TIME_WIDTH if has_times else 0)
+    for row in sheet.rows:
         yield from writer.lines(row)
-    yield from _footer(trace, view, options, page)
 
 
 class _Writer:
-    """Writes rows, and remembers which places and notes were told."""
+    """Writes rows, and remembers which places and notes were said."""
 
-    def __init__(self, sources: SourceLines, options: CodeOptions, page: Page) -> None:
-        self._sources, self._options, self._page = sources, options, page
-        self._width = page.width - (TIME_WIDTH if options.times else 0)
+    def __init__(self, page: Page, time_width: int) -> None:
+        self._page, self._time_width = page, time_width
+        self._width = page.width - time_width
         self._functions: list[tuple[str, str]] = []
         """File and function of the line last shown at each depth."""
-        self._told: set[str] = set()
-        self._steps: dict[tuple[object, ...], tuple[str, Event]] = {}
+        self._noted: set[str] = set()
+        self._steps: dict[tuple[int, int], tuple[str, tuple[Cell, ...]]] = {}
 
-    def lines(self, row: CodeRow) -> Iterator[str]:
+    def lines(self, row: Row) -> Iterator[str]:
         """The line of a row, and a note that its step may have."""
-        if row.kind == "thread":
+        if row.kind == THREAD:
             self._functions.clear()
-            title = f"── thread {cut(clean(row.text), self._page.width - 14)} "
-            yield self._page.paint("heading", title + "─" * max(self._page.width - width_of(title), 2))
+            yield thread_line(row.text(NAME), self._page.width, self._page)
             return
         before = guides(row.depth, self._width)
         bars = self._time(row) + self._page.paint("guide", before)
         room = self._width - width_of(before)
-        if row.kind == "line":
+        if row.kind == LINE:
             yield bars + self._line(row, room)
-        elif row.kind == "step":
+        elif row.kind in (DOWN, REPEAT):
+            del self._functions[row.depth :]
+            inside = replace(self._page, width=self._width)
+            yield (
+                self._time(row) + repeat_line(row, before, inside)
+                if row.kind == REPEAT
+                else bars + self._down(row, room)
+            )
+        else:
             yield bars + self._step(row, room)
             yield from self._note(row)
-        else:
-            del self._functions[row.depth :]
-            yield bars + self._heading(row, room)
 
-    def _time(self, row: CodeRow) -> str:
-        if not self._options.times:
+    def _time(self, row: Row) -> str:
+        if not self._time_width:
             return ""
-        told = "" if row.kind in ("down", "repeat") else duration(row.spent_ns)
-        return self._page.paint("time", f"{told:>{TIME_WIDTH - 1}}") + " "
+        return self._page.paint("time", f"{row.text(TIME):>{TIME_WIDTH - 1}}") + " "
 
-    def _often(self, row: CodeRow) -> str:
-        return f" × {count(row.times)}" if row.times > 1 else ""
+    def _down(self, row: Row, room: int) -> str:
+        page, often = self._page, row.text(FOLD)
+        name = cut(row.text(NAME), room - 4 - width_of(often))
+        return (
+            page.paint("dim", ARROW_DOWN) + (f" {page.paint('name', name)}" if name else "") + page.paint("fold", often)
+        )
 
     # ------------------------------------------------------------ lines of source
 
-    def _line(self, row: CodeRow, room: int) -> str:
-        assert row.where is not None
-        page, at = self._page, row.where
+    def _line(self, row: Row, room: int) -> str:
+        source = row.cell(SOURCE)
+        assert source is not None
+        assert source.at is not None
+        page, at = self._page, source.at
         del self._functions[row.depth + 1 :]
         while len(self._functions) <= row.depth:
             self._functions.append(("", ""))
         known = self._functions[row.depth] == (at.file, at.function)
         self._functions[row.depth] = (at.file, at.function)
-        often = f" × {count(row.levels)} deep" if row.levels > 1 else self._often(row)
-        inside = f"  {plural(row.deeper, 'step')} inside" if row.deeper else ""
-        placed = Placed(self._sources.parts(at), at, known, assigned_word(row.assigned))
-        if width_of(often) + len(inside) > room // 2:
-            inside = ""
-        source, place, assigned = placed.fit(room - width_of(often) - len(inside))
-        text = source.painted(page) + page.paint("fold", often) + "  " + page.paint("place", place)
-        return text + page.paint("output", assigned) + page.paint("dim", inside)
-
-    def _heading(self, row: CodeRow, room: int) -> str:
-        page, often = self._page, self._often(row)
-        if row.kind == "repeat":
-            rest = f", {plural(row.rows, WORDS[row.of])} each:"
-            return page.paint("fold", cut(f"{clean(row.text)}{often}".strip(), room - len(rest))) + page.paint(
-                "dim", rest
-            )
-        name = cut(clean(row.text), room - 4 - width_of(often))
-        return page.paint("dim", DOWN) + (f" {page.paint('name', name)}" if name else "") + page.paint("fold", often)
+        often, inside = row.text(FOLD), row.text(COUNT)
+        inside = f"  {inside}" if inside and width_of(often) + len(inside) + 2 <= room // 2 else ""
+        gives = row.text(GIVES)
+        room -= width_of(often) + len(inside)
+        width, place, gives = _fit(width_of(source.text), _places(at, known), f" → {gives}" if gives else "", room)
+        text = _painted(source, width, page) + page.paint("fold", often) + "  " + page.paint("place", place)
+        return text + page.paint("output", gives) + page.paint("dim", inside)
 
     # ------------------------------------------------------------ steps
 
-    def _step(self, row: CodeRow, room: int) -> str:
-        assert row.event is not None
-        event = row.event
-        key = (id(event), row.args, row.result, row.text, row.times, row.inside, room)
+    def _step(self, row: Row, room: int) -> str:
+        key = (id(row.cells), room)
         found = self._steps.get(key)
         if found is None:
-            # The event is kept with its line, so that its id stays its own.
-            found = self._steps[key] = (self._make_step(event, row, room), event)
+            # The cells are kept with their line, so that their id stays their own.
+            found = self._steps[key] = (self._make_step(row, room), row.cells)
         return found[0]
 
-    def _make_step(self, event: Event, row: CodeRow, room: int) -> str:
-        page, often = self._page, self._often(row)
-        module = cut(f"  {clean(row.text)}", room // 3) if row.text else ""
-        if event.kind == "mark":
-            value = cut(", ".join(shape_words(event.inputs or event.outputs)), room // 2)
-            name = cut(f"▸ {clean(event.name)}", room - width_of(often) - width_of(value) - 2)
+    def _make_step(self, row: Row, room: int) -> str:
+        page, often = self._page, row.text(FOLD)
+        module = cut(f"  {row.text(CLASS)}", room // 3) if row.cell(CLASS) else ""
+        if row.cell(HEADING):  # a mark
+            value = cut(row.text(GIVES), room // 2)
+            name = cut(row.text(HEADING), room - width_of(often) - width_of(value) - 2)
             return page.paint("name", name) + page.paint("output", f"  {value}".rstrip()) + page.paint("fold", often)
         space = room - width_of(module) - width_of(often)
-        if event.error is not None:
-            text, error = step_text(row, space * 2 // 3), clean(event.error)
-            return page.paint("dim", text) + page.paint("error", cut(f" ✗ {error}", space - width_of(text)))
-        text = step_text(row, space)
-        return page.paint("dim", text) + page.paint("class", module) + page.paint("fold", often)
+        if row.cell(ERROR):
+            text = _step_text(row, space * 2 // 3)
+            return page.paint("dim", text) + page.paint("error", cut(f" ✗ {row.text(ERROR)}", space - width_of(text)))
+        return page.paint("dim", _step_text(row, space)) + page.paint("class", module) + page.paint("fold", often)
 
-    def _note(self, row: CodeRow) -> Iterator[str]:
-        note = row.event.note if row.event is not None else None
-        if not note:
-            return
-        before = guides(row.depth + 1, self._width)
-        text = "note: as above" if note in self._told else f"note: {note}"
-        self._told.add(note)
-        blank = " " * TIME_WIDTH if self._options.times else ""
-        for line in wrapped(text, blank + before, self._page):
-            yield blank + self._page.paint("guide", before) + self._page.paint("note", line)
+    def _note(self, row: Row) -> Iterator[str]:
+        before, blank = guides(row.depth + 1, self._width), " " * self._time_width
+        for cell in row.below:
+            text = "note: as above" if cell.text in self._noted else f"note: {cell.text}"
+            self._noted.add(cell.text)
+            for line in wrapped(text, self._page.width - len(blank + before)):
+                yield blank + self._page.paint("guide", before) + self._page.paint("note", line)
 
 
-def step_text(row: CodeRow, room: int) -> str:
+def _step_text(row: Row, room: int) -> str:
     """``# addmm(f32[96], f32[14, 32], f32[32, 96]) -> f32[14, 96];``: where it is too long, first arguments go."""
-    event = row.event
-    assert event is not None
-    name = op_name(clean(event.name))
-    if event.kind == "step":
-        return cut(f"# {name}.step;  {plural(row.inside, 'op')} inside (inner=True)", room)
-    args, result = one_line(row.args), one_line(row.result)
-    if event.kind == "op":
-        args, result = op_words(row.args, row.result)
+    name, args, result = row.text(NAME), row.text(TAKES), row.text(GIVES)
+    if row.cell(TAKES) is None:  # an optimizer's step
+        return cut(f"# {name};  {row.text(COUNT)}", room)
     end = ""
-    if event.error is None:
-        unseen = "  not seen inside" if event.kind == "unseen" else ""
+    if not row.cell(ERROR):
+        unseen = f"  {row.text(COUNT)}" if row.cell(COUNT) else ""
         end = f" -> {result};{unseen}" if result else f";{unseen}"
     fixed = width_of(name) + 4
     if fixed + width_of(args) + width_of(end) > room:
@@ -164,38 +158,32 @@ def step_text(row: CodeRow, room: int) -> str:
     return cut(f"# {name}({args}){end}", room)
 
 
-def _footer(trace: Recorded, view: CodeView, options: CodeOptions, page: Page) -> Iterator[str]:
-    """How many steps there were, and why some have no line."""
-    if not view.steps:
-        yield from _no_steps(view, options, page)
-        yield from notes_of(trace, page)
-        return
-    rows = [row for row in view.rows if row.kind == "step"]
-    word = next(iter(view.kinds)) if len(view.kinds) == 1 and view.kinds <= {"function", "op"} else "step"
-    deeper = sum(row.deeper for row in view.rows)
-    told = [plural(view.steps, word)]
-    if options.times:
-        told[0] += f" in {duration(sum(row.spent_ns for row in rows))} of {duration(trace.duration_ns)}"
-    if view.steps - deeper > len(rows):
-        told.append(f"{count(view.steps - deeper - len(rows))} folded")
-    if deeper:
-        told.append(f"{count(deeper)} deeper than depth={options.depth}")
-    if view.left_out:
-        told.append(f"{count(view.left_out)} not selected")
-    if view.outer:
-        told.append(f"{plural(view.outer, 'line')} of what ran the program (frames='all')")
-    if word == "function" and options.steps == "auto":
-        told.append("record(ops=True) shows the aten ops in them")
-    for line in wrapped(" · ".join(told), "", page):
-        yield page.paint("dim", line)
-    yield from notes_of(trace, page)
+# ---------------------------------------------------------------- where a line stands
 
 
-def _no_steps(view: CodeView, options: CodeOptions, page: Page) -> Iterator[str]:
-    if view.left_out:
-        text = f"No step is selected: the trace has {count(view.left_out)}, and none that fits."
-    elif options.steps == "ops":
-        text = "No op was recorded: record(ops=True) records them; steps='functions' shows the functions."
-    else:
-        text = "Nothing that is recorded is a step of this view; the tree shows all that was recorded."
-    yield from wrapped(text, "", page)
+def _painted(source: Cell, width: int, page: Page) -> str:
+    """The line in that width, with the expression that ran highlighted."""
+    text = cut(source.text, width)
+    first, last = source.mark or (0, 0)
+    return text[:first] + page.paint("class", text[first:last]) + text[last:]
+
+
+def _places(at: Location, known: bool) -> list[str]:
+    """Ways to say the place, the longest first; in the function of the line before, the number is enough."""
+    line = f":{at.line}"
+    if known:
+        return [f"# {line}"]
+    function = f" in {clean(at.function.rpartition('<locals>.')[2])}:"
+    file = known_as(at.file)
+    short = f"# {file_name(file)}{line}"
+    return [f"# {path_word(file)}{line}{function}", f"{short}{function}", short]
+
+
+def _fit(text: int, places: list[str], gives: str, room: int) -> tuple[int, str, str]:
+    """The width of the source, the place and the shapes that fit: rather a short place and no shapes than no source."""
+    for place, shapes in (*((place, gives) for place in places), (places[-1], "")):
+        left = room - 2 - width_of(place) - width_of(shapes)
+        if left >= min(text, max(SHORTEST_SOURCE, room // 2)):
+            return left, place, shapes
+    place = cut(places[-1], max(room - 2 - FEWEST_COLUMNS, 1))
+    return max(room - 2 - width_of(place), 1), place, ""

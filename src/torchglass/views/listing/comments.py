@@ -8,13 +8,12 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from torchglass.events.spelling import clean
+from torchglass.views.digest import Recorded
+from torchglass.views.listing import Options
+from torchglass.views.listing.files import FileListing, files_of
 from torchglass.views.listing.lines import LineNote
-from torchglass.views.listing.view import FileListing, ListingOptions, listing_view
 from torchglass.views.listing.words import pieces_of
-from torchglass.views.recorded import Recorded
-from torchglass.views.text.source import known_as
-from torchglass.views.text.words import count, path_word, plural
+from torchglass.views.text.words import clean, count, known_as, path_word, plural
 
 LEGEND = (
     "x: f32[2, 3] ×12: what x got, and how often; →: returned; (…): computed on the line; "
@@ -25,18 +24,18 @@ MOST_NAMED = 8
 _SPACE = re.compile(r"([\t\f])")
 
 
-def copy_lines(trace: Recorded, options: ListingOptions) -> Iterator[str]:
+def copy(trace: Recorded, options: Options) -> Iterator[str]:
     """The lines of one file, each with what it gave; what else is to be said stands in comments below."""
-    view = listing_view(trace, options)
+    files = files_of(trace, options)
     remarks: list[str] = []
-    if not view.shown:
+    if not files.shown:
         what = "no step is selected" if options.only is not None and len(trace) else "no file of the program was seen"
         remarks.append(what)
-    for listing in view.shown[:1]:
+    for listing in files.shown[:1]:
         lines, failed = _copied(listing, options)
         yield from lines
         remarks += failed
-    others = [*view.shown[1:], *view.named]
+    others = [*files.shown[1:], *files.named]
     if others:
         names = ", ".join(path_word(known_as(each.file)) for each in others[:MOST_NAMED])
         more = len(others) - MOST_NAMED
@@ -46,7 +45,7 @@ def copy_lines(trace: Recorded, options: ListingOptions) -> Iterator[str]:
         yield f"# torchglass: {clean(' '.join(remark.split()))}"
 
 
-def _copied(listing: FileListing, options: ListingOptions) -> tuple[list[str], list[str]]:
+def _copied(listing: FileListing, options: Options) -> tuple[list[str], list[str]]:
     """The copy and what is to be said of it."""
     if not listing.text:
         return [], [f"{path_word(known_as(listing.file))}: {listing.problem}"]
@@ -71,7 +70,7 @@ def _copied(listing: FileListing, options: ListingOptions) -> tuple[list[str], l
     return lines[:-1] if not lines[-1] else lines, remarks
 
 
-def _comment(note: LineNote, options: ListingOptions) -> str:
+def _comment(note: LineNote, options: Options) -> str:
     pieces = pieces_of(note, options.by == "module", names=True)
     if note.failed:
         pieces.insert(0, f"✗ {clean(note.failed)}")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
-from torchglass.views.digest import TellsAlike
-from torchglass.views.listing.ranges import Range
-from torchglass.views.recorded import Recorded
+from torchglass.source.statements import Range
+from torchglass.views.digest import Digest, Recorded, digest_of
 
 _TRANSFORMED = "<eval_with_key>"
 """How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
 
 
 @dataclass(slots=True)
-class Look:
-    """Events that look the same: the first of them, and of those that are selected how many and how long."""
+class Steps:
+    """Events that are alike: the first of them, and of those that are selected how many and how long."""
 
     event: Event
     frame: int
@@ -66,14 +64,14 @@ class Frame:
     """Whether the parent's expression may have made the call itself: no frame of torch lies between."""
     in_step: bool = False
     """Whether it ran inside a step of its parent: a hook, or the program's own code that torch's C++ called."""
-    looks: list[Look] = field(default_factory=list[Look])
+    steps: list[Steps] = field(default_factory=list[Steps])
     """The selected steps that have it as their innermost frame of the program."""
     children: list[int] = field(default_factory=list[int])
     in_module: bool = True
     """Whether every step below it ran inside a module's call."""
-    module_calls: list[Look] = field(default_factory=list[Look])
+    module_calls: list[Steps] = field(default_factory=list[Steps])
     """The module calls made here, selected or not."""
-    run_by: dict[int, Look] = field(default_factory=dict[int, Look])
+    run_by: dict[int, Steps] = field(default_factory=dict[int, Steps])
     """Where a module's call came to it first, as to a line of ``forward``: those calls, by number."""
     live: bool = False
     """Whether a selected step is in it or below it."""
@@ -85,7 +83,7 @@ class Frame:
     @property
     def ended_modules(self) -> bool:
         """Whether modules were called here, and every call came to its end."""
-        return bool(self.module_calls) and all(look.ended_well for look in self.module_calls)
+        return bool(self.module_calls) and all(each.ended_well for each in self.module_calls)
 
 
 def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
@@ -94,22 +92,22 @@ def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
     Every step has its frames, but only the selected ones are kept with them.
     """
     read = _Reading(trace)
-    read.choose(trace, only)
+    read.choose(only)
     frames = read.tree.frames
-    for look in read.looks:
-        if look.frame < 0 or not look.total:
+    for steps in read.steps:
+        if steps.frame < 0 or not steps.total:
             continue
-        if look.is_module:
-            frames[look.frame].module_calls.append(look)
-        if not look.ended_well:
-            _note_failed(look.frame, frames)
-        if look.count:
-            frames[look.frame].looks.append(look)
-            _note_live(look.frame, frames)
+        if steps.is_module:
+            frames[steps.frame].module_calls.append(steps)
+        if not steps.ended_well:
+            _note_failed(steps.frame, frames)
+        if steps.count:
+            frames[steps.frame].steps.append(steps)
+            _note_live(steps.frame, frames)
     for inner, outer in read.inside:
         _note_module(inner, outer, read, frames)
     for inner, outer in read.under:
-        _note_in_step(read.looks[inner].frame, read.looks[outer].frame, frames)
+        _note_in_step(read.steps[inner].frame, read.steps[outer].frame, frames)
     return frames
 
 
@@ -117,7 +115,7 @@ def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
 
 
 class _Reading:
-    """A trace read once: what each event looks like, and which of them are steps of a line.
+    """A trace read once: which of its events are steps of a line.
 
     An aten op tells again what the function says that it ran in, where both stand at the same place. It is a
     step of its own where the program's frames go deeper, as in the ``backward`` of an autograd function, and
@@ -125,107 +123,84 @@ class _Reading:
     """
 
     def __init__(self, trace: Recorded) -> None:
+        self.digest: Digest = digest_of(trace)
         self.tree = _Tree()
-        self.looks: list[Look] = []
+        self.steps = [
+            Steps(event, self.tree.number(event), event.kind == "op", event.kind == "module")
+            for event in self.digest.samples
+        ]
+        """By the number of what is alike."""
         self.inside: set[tuple[int, int]] = set()
-        """Numbers of looks: of an event and of the innermost module call around it (-1: none)."""
+        """Such numbers: of an event and of the innermost module call around it (-1: none)."""
         self.under: set[tuple[int, int]] = set()
         """The same of an event and of the one just around it."""
-        self._of: list[int] = []
-        """The look of each event."""
-        self._parents: list[int] = []
-        self._spent: list[int] = []
         self._repeats = bytearray()
         """Which events tell again what the one around them says."""
-        self._read(trace)
+        self._read()
 
-    def _read(self, trace: Recorded) -> None:
-        looks, of, parents, repeats = self.looks, self._of, self._parents, self._repeats
-        known: dict[Hashable, int] = {}
+    def _read(self) -> None:
+        steps, alike, repeats = self.steps, self.digest.alike, self._repeats
         modules: list[int] = []
-        for key, parent, spent in _keys(trace):
-            at = known.get(key)
-            if at is None:
-                at = known[key] = len(looks)
-                event = trace.event(len(of))
-                looks.append(Look(event, self.tree.number(event), event.kind == "op", event.kind == "module"))
-            look, module = looks[at], -1
+        for number, (at, parent) in enumerate(zip(alike, self.digest.parents, strict=True)):
+            module = -1
             if parent >= 0:
-                module = of[parent] if looks[of[parent]].is_module else modules[parent]
-                self.under.add((at, of[parent]))
-            of.append(at)
-            parents.append(parent)
+                module = alike[parent] if steps[alike[parent]].is_module else modules[parent]
+                self.under.add((at, alike[parent]))
             modules.append(module)
-            self._spent.append(spent)
             self.inside.add((at, module))
-            again = look.is_op and self._tells_again(look, len(of) - 1)
+            again = steps[at].is_op and self._tells_again(number)
             repeats.append(again)
             if not again:
-                look.total += 1
-                look.spent_ns += spent
-                look.last = len(of) - 1
+                steps[at].total += 1
+                steps[at].spent_ns += self.digest.spent_ns[number]
+                steps[at].last = number
 
-    def look(self, number: int) -> Look:
-        """What an event looks like."""
-        return self.looks[self._of[number]]
-
-    def choose(self, trace: Recorded, only: Selection | None) -> None:
+    def choose(self, only: Selection | None) -> None:
         """Count the steps that are meant; an op that is no step itself means what was called at its place."""
-        for look in self.looks:
+        for steps in self.steps:
             if only is None:
-                look.count = look.total
+                steps.count = steps.total
             else:
-                look.spent_ns, look.last = 0, -1
+                steps.spent_ns, steps.last = 0, -1
         if only is None:
             return
-        matches = self._matches(trace, only)
-        chosen = bytearray(len(self._of))
+        matches = self.digest.matching(only)
+        chosen = bytearray(len(matches))
         for number in (number for number, found in enumerate(matches) if found):
             for each in self._instead(number, matches) if self._repeats[number] else (number,):
                 if not chosen[each]:
                     chosen[each] = True
-                    self.look(each).add(each, self._spent[each])
+                    self._of(each).add(each, self.digest.spent_ns[each])
 
-    def _tells_again(self, op: Look, number: int) -> bool:
+    def _of(self, number: int) -> Steps:
+        return self.steps[self.digest.alike[number]]
+
+    def _tells_again(self, number: int) -> bool:
+        op = self._of(number)
         if not op.event.inputs and not op.event.outputs:
             return True  # the profiler's marks are nobody's business
         around = self._around(number)
-        return around >= 0 and self.look(around).frame == op.frame
+        return around >= 0 and self._of(around).frame == op.frame
 
     def _around(self, number: int) -> int:
         """The innermost event around one that is no op; -1: none."""
-        around = self._parents[number]
-        while around >= 0 and self.look(around).is_op:
-            around = self._parents[around]
+        around = self.digest.parents[number]
+        while around >= 0 and self._of(around).is_op:
+            around = self.digest.parents[around]
         return around
 
     def _instead(self, number: int, matches: bytearray) -> list[int]:
         """The calls around an op at its place, up to the one that is written there; none if one is selected itself."""
         found: list[int] = []
-        around, frame = self._around(number), self.look(number).frame
-        while around >= 0 and self.look(around).frame == frame:
+        around, frame = self._around(number), self._of(number).frame
+        while around >= 0 and self._of(around).frame == frame:
             if matches[around]:
                 return []
             found.append(around)
-            if self.look(around).event.direct:
+            if self._of(around).event.direct:
                 break
             around = self._around(around)
         return found
-
-    def _matches(self, trace: Recorded, only: Selection) -> bytearray:
-        """A callable is asked for each event: alike events may differ in what it looks at."""
-        if only.where is not None:
-            return bytearray(only.matches(event) for event in trace.events())
-        by_look = [only.matches(look.event) for look in self.looks]
-        return bytearray(by_look[at] for at in self._of)
-
-
-def _keys(trace: Recorded) -> Iterable[tuple[Hashable, int, int]]:
-    if isinstance(trace, TellsAlike):
-        return trace.alike()
-    return (
-        (event.id, -1 if event.parent is None else event.parent, event.duration_ns or 0) for event in trace.events()
-    )
 
 
 # ---------------------------------------------------------------- frames
@@ -313,13 +288,13 @@ def _note_module(inner: int, outer: int, read: _Reading, frames: list[Frame]) ->
 
     A frame that steps outside any module have may be one that is still running.
     """
-    number = read.looks[inner].frame
+    number = read.steps[inner].frame
     if outer < 0:
         while number >= 0 and frames[number].in_module:
             frames[number].in_module = False
             number = frames[number].parent
         return
-    module = read.looks[outer]
+    module = read.steps[outer]
     while number >= 0 and frames[number].parent != module.frame:
         number = frames[number].parent
     if number >= 0:

@@ -6,16 +6,16 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from torchglass.source.flow import Flow, is_in_with, may_be_left, proven
+from torchglass.source.statements import Statement, is_text, outermost
+from torchglass.views.listing.excerpt import Gap, excerpt
 from torchglass.views.listing.frames import Frame, is_lambda
 from torchglass.views.listing.made import last_made, made_by
-from torchglass.views.listing.ran import is_in_with, may_be_left, proven
-from torchglass.views.listing.ranges import outermost
 from torchglass.views.listing.results import Outcome, merged
-from torchglass.views.listing.statements import Function, Statement, Statements
-from torchglass.views.listing.steps import Steps
+from torchglass.views.listing.runs import Runs
 
-RAN, UNSEEN, NEVER = "ran", "unseen", "never"
-_UNMARKED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal)
+RAN, UNSEEN = "ran", "unseen"
+_WITHOUT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal)
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class LineNote:
 
     line: int
     state: str = RAN
-    """``ran``: its steps or later ones prove it. ``unseen``: no step tells. ``never``: it is known not to have run."""
+    """``ran``: its steps or later ones prove it. ``unseen``: no step tells."""
     runs: int | None = None
     """How often; None when steps do not tell."""
     notes: list[Note] = field(default_factory=list[Note])
@@ -47,14 +47,6 @@ class LineNote:
     function: str = ""
     source: str = ""
     """The line's text as its steps know it, where the file's is not known."""
-
-
-@dataclass(slots=True)
-class Gap:
-    """Lines that are left out, and the functions in them that no step was seen in."""
-
-    lines: int
-    functions: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -69,34 +61,34 @@ class Lines:
     """Lines of code whose text is not known."""
 
 
-def lines_of(file: str, steps: Steps, lines_run: frozenset[int] | None, whole: bool) -> Lines:
-    """Notes for one file; ``lines_run`` is the exact set where a trace has it."""
+def lines_of(file: str, runs: Runs, whole: bool) -> Lines:
+    """Notes for one file, and which of its lines are shown: all of them, or what ran."""
     found = Lines()
-    frames = [each for each in steps.frames if each.place.file == file]
-    found.loose = _loose(steps, [each for each in frames if steps.statement[each.number] is None])
-    source = steps.sources.get(file)
+    frames = [each for each in runs.frames if each.place.file == file]
+    found.loose = _loose(runs, [each for each in frames if runs.statement[each.number] is None])
+    source = runs.sources.get(file)
     if source is None:
         return found
     seen: dict[int, list[Frame]] = {}
     for frame in frames:
-        statement = steps.statement[frame.number]
+        statement = runs.statement[frame.number]
         if statement is not None:
             seen.setdefault(statement.number, []).append(frame)
-    marks = _marks(file, steps, source, seen) if lines_run is None else _exact_marks(source, lines_run)
-    suites = _Suites(file, steps)
+    states = _states(file, runs, source, seen)
+    suites = _Suites(file, runs)
     for statement in source.all:
         for line in range(statement.start[0], statement.last_line + 1):
             found.first_line.setdefault(line, statement.first_line)
-        note = _note(file, steps, statement, seen.get(statement.number, []))
-        note.state = marks.get(statement.number, "")
-        if note.state in (UNSEEN, NEVER) and statement.number not in seen:
+        note = _note(file, runs, statement, seen.get(statement.number, []))
+        note.state = states.get(statement.number, "")
+        if note.state == UNSEEN and statement.number not in seen:
             note.notes = []  # what it would have returned
         if note.runs is None and note.state == RAN:
             note.runs = suites.as_often(statement)
         if note.state or note.notes or note.errors:
             around = source.all[statement.parent].node if statement.parent >= 0 else None
             _add(found.notes, note, isinstance(around, ast.If) and around.lineno == note.line)
-    found.shown = list(range(1, len(source.lines) + 1)) if whole else _shown(file, steps, source)
+    found.shown = list(range(1, len(source.lines) + 1)) if whole else excerpt(file, runs, source)
     return found
 
 
@@ -109,33 +101,33 @@ def _add(notes: dict[int, LineNote], note: LineNote, sometimes: bool) -> None:
         if not sometimes:
             known.runs = max(filter(None, (known.runs, note.runs)), default=None)
         known.spent_ns += note.spent_ns
-        states = (RAN, UNSEEN, NEVER, "")
+        states = (RAN, UNSEEN, "")
         known.state = min(known.state, note.state, key=states.index)
 
 
 # ---------------------------------------------------------------- what ran
 
 
-def _marks(file: str, steps: Steps, source: Statements, seen: dict[int, list[Frame]]) -> dict[int, str]:
+def _states(file: str, runs: Runs, source: Flow, seen: dict[int, list[Frame]]) -> dict[int, str]:
     """The state of each statement that has one, as far as steps prove it."""
-    finished = [number for number, frames in seen.items() if any(came_to_end(steps, each) for each in frames)]
+    finished = [number for number, frames in seen.items() if any(came_to_end(runs, each) for each in frames)]
     failed = _failed(source, [number for number, frames in seen.items() if any(each.failed for each in frames)])
     # A lambda runs when it is called, perhaps long after the statement that it is written in.
     begun = [number for number, frames in seen.items() if not all(map(is_lambda, frames))]
     ran = proven(source, begun, finished, failed)
     ran.update(seen)
-    for (where, function), callers in steps.callers.items():
-        if where == file and any(steps.calls(caller, file, function) for caller in callers):
+    for (where, function), callers in runs.callers.items():
+        if where == file and any(runs.calls(caller, file, function) for caller in callers):
             ran.update(each.number for each in source.by_function[function] if source.runs_once(each))
-    own_code = bool(steps.callers.get((file, -1)))
+    own_code = bool(runs.callers.get((file, -1)))
     return {
         each.number: RAN if each.number in ran else UNSEEN
         for each in source.all
-        if _is_marked(source, each) and (own_code or each.function >= 0 or each.number in seen)
+        if _has_state(source, each) and (own_code or each.function >= 0 or each.number in seen)
     }
 
 
-def _failed(source: Statements, numbers: Iterable[int]) -> set[int]:
+def _failed(source: Flow, numbers: Iterable[int]) -> set[int]:
     """Statements that an error may have left although their function went on: a context manager caught it."""
     found: set[int] = set()
     for number in numbers:
@@ -145,70 +137,52 @@ def _failed(source: Statements, numbers: Iterable[int]) -> set[int]:
     return found
 
 
-def _exact_marks(source: Statements, lines_run: frozenset[int]) -> dict[int, str]:
-    """The same where the lines that ran are known."""
-    marks: dict[int, str] = {}
-    for each in source.all:
-        if _is_marked(source, each):
-            head = range(each.start[0], each.last_line + 1)
-            marks[each.number] = RAN if any(line in lines_run for line in head) else NEVER
-    own_code = [number for number in marks if source.all[number].function < 0]
-    if not any(marks[number] == RAN for number in own_code):  # imported before the recording began
-        for number in own_code:
-            del marks[number]
-    return marks
-
-
-def _is_marked(source: Statements, statement: Statement) -> bool:
+def _has_state(source: Flow, statement: Statement) -> bool:
     """Not what only defines something, and no text alone: nobody asks whether these ran."""
     around = source.all[statement.parent].node if statement.parent >= 0 else None
-    return not (isinstance(statement.node, _UNMARKED) or isinstance(around, ast.ClassDef) or _is_text(statement.node))
+    return not (isinstance(statement.node, _WITHOUT) or isinstance(around, ast.ClassDef) or is_text(statement.node))
 
 
-def came_to_end(steps: Steps, frame: Frame) -> bool:
+def came_to_end(runs: Runs, frame: Frame) -> bool:
     """Whether the calls that a frame belongs to are known to have ended: then what follows it ran too.
 
     That is so inside a module's call that came to its end, and where the caller went on, as long as no ``try``
     on the way can have caught an error.
     """
     while frame.parent >= 0:
-        statement, around = steps.statement[frame.number], steps.frames[frame.parent]
-        source = steps.sources.get(frame.place.file)
+        statement, around = runs.statement[frame.number], runs.frames[frame.parent]
+        source = runs.sources.get(frame.place.file)
         if statement is None or source is None or may_be_left(source, statement):
             return False
         if statement.function < 0 or not source.is_plain_function(statement.function):
             return False
         if frame.failed and is_in_with(source, statement):
             return False
-        if (frame.in_module and around.ended_modules) or (frame.called and steps.completed(around.number)):
+        if (frame.in_module and around.ended_modules) or (frame.called and runs.completed(around.number)):
             return True
         frame = around
     return False
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
 # ---------------------------------------------------------------- what it gave
 
 
-def _note(file: str, steps: Steps, statement: Statement, frames: list[Frame]) -> LineNote:
+def _note(file: str, runs: Runs, statement: Statement, frames: list[Frame]) -> LineNote:
     note = LineNote(statement.first_line)
-    callers = steps.callers.get((file, statement.function), {})
-    slots = [steps.slots(caller, file, statement) for caller in callers]
+    callers = runs.callers.get((file, statement.function), {})
+    slots = [runs.slots(caller, file, statement) for caller in callers]
     for column in zip(*slots, strict=True):
         told = {(slot.label, slot.kind): None for slot, outcome in column if outcome}
         for label, kind in told or [(column[0][0].label, column[0][0].kind)]:
             outcome = merged(each for slot, each in column if (slot.label, slot.kind) == (label, kind))
             note.notes.append(Note(label, kind, outcome))
     if not any(each.outcome for each in note.notes):
-        note.notes = _computed(steps, frames)
+        note.notes = _computed(runs, frames)
     if not frames:
         return note
-    here = [caller for caller in callers if (caller, file, statement.number) in steps.below]
-    runs = [steps.times(caller, file, statement) for caller in here]
-    note.runs = None if not runs or None in runs else sum(filter(None, runs))
+    here = [caller for caller in callers if (caller, file, statement.number) in runs.below]
+    times = [runs.times(caller, file, statement) for caller in here]
+    note.runs = None if not times or None in times else sum(filter(None, times))
     note.errors = _errors(frames)
     note.spent_ns = _spent(frames)
     return note
@@ -221,9 +195,9 @@ _Counted = tuple[int, list[int]]
 class _Suites:
     """How often the statements without a step of their own ran."""
 
-    def __init__(self, file: str, steps: Steps) -> None:
-        self._file, self._steps = file, steps
-        self._source = steps.sources[file]
+    def __init__(self, file: str, runs: Runs) -> None:
+        self._file, self._runs = file, runs
+        self._source = runs.sources[file]
         self._near: dict[tuple[int, tuple[int, str, int]], list[tuple[_Counted | None, _Counted | None]]] = {}
 
     def as_often(self, statement: Statement) -> int | None:
@@ -232,11 +206,11 @@ class _Suites:
         Between two that ran equally often it ran so too. With one of them alone this holds only where no error
         and no ``return`` can have come between, in calls that came to their end.
         """
-        total, steps = 0, self._steps
-        for caller in steps.callers.get((self._file, statement.function), {}):
-            calls = steps.calls(caller, self._file, statement.function)
+        total, runs = 0, self._runs
+        for caller in runs.callers.get((self._file, statement.function), {}):
+            calls = runs.calls(caller, self._file, statement.function)
             if calls and self._source.runs_once(statement):
-                total += sum(look.count for look in calls)
+                total += sum(each.count for each in calls)
                 continue
             before, after = self._neighbours(caller, statement)
             if before is None or after is None or before[0] != after[0]:
@@ -248,10 +222,10 @@ class _Suites:
 
     def _came_to_end(self, numbers: list[int]) -> bool:
         """Whether what follows the statement of these frames ran as often: one that failed may have been left."""
-        frames, statement = [self._steps.frames[at] for at in numbers], self._steps.statement[numbers[0]]
+        frames, statement = [self._runs.frames[at] for at in numbers], self._runs.statement[numbers[0]]
         if statement is None or (any(each.failed for each in frames) and is_in_with(self._source, statement)):
             return False
-        return any(came_to_end(self._steps, each) for each in frames)
+        return any(came_to_end(self._runs, each) for each in frames)
 
     def _neighbours(self, caller: int, statement: Statement) -> tuple[_Counted | None, _Counted | None]:
         """The nearest counted statements before and after, with no way out of the suite between."""
@@ -270,9 +244,9 @@ class _Suites:
             if backwards and number in self._source.jumping:
                 last = None
             found.append(last)
-            times = self._steps.passes(caller, self._file, self._source.all[number])
+            times = self._runs.passes(caller, self._file, self._source.all[number])
             if times is not None:
-                last = (times, self._steps.below[caller, self._file, number])
+                last = (times, self._runs.below[caller, self._file, number])
             if not backwards and number in self._source.jumping:
                 last = None
         return found
@@ -282,19 +256,19 @@ def _errors(frames: Iterable[Frame]) -> dict[str, int]:
     """The errors that left steps of a line, and how many; what passed on through others is told once."""
     errors: dict[str, int] = {}
     for frame in frames:
-        for look in made_by(frame):
-            if look.event.error:
-                errors[look.event.error] = errors.get(look.event.error, 0) + look.count
+        for steps in made_by(frame):
+            if steps.event.error:
+                errors[steps.event.error] = errors.get(steps.event.error, 0) + steps.count
     return errors
 
 
-def _computed(steps: Steps, frames: Iterable[Frame]) -> list[Note]:
+def _computed(runs: Runs, frames: Iterable[Frame]) -> list[Note]:
     """The last value that was computed on a line which assigns and returns none."""
-    made = [(max(look.last for look in looks), frame) for frame in frames if (looks := made_by(frame))]
+    made = [(max(each.last for each in steps), frame) for frame in frames if (steps := made_by(frame))]
     if not made:
         return []
     last = max(made, key=lambda each: each[0])[1]
-    outcome = merged(steps.computed(frame) for _, frame in made if frame.place == last.place)
+    outcome = merged(runs.computed(frame) for _, frame in made if frame.place == last.place)
     return [Note("", "computed", outcome, bool(last_made(last)))] if outcome else []
 
 
@@ -303,11 +277,11 @@ def _spent(frames: list[Frame]) -> int:
     made = {frame.place.where: 0 for frame in frames if made_by(frame)}
     for frame in frames:
         if frame.place.where in made:
-            made[frame.place.where] += sum(look.spent_ns for look in made_by(frame))
+            made[frame.place.where] += sum(each.spent_ns for each in made_by(frame))
     return sum(made[where] for where in outermost(made))
 
 
-def _loose(steps: Steps, frames: list[Frame]) -> list[LineNote]:
+def _loose(runs: Runs, frames: list[Frame]) -> list[LineNote]:
     """Lines by number, function and text alone."""
     by_line: dict[tuple[str, int, str], list[Frame]] = {}
     for frame in frames:
@@ -316,85 +290,16 @@ def _loose(steps: Steps, frames: list[Frame]) -> list[LineNote]:
     notes: list[LineNote] = []
     for (function, line, source), here in by_line.items():
         made = [frame for frame in here if made_by(frame)]
-        last = max(made, key=lambda frame: max(look.last for look in made_by(frame)), default=None)
+        last = max(made, key=lambda frame: max(each.last for each in made_by(frame)), default=None)
         note = LineNote(line, function=function, source=source)
         if last is not None:
             same = [frame for frame in made if frame.place == last.place]  # under each of its callers
-            looks = [look for frame in same for look in last_made(frame)]
-            note.runs = sum(look.count for look in looks) or None
+            steps = [each for frame in same for each in last_made(frame)]
+            note.runs = sum(each.count for each in steps) or None
             event = made_by(last)[0].event
             kind = "assigned" if event.target else "computed"
-            note.notes = [Note(", ".join(event.target), kind, merged(map(steps.computed, same)), bool(looks))]
+            note.notes = [Note(", ".join(event.target), kind, merged(map(runs.computed, same)), bool(steps))]
             note.source = source or event.code
         note.errors = _errors(here)
         notes.append(note)
     return sorted(notes, key=lambda each: each.line)
-
-
-# ---------------------------------------------------------------- which lines are shown
-
-
-def _shown(file: str, steps: Steps, source: Statements) -> list[int | Gap]:
-    """The functions that ran, the classes around them, and, where it ran, the module's own code."""
-    active = {function for where, function in steps.callers if where == file}
-    idle = [each for each in source.functions() if each.number not in active]
-    keep = bytearray(len(source.lines) + 2)
-    if steps.callers.get((file, -1)):
-        keep[1:-1] = b"\1" * len(source.lines)
-    for statement in source.all:
-        node = statement.node
-        if isinstance(node, Function):
-            _set(keep, statement, statement.number in active or _holds(source, statement, active))
-        elif isinstance(node, ast.ClassDef):
-            holds = _holds(source, statement, active)
-            _set(keep, statement, False)
-            if holds:
-                first, last = statement.start[0], statement.last_line
-                keep[first : last + 1] = b"\1" * (last + 1 - first)
-        elif _is_text(node) and statement.end[0] - statement.start[0] > 2:
-            keep[statement.start[0] + 1 : statement.end[0] + 1] = bytes(statement.end[0] - statement.start[0])
-    for _, where, number in steps.below:
-        if where == file:
-            statement = source.all[number]
-            for line in range(statement.start[0], statement.last_line + 1):
-                keep[line] = 1
-    return _with_gaps(source, keep, idle)
-
-
-def _set(keep: bytearray, statement: Statement, value: bool) -> None:
-    first, last = statement.start[0], statement.end[0]
-    keep[first : last + 1] = bytes([value]) * (last + 1 - first)
-
-
-def _holds(source: Statements, outer: Statement, active: set[int]) -> bool:
-    return any(number > outer.number and source.all[number].start <= outer.end for number in active if number >= 0)
-
-
-def _with_gaps(source: Statements, keep: bytearray, idle: list[Statement]) -> list[int | Gap]:
-    shown: list[int | Gap] = []
-    first = 0
-    for line in range(1, len(source.lines) + 2):
-        if line <= len(source.lines) and not keep[line]:
-            first = first or line
-            continue
-        if first:
-            names = tuple(_name(source, each) for each in idle if first <= each.start[0] < line)
-            hidden = source.lines[first - 1 : line - 1]
-            if names or any(text.strip() for text in hidden):
-                shown.append(Gap(line - first, names))
-            elif line <= len(source.lines):
-                shown.append(line - 1)  # of blank lines one
-            first = 0
-        if line <= len(source.lines):
-            shown.append(line)
-    return shown
-
-
-def _name(source: Statements, statement: Statement) -> str:
-    """``Class.method``."""
-    names: list[str] = []
-    number = statement.number
-    while number >= 0:
-        names.append(getattr(source.all[number].node, "name", ""))
-        number = source.all[number].parent
-    return ".".join(filter(None, reversed(names)))

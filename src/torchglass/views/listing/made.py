@@ -7,7 +7,7 @@ import builtins
 from functools import lru_cache
 
 from torchglass.events.types import Event
-from torchglass.views.listing.frames import Frame, Look, is_shown, is_transformed
+from torchglass.views.listing.frames import Frame, Steps, is_shown, is_transformed
 
 CALLING_BACK = frozenset([*dir(builtins), *"sort reduce accumulate starmap sub subn apply_ map_".split()])
 """Functions in C that call one they are given: what they give is not what that one returns."""
@@ -18,24 +18,24 @@ _OPERATORS = frozenset(f"Tensor.{name}" for name in "__getitem__ __setitem__ lt 
 """Of which several may stand at one place."""
 
 
-def made_by(frame: Frame) -> list[Look]:
+def made_by(frame: Frame) -> list[Steps]:
     """The steps of a line, as far as its expression made them itself; of aten ops all that ran on it."""
-    return last_made(frame) or [look for look in frame.looks if look.is_op]
+    return last_made(frame) or [each for each in frame.steps if each.is_op]
 
 
-def last_made(frame: Frame) -> list[Look]:
+def last_made(frame: Frame) -> list[Steps]:
     """The calls that its expression made itself; of several in a row (``x[0] += 1``) the last.
 
     Several functions under one name (``layer(x)``) and several ways to one operator (``total += loss``, where
     ``total`` is a number at first) are calls of the same expression, each in its turn.
     """
-    direct = [look for look in frame.looks if not look.is_op and _is_made_here(look.event)]
+    direct = [each for each in frame.steps if not each.is_op and _is_made_here(each.event)]
     if not direct:
         return []
-    last = max(direct, key=lambda look: look.last).event
-    same = [look for look in direct if _operator(look.event) == _operator(last)]
+    last = max(direct, key=lambda each: each.last).event
+    same = [each for each in direct if _operator(each.event) == _operator(last)]
     if last.operator in _COMPARISONS and _is_chain(last.code):
-        return [look for look in same if look.event.name == last.name]
+        return [each for each in same if each.event.name == last.name]
     return same
 
 
@@ -54,16 +54,16 @@ def _is_chain(code: str) -> bool:
     return isinstance(node, ast.Compare) and len(node.ops) > 1
 
 
-def last_op(frame: Frame) -> list[Look]:
+def last_op(frame: Frame) -> list[Steps]:
     """The op that ran last on a line without calls: what it gave was computed there, for whatever use.
 
     Of what the autograd engine does by itself nothing is of interest to the line that began it.
     """
-    ops = [] if last_made(frame) else [look for look in frame.looks if look.is_op]
-    last = max(ops, key=lambda look: look.last).event if ops else None
+    ops = [] if last_made(frame) else [each for each in frame.steps if each.is_op]
+    last = max(ops, key=lambda each: each.last).event if ops else None
     if last is None or (last.phase == "backward" and not is_shown(last.stack[-1])):
         return []
-    return [look for look in ops if look.event.name == last.name]
+    return [each for each in ops if each.event.name == last.name]
 
 
 def _is_made_here(event: Event) -> bool:

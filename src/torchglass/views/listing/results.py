@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchglass.events.types import Event, Value
+from torchglass.views.text.ranges import Spread
 
 UNKNOWN = "?"
 """The dtype of a part of a result that no step tells of."""
@@ -140,17 +141,6 @@ def _head(role: str) -> str:
 
 
 # ---------------------------------------------------------------- laid over each other
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Tensors that stood at one place in several calls: every dtype, and for each dimension every size."""
-
-    role: str
-    dtypes: tuple[str, ...]
-    sizes: tuple[tuple[int, ...], ...] | None
-    """Sorted; None when the shape is not known."""
-    layout: str
 
 
 @dataclass(frozen=True, slots=True)

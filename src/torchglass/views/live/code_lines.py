@@ -1,7 +1,4 @@
-"""torch-code-tracing's format: each op under the source lines that led to it, written while the program runs.
-
-Also what other views say of an op: its name and arguments as text.
-"""
+"""torch-code-tracing's format: each op under the source lines that led to it, written while the program runs."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ from typing import NamedTuple
 
 from torchglass.events.types import Event, Location
 from torchglass.views.text.cells import split_arguments
+from torchglass.views.text.ops import op_name
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, one_line, path_word
+from torchglass.views.text.words import clean, path_word
 
 DOWN = "⬇️"
 BAR = "│ "
 OBJECT = "<ScriptObject>"
 """How a trace has an object of torch's own C++ classes, as a process group."""
 _KEYWORD = re.compile(r"([A-Za-z_]\w*)=(?!=)")
-_KEYWORD_TEXT = re.compile(r"^([A-Za-z_]\w*=)'([^'\\]*)'$")
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _TEXT = re.compile(f"{_QUOTED}")
 _TENSOR = re.compile(rf"({_QUOTED})|\b[A-Za-z]\w*\[[\d?, ]*\]")
@@ -165,11 +162,6 @@ def tidy(source: str) -> str:
 # ---------------------------------------------------------------- one op
 
 
-def op_name(name: str) -> str:
-    """``mul.Tensor``; other namespaces than aten stay."""
-    return name.removeprefix("aten::")
-
-
 def op_text(event: Event, schema: Schema = _PLAIN) -> str:
     """``full([3, 33], 0.0, dtype=torch.bfloat16, device=meta) -> bf16[3, 33]``, letter for letter as the original.
 
@@ -213,11 +205,3 @@ def _result(result: str) -> str:
     if result[:1] not in ("[", "("):
         return _as_str(result)
     return f"({', '.join(map(_as_str, split_arguments(result[1:-1])))})"
-
-
-@lru_cache(maxsize=8192)
-def op_words(args: str, result: str) -> tuple[str, str]:
-    """Arguments and result of an op in the same grammar, less its oddity: tensors in lists have no quotes."""
-    told = [_KEYWORD_TEXT.sub(r"\1\2", one_line(part)) for part in split_arguments(args)]
-    several = f"({result[1:-1]})" if result.startswith("[") else result
-    return ", ".join(told), one_line(several)

@@ -8,10 +8,6 @@ from typing import NamedTuple
 
 from torchglass.events.types import Event
 from torchglass.views.nesting import called_by_torch, is_inner, relative_path
-from torchglass.views.text.cells import cells_of
-from torchglass.views.text.layout import Layout, Line, fixed_columns, guides
-from torchglass.views.text.places import Places
-from torchglass.views.text.style import Page
 
 
 class Step(NamedTuple):
@@ -107,33 +103,3 @@ def _nearest(entry: _Open | None, wanted: Callable[[_Open], bool]) -> _Open | No
     while entry is not None and not wanted(entry):
         entry = entry.parent
     return entry
-
-
-class LiveTree:
-    """The tree's lines while the program runs: no folding, columns that do not know the next line."""
-
-    def __init__(self, page: Page) -> None:
-        self._steps = Steps()
-        self._page = page
-        self._layout = Layout(fixed_columns(page.width), page)
-        self._places = Places(page.width)
-        self._told = ""
-
-    def feed(self, event: Event, edge: str) -> list[str]:
-        """The lines that can be printed now."""
-        return [line for step in self._steps.feed(event, edge) for line in self._lines(step)]
-
-    def finish(self) -> list[str]:
-        """Nothing is left to say."""
-        return []
-
-    def _lines(self, step: Step) -> list[str]:
-        event = step.event
-        if step.part == "tail" and event.error in (None, self._told):
-            return []
-        self._told = event.error or self._told
-        at = event.location
-        place = "" if at is None else self._places.place(step.depth, at)
-        before = guides(step.depth, self._page.width)
-        line = Line(before, cells_of(event, step.name), place, link=at if self._page.links else None)
-        return [self._layout.line(line)]

@@ -4,90 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.recorded import Recorded
-from torchglass.views.table.view import TableOptions, TableRow, TableView, Totals, table_view
-from torchglass.views.text.around import notes_of, nothing_recorded
-from torchglass.views.text.cells import shape_words
-from torchglass.views.text.layout import guides
+from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, TIME, Row, Sheet
+from torchglass.views.table.view import CALLS, TOTAL
+from torchglass.views.text.layout import guides, repeat_line
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, count, cut, duration, plural, share, size, width_of
-from torchglass.views.tree.view import Heading
+from torchglass.views.text.words import cut, width_of
 
-Options = TableOptions
-TITLES = ("Layer", "Output shape", "Parameters", "Time", "Calls")
-STYLES = ("", "output", "", "time", "dim")
+TITLES = {NAME: "Layer", GIVES: "Output shape", COUNT: "Parameters", TIME: "Time", CALLS: "Calls"}
+STYLES = {GIVES: "output", TIME: "time", CALLS: "dim"}
 
 
-def render(trace: Recorded, options: TableOptions, page: Page) -> Iterator[str]:
-    """The lines of the table."""
-    if not len(trace):
-        yield from nothing_recorded(trace, page)
+def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+    """Titles, rows and totals, with rules between."""
+    totals = [row for row in sheet.rows if row.kind == TOTAL]
+    rows = [row for row in sheet.rows if row.kind != TOTAL]
+    if not rows:
         return
-    view = table_view(trace, options)
-    if not view.rows:
-        yield _no_rows(trace, options)
-        yield from notes_of(trace, page)
-        return
-    shown = [column for column in range(len(TITLES)) if _is_shown(column, view, options)]
-    cells = [[words[column] for column in shown] for words in (_cells(row, view.totals, page) for row in view.rows)]
-    titles = [TITLES[column] for column in shown]
+    kinds = [kind for kind in TITLES if _is_shown(kind, rows)]
+    cells = [_words(row, kinds, page) for row in rows]
+    titles = [TITLES[kind] for kind in kinds]
     widths = _widths([titles, *cells], page.width)
     rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
     yield page.paint("heading", _line(titles, widths))
     yield page.paint("dim", rule)
-    for row, words in zip(view.rows, cells, strict=True):
-        yield _painted(row, words, [STYLES[column] for column in shown], widths, page)
+    for row, words in zip(rows, cells, strict=True):
+        if row.kind == REPEAT:
+            yield repeat_line(row, guides(row.depth, page.width), page)
+        else:
+            yield _painted(row, kinds, words, widths, page)
     yield page.paint("dim", rule)
-    yield from _totals(trace, view.totals, options, page)
-    yield from notes_of(trace, page)
+    column = max(width_of(row.text(NAME)) for row in totals)
+    yield from (cut(f"{row.text(NAME):<{column}}  {row.text(COUNT)}", page.width) for row in totals)
 
 
-def _no_rows(trace: Recorded, options: TableOptions) -> str:
-    if options.only is not None:
-        return f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
-    return f"No module was called: {plural(len(trace), 'event')}, all of them functions. The tree shows them."
-
-
-# ---------------------------------------------------------------- rows
-
-
-def _cells(row: TableRow | Heading, totals: Totals, page: Page) -> tuple[str, ...]:
-    before = guides(row.depth, page.width)
-    if isinstance(row, Heading):
-        return (f"{before}{clean(row.text)} × {count(row.times)}, {row.rows} layers each:", "", "", "", "")
-    name = f"{clean(row.span)} × {count(row.times)}" if row.times > 1 else clean(row.span)
-    return (
-        f"{before}{name}" + ("" if row.span == row.info.name else f" ({clean(row.info.name)})"),
-        _output(row),
-        _parameters(row),
-        share(row.spent_ns, totals.forward_ns) if row.calls else "",
-        count(row.calls),
-    )
-
-
-def _output(row: TableRow) -> str:
-    if not row.calls:
-        return "not called"
-    return (", ".join(shape_words(row.outputs)) or "—") + (" varies" if row.varies else "")
-
-
-def _parameters(row: TableRow) -> str:
-    """``12 × 590,592`` for twelve layers; ``Σ`` before what is the sum of the rows below."""
-    often = f"{count(row.each)} × " if row.each > 1 else ""
-    if row.parameters:
-        told = often + count(row.parameters)
-    elif row.total:
-        told = f"{often}Σ {count(row.total)}"
-    else:
-        told = "" if row.shared else "—"
-    return told + (f"{' + ' if told else ''}{count(row.shared)} shared" if row.shared else "")
-
-
-def _is_shown(column: int, view: TableView, options: TableOptions) -> bool:
+def _is_shown(kind: str, rows: Sequence[Row]) -> bool:
     """Times only where they are wanted, calls only where a module was called more than once."""
-    if TITLES[column] == "Calls":
-        return any(row.calls > 1 for row in view.rows if isinstance(row, TableRow))
-    return options.times or TITLES[column] != "Time"
+    if kind == CALLS:
+        return any(row.text(CALLS) not in ("", "0", "1") for row in rows)
+    return any(row.cell(kind) for row in rows)
+
+
+def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
+    before = guides(row.depth, page.width)
+    if row.kind == REPEAT:
+        return [before + row.text(FOLD) + row.text(COUNT), *[""] * (len(kinds) - 1)]
+    return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
 
 
 def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
@@ -112,11 +73,7 @@ def _cell(column: int, word: str, width: int) -> str:
     return word + space if column < 2 else space + word
 
 
-def _painted(
-    row: TableRow | Heading, words: Sequence[str], styles: Sequence[str], widths: Sequence[int], page: Page
-) -> str:
-    if isinstance(row, Heading):
-        return page.paint("fold", cut(words[0], page.width))
+def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
     if not page.color:
         return _line(words, widths)
     painted = [_cell(column, words[column], width) for column, width in enumerate(widths)]
@@ -124,26 +81,6 @@ def _painted(
     if painted[0].startswith(before):
         painted[0] = page.paint("guide", before) + painted[0][len(before) :]
     return "  ".join(
-        page.paint(style, word) if style and word.strip() else word
-        for style, word in zip(styles, painted, strict=False)
+        page.paint(STYLES[kind], word) if kind in STYLES and word.strip() else word
+        for kind, word in zip(kinds, painted, strict=True)
     ).rstrip()
-
-
-# ---------------------------------------------------------------- totals
-
-
-def _totals(trace: Recorded, totals: Totals, options: TableOptions, page: Page) -> Iterator[str]:
-    frozen = totals.parameters - totals.trainable
-    whole = "Parameters of all modules" if options.only is not None else "Parameters"
-    told = [
-        (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
-        ("  trainable", count(totals.trainable)),
-        ("  not trainable", count(frozen)),
-        *([("Forward time", duration(totals.forward_ns))] if options.times else []),
-        ("Events", count(len(trace))),
-    ]
-    if totals.without_shape:
-        told.insert(3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet"))
-    column = max(len(name) for name, _ in told)
-    for name, text in told:
-        yield cut(f"{name:<{column}}  {text}", page.width)

@@ -1,65 +1,26 @@
-"""The table: one row a module, with its output, its parameters counted once, and its share of the time."""
+"""The table: modules under those that hold them, in the order of their first calls, each parameter counted once."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
-from torchglass.views.digest import TellsAlike
+from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import groups, merge_alike, range_label
 from torchglass.views.nesting import settings_of, split_index
-from torchglass.views.options import check_depth, check_only, check_switch
-from torchglass.views.recorded import Recorded
-from torchglass.views.tree.view import Heading
+from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, TIME, Cell, Row, Sheet
+from torchglass.views.table import Options
+from torchglass.views.text.cells import shape_words
+from torchglass.views.text.words import clean, count, duration, plural, share, size
 
-
-@dataclass(frozen=True, slots=True)
-class TableOptions:
-    """What the table shows."""
-
-    depth: int | None = None
-    """Levels below the outermost module; None: all."""
-    only: Selection | None = None
-    fold: bool = True
-    times: bool = True
-    """Show shares of time, and the whole."""
-    """Show repeated layers once."""
-
-    def __post_init__(self) -> None:
-        check_depth(self.depth)
-        check_only(self.only)
-        check_switch("fold", self.fold)
-        check_switch("times", self.times)
-
-
-@dataclass(slots=True)
-class TableRow:
-    """One module, or several that are alike."""
-
-    depth: int
-    name: str
-    info: ModuleInfo
-    outputs: tuple[Value, ...]
-    """What its first call gave."""
-    varies: bool
-    """True when further calls gave other shapes."""
-    parameters: int
-    """Numbers in its own parameters; in those of its children too when they have no rows."""
-    shared: int
-    """The same for parameters that were counted further up."""
-    total: int
-    """All that is counted at and below it."""
-    cut: bool
-    calls: int
-    spent_ns: int
-    times: int = 1
-    each: int = 1
-    span: str = ""
+MODULE, TOTAL = "module", "total"
+"""Kinds of rows."""
+CALLS = "calls"
+"""The kind of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +37,6 @@ class Totals:
     """Host time in the outermost module calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableView:
-    """All lines of the table; the sum of ``each * parameters`` over the rows is ``totals.parameters``."""
-
-    rows: list[TableRow | Heading]
-    totals: Totals
-
-
 @dataclass(slots=True)
 class _Node:
     """One module while the table is made."""
@@ -93,47 +46,43 @@ class _Node:
     calls: list[Event]
     spent: int
     own: int = 0
+    """Numbers in its own parameters."""
     shared: int = 0
+    """The same for parameters that were counted further up."""
     total: int = 0
-    mark: int = 0
+    """All that is counted at and below it."""
+    pattern: int = 0
     height: int = 1
 
 
-@dataclass(slots=True)
-class _Work:
-    nodes: list[_Node]
-    children: dict[int, list[int]]
-    options: TableOptions
-
-
-def table_view(trace: Recorded, options: TableOptions) -> TableView:
-    """Rows for the modules of a trace, in the order of their first calls."""
-    modules, calls = trace.modules(), list(_module_calls(trace))
-    nodes, children, roots = _nodes(modules, calls)
+def sheet(trace: Recorded, options: Options) -> Sheet:
+    """Rows for the modules of a trace; the sum of ``each`` times parameters over the rows is the total."""
+    calls = list(_module_calls(trace))
+    nodes, children, roots = _nodes(trace.modules(), calls)
     totals = _count_parameters(nodes, children, roots, _forward_ns(calls))
     if options.only is not None:
         roots = _selected(nodes, children, roots, options.only)
-    _mark(nodes, children)
-    rows: list[TableRow | Heading] = []
-    _emit(_Work(nodes, children, options), roots, rows)
-    return TableView(rows, totals)
+    if not roots:
+        return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
+    _find_patterns(nodes, children)
+    rows = _Rows(nodes, children, options, totals.forward_ns).in_order(roots)
+    return Sheet([*rows, *_totals(trace, totals, options)])
+
+
+def _no_rows(trace: Recorded, options: Options) -> str:
+    if options.only is not None:
+        return f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
+    return f"No module was called: {plural(len(trace), 'event')}, all of them functions. The tree shows them."
 
 
 # ---------------------------------------------------------------- modules
 
 
 def _module_calls(trace: Recorded) -> Iterator[Event]:
-    """The calls of modules; where the trace tells which events are alike, no others are made to find them."""
-    if not isinstance(trace, TellsAlike):
-        yield from (event for event in trace.events() if event.kind == "module")
-        return
-    is_module: dict[Hashable, bool] = {}
-    for number, (key, _, _) in enumerate(trace.alike()):
-        found = is_module.get(key)
-        if found is None:
-            found = is_module[key] = trace.event(number).kind == "module"
-        if found:
-            yield trace.event(number)
+    """The calls of modules: no other events are made to find them."""
+    digest = digest_of(trace)
+    is_module = [event.kind == "module" for event in digest.samples]
+    return (trace.event(number) for number, alike in enumerate(digest.alike) if is_module[alike])
 
 
 def _nodes(
@@ -184,6 +133,27 @@ def _forward_ns(calls: Sequence[Event]) -> int:
     return spent
 
 
+def _selected(
+    nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], only: Selection
+) -> list[int]:
+    """Keep what is selected and what it is in."""
+    kept: set[int] = set()
+    for at in reversed(_in_order(children, roots)):
+        children[at] = [child for child in children.get(at, ()) if child in kept]
+        if children[at] or any(map(only.matches, nodes[at].calls)):
+            kept.add(at)
+    return [at for at in roots if at in kept]
+
+
+def _in_order(children: dict[int, list[int]], roots: Sequence[int]) -> list[int]:
+    order: list[int] = []
+    pending = list(reversed(roots))
+    while pending:
+        order.append(pending.pop())
+        pending.extend(reversed(children.get(order[-1], ())))
+    return order
+
+
 # ---------------------------------------------------------------- parameters
 
 
@@ -223,32 +193,11 @@ def bytes_each(dtype: str) -> int:
     return max(int(bits[0]) // 8, 1) if bits else 1
 
 
-def _in_order(children: dict[int, list[int]], roots: Sequence[int]) -> list[int]:
-    order: list[int] = []
-    pending = list(reversed(roots))
-    while pending:
-        order.append(pending.pop())
-        pending.extend(reversed(children.get(order[-1], ())))
-    return order
-
-
 # ---------------------------------------------------------------- rows
 
 
-def _selected(
-    nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], only: Selection
-) -> list[int]:
-    """Keep what is selected and what it is in."""
-    kept: set[int] = set()
-    for at in reversed(_in_order(children, roots)):
-        children[at] = [child for child in children.get(at, ()) if child in kept]
-        if children[at] or any(map(only.matches, nodes[at].calls)):
-            kept.add(at)
-    return [at for at in roots if at in kept]
-
-
-def _mark(nodes: Sequence[_Node], children: dict[int, list[int]]) -> None:
-    """Equal marks for modules that may stand for each other, innermost first."""
+def _find_patterns(nodes: Sequence[_Node], children: dict[int, list[int]]) -> None:
+    """Equal patterns for modules that may stand for each other, innermost first."""
     known: dict[tuple[object, ...], int] = {}
     for at in range(len(nodes) - 1, -1, -1):
         node, below = nodes[at], children.get(at, ())
@@ -260,9 +209,9 @@ def _mark(nodes: Sequence[_Node], children: dict[int, list[int]]) -> None:
             _shapes(node.calls[0].outputs) if node.calls else None,
             node.own,
             node.shared,
-            *[nodes[child].mark for child in below],
+            *[nodes[child].pattern for child in below],
         )
-        node.mark = known.setdefault(key, len(known))
+        node.pattern = known.setdefault(key, len(known))
         node.height = 1 + sum(nodes[child].height for child in below)
 
 
@@ -270,61 +219,91 @@ def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
     return tuple((value.shape, value.dtype) for value in values)
 
 
-def _emit(work: _Work, roots: list[int], rows: list[TableRow | Heading]) -> None:
-    pending: list[tuple[TableRow | Heading, int, int]] = list(reversed(_siblings(work, roots, 0, 1, 0)))
-    while pending:
-        row, at, level = pending.pop()
-        rows.append(row)
-        if isinstance(row, Heading) or row.cut:
-            continue
-        below = _siblings(work, work.children.get(at, []), row.depth + 1, row.each, level + 1)
-        pending.extend(reversed(below))
+@dataclass(slots=True)
+class _Rows:
+    nodes: list[_Node]
+    children: dict[int, list[int]]
+    options: Options
+    forward_ns: int
+
+    def in_order(self, roots: list[int]) -> Iterator[Row]:
+        """Depth first; a module that is not opened has no rows below it."""
+        pending = self._siblings(roots, 0, 1, 0)[::-1]
+        while pending:
+            row, at, level = pending.pop()
+            yield row
+            if at >= 0 and not self._is_cut(at, level):
+                pending += self._siblings(self.children.get(at, []), row.depth + 1, row.each, level + 1)[::-1]
+
+    def _siblings(self, ids: list[int], depth: int, each: int, level: int) -> list[tuple[Row, int, int]]:
+        """Rows, each with its (first) module and its level."""
+        nodes = self.nodes
+        if not self.options.fold:
+            return [(self._row([at], depth, each, level), at, level) for at in ids]
+        found: list[tuple[Row, int, int]] = []
+        for start, unit, times in groups([nodes[at].pattern for at in ids], [nodes[at].height for at in ids]):
+            members = ids[start : start + unit * times]
+            if unit > 1:
+                span = range_label(nodes[at].name for at in members)
+                often = Cell(FOLD, f"{clean(span)} × {count(times)}"), Cell(COUNT, f", {unit} layers each:")
+                found.append((Row(depth, REPEAT, often, times=times), -1, level))
+            for offset in range(unit):
+                alike = members[offset::unit]
+                found.append((self._row(alike, depth + (unit > 1), each, level, unit == 1), alike[0], level))
+        return found
+
+    def _row(self, members: Sequence[int], depth: int, each: int, level: int, say_times: bool = True) -> Row:
+        merge_alike(members, self.children, self._add_time)
+        node = self.nodes[members[0]]
+        times, each = len(members) if say_times else 1, each * len(members)
+        span = range_label(self.nodes[at].name for at in members)
+        name = f"{clean(span)} × {count(times)}" if times > 1 else clean(span)
+        cells = [
+            Cell(NAME, name + ("" if span == node.info.name else f" ({clean(node.info.name)})")),
+            Cell(GIVES, _output(node)),
+            Cell(COUNT, _parameters(node, each, node.total if self._is_cut(members[0], level) else node.own)),
+            Cell(CALLS, count(len(node.calls))),
+        ]
+        if self.options.times:
+            cells.insert(3, Cell(TIME, share(node.spent, self.forward_ns) if node.calls else ""))
+        return Row(depth, MODULE, tuple(cells), node.calls[0].id if node.calls else -1, times, each)
+
+    def _is_cut(self, at: int, level: int) -> bool:
+        return bool(self.children.get(at)) and self.options.depth is not None and level >= self.options.depth
+
+    def _add_time(self, first: int, others: Sequence[int]) -> None:
+        self.nodes[first].spent += sum([self.nodes[at].spent for at in others])
 
 
-def _siblings(
-    work: _Work, ids: list[int], depth: int, each: int, level: int
-) -> list[tuple[TableRow | Heading, int, int]]:
-    nodes = work.nodes
-    if not work.options.fold:
-        return [(_row(work, [at], depth, each, level), at, level) for at in ids]
-    found: list[tuple[TableRow | Heading, int, int]] = []
-    for start, unit, times in groups([nodes[at].mark for at in ids], [nodes[at].height for at in ids]):
-        members = ids[start : start + unit * times]
-        if unit > 1:
-            span = range_label(nodes[at].name for at in members)
-            found.append((Heading(depth, span, times, unit), -1, level))
-        for offset in range(unit):
-            alike = members[offset::unit]
-            row = _row(work, alike, depth + (unit > 1), each, level)
-            row.times = 1 if unit > 1 else row.times
-            found.append((row, alike[0], level))
-    return found
+def _output(node: _Node) -> str:
+    if not node.calls:
+        return "not called"
+    outputs = node.calls[0].outputs
+    varies = any(_shapes(call.outputs) != _shapes(outputs) for call in node.calls)
+    return (", ".join(shape_words(outputs)) or "—") + (" varies" if varies else "")
 
 
-def _row(work: _Work, members: Sequence[int], depth: int, each: int, level: int) -> TableRow:
-    nodes = work.nodes
-    merge_alike(members, work.children, partial(_add_time, nodes))
-    node = nodes[members[0]]
-    below = work.children.get(members[0])
-    cut = bool(below) and work.options.depth is not None and level >= work.options.depth
-    outputs = node.calls[0].outputs if node.calls else ()
-    return TableRow(
-        depth=depth,
-        name=node.name,
-        info=node.info,
-        outputs=outputs,
-        varies=any(_shapes(call.outputs) != _shapes(outputs) for call in node.calls),
-        parameters=node.total if cut else node.own,
-        shared=node.shared,
-        total=node.total,
-        cut=cut,
-        calls=len(node.calls),
-        spent_ns=node.spent,
-        times=len(members),
-        each=each * len(members),
-        span=range_label(nodes[at].name for at in members),
-    )
+def _parameters(node: _Node, each: int, own: int) -> str:
+    """``12 × 590,592`` for twelve layers; ``Σ`` before what is the sum of the rows below."""
+    often = f"{count(each)} × " if each > 1 else ""
+    if own:
+        text = often + count(own)
+    elif node.total:
+        text = f"{often}Σ {count(node.total)}"
+    else:
+        text = "" if node.shared else "—"
+    return text + (f"{' + ' if text else ''}{count(node.shared)} shared" if node.shared else "")
 
 
-def _add_time(nodes: Sequence[_Node], first: int, others: Sequence[int]) -> None:
-    nodes[first].spent += sum([nodes[at].spent for at in others])
+def _totals(trace: Recorded, totals: Totals, options: Options) -> Iterator[Row]:
+    whole = "Parameters of all modules" if options.only is not None else "Parameters"
+    lines = [
+        (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
+        ("  trainable", count(totals.trainable)),
+        ("  not trainable", count(totals.parameters - totals.trainable)),
+        *([("Forward time", duration(totals.forward_ns))] if options.times else []),
+        ("Events", count(len(trace))),
+    ]
+    if totals.without_shape:
+        lines.insert(3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet"))
+    return (Row(0, TOTAL, (Cell(NAME, name), Cell(COUNT, text))) for name, text in lines)

@@ -1,13 +1,13 @@
-"""What is said of one event: its expression, its class and settings, what it took and what it gave."""
+"""What is said of one event, as cells: its expression, its class and settings, what it took and what it gave."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from torchglass.events.types import Event, Value
 from torchglass.views.nesting import settings_of
+from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, TAKES, Cell
 from torchglass.views.text.words import clean, cut, one_line, plural, shape_word
 
 MOST_GROUPS = 4
@@ -16,28 +16,13 @@ _SIGNS = frozenset("+ - * / // % ** @ & | ^ << >> == != < <= > >=".split())
 BINARY = _SIGNS | frozenset(sign + "=" for sign in _SIGNS if sign[-1] not in "=<>") | {"<<=", ">>="}
 _SELF = re.compile(r"(?<![\w.])self\.")
 
-
-class Cells(NamedTuple):
-    """The words of one line, not yet laid out."""
-
-    prefix: str
-    """Which module, or how often: ``blocks.0–11 × 12``."""
-    label: str
-    what: str
-    kind: str
-    """The class alone: what remains of ``what`` on a narrow page."""
-    takes: tuple[str, ...]
-    sign: str
-    """What stands between the inputs: a comma, or the operator."""
-    gives: str
-    failed: bool = False
-    folded: bool = False
+Cells = tuple[Cell, ...]
 
 
 # ---------------------------------------------------------------- the expression
 
 
-def label_of(event: Event, name: str) -> str:
+def expression_of(event: Event, name: str) -> str:
     """The expression and the names it is assigned to; where torch made the call, what it called."""
     if event.kind == "mark":
         return f"▸ {clean(event.name)}"
@@ -89,8 +74,8 @@ _USUAL = frozenset(
 def class_word(name: str, detail: str) -> str:
     """``Linear(6, 6)``, ``Conv2d(3, 64, kernel_size=7, stride=2)``: settings without names and defaults."""
     settings = [_setting(part) for part in split_arguments(one_line(detail))]
-    told = [setting for setting in settings if setting and setting not in _USUAL]
-    return f"{clean(name)}({', '.join(told)})" if told else clean(name)
+    unusual = [setting for setting in settings if setting and setting not in _USUAL]
+    return f"{clean(name)}({', '.join(unusual)})" if unusual else clean(name)
 
 
 def _setting(part: str) -> str:
@@ -150,9 +135,9 @@ def _grouped(words: tuple[str, ...]) -> tuple[str, ...]:
             groups[-1].append(word)
         else:
             groups.append([word])
-    told = [group[0] if len(group) == 1 else f"{group[0]} ×{len(group)}" for group in groups]
+    shown = [group[0] if len(group) == 1 else f"{group[0]} ×{len(group)}" for group in groups]
     rest = sum(map(len, groups[MOST_GROUPS:]))
-    return (*told[:MOST_GROUPS], f"+{rest} more") if rest else tuple(told)
+    return (*shown[:MOST_GROUPS], f"+{rest} more") if rest else tuple(shown)
 
 
 def devices_differ(event: Event) -> bool:
@@ -167,54 +152,72 @@ def devices_differ(event: Event) -> bool:
     return False
 
 
-def gives_word(event: Event, device: bool = False) -> str:
-    """The shapes that came out, or the plain result, or the error that left the call."""
+def gives_cell(event: Event, device: bool = False, brief: bool = False) -> Cell:
+    """The shapes that came out, or the plain result, or the error that left the call (``brief``: only its type)."""
     if event.error is not None:
-        return "✗ " + clean(event.error)
+        text = "✗ " + clean(event.error)
+        return Cell(ERROR, text.partition(":")[0] if brief else text)
     if event.outputs:
-        return ", ".join(shape_words(event.outputs, device))
-    return cut(clean(event.result), LONGEST_RESULT) if event.result not in ("", "None") else ""
+        return Cell(GIVES, ", ".join(shape_words(event.outputs, device)))
+    return Cell(GIVES, cut(clean(event.result), LONGEST_RESULT) if event.result not in ("", "None") else "")
+
+
+def takes_cell(words: tuple[str, ...], sign: str = ", ") -> Cell:
+    """What went in, with the operator or a comma between; on a narrow page the first alone."""
+    text = sign.join(words)
+    return Cell(TAKES, text, text if len(words) < 2 else f"{words[0]}{sign.rstrip()} …")
 
 
 # ---------------------------------------------------------------- one event
 
 
-def cells_of(event: Event, name: str, *, fold: str = "", same_code: bool = True, more: int = 0) -> Cells:
-    """All words for one line.
+def event_cells(
+    event: Event, name: str, *, fold: str = "", same_code: bool = True, more: int = 0, brief: bool = False
+) -> Cells:
+    """All cells of a row for one event, or several alike.
 
-    ``fold`` says which calls it stands for (with ``same_code`` False their expressions differ and are left
-    out), ``more`` how many events it hides.
+    ``name``: a module's path as it is to be shown. ``fold`` says which calls it stands for (with ``same_code``
+    False their expressions differ and are left out), ``more`` how many events it hides. ``brief``: the text of
+    an error stands elsewhere.
     """
-    if fold and not (same_code and tells_its_call(event)):
-        prefix, label = "", fold
-    else:
-        prefix, label = fold or path_prefix(event, name), label_of(event, name)
-    what, kind = _what(event, label)
-    if more:
-        what = f"{what}  {plural(more, 'event')} inside".lstrip()
+    prefix, label = fold or path_prefix(event, name), expression_of(event, name)
+    if fold and event.kind != "mark" and not (same_code and tells_its_call(event)):
+        label = ""
     device = devices_differ(event)
     if event.operator in BINARY and len(event.inputs) == 2:
-        takes, sign = tuple([_word(value, device) for value in event.inputs]), f" {event.operator} "
+        takes = takes_cell(tuple([_word(value, device) for value in event.inputs]), f" {event.operator} ")
     else:
-        takes, sign = shape_words(event.inputs, device), ", "
-    failed = event.error is not None
-    return Cells(prefix, label, what, kind, takes, sign, gives_word(event, device), failed, bool(fold))
+        takes = takes_cell(shape_words(event.inputs, device))
+    cells = [
+        Cell(FOLD if fold else NAME, prefix),
+        Cell(EXPRESSION, label),
+        _class_cell(event, label or fold),
+        Cell(COUNT, f"{plural(more, 'event')} inside" if more else "", short=""),
+        takes,
+        gives_cell(event, device, brief),
+    ]
+    return _with_place([cell for cell in cells if cell.text], event)
 
 
 def helper_cells(event: Event, fold: str, number: int) -> Cells:
     """An expression that is no event itself: what torch called there, by name or how many functions."""
     label = expression(event.target, event.code, None) if event.code else clean(event.name)
-    told = clean(event.name) if number == 1 else f"{plural(number, 'torch function')} inside"
-    cells = cells_of(event, event.name, fold=fold)._replace(prefix=fold, label=label, what=told, kind=told)
-    return cells._replace(takes=(), gives="") if number > 1 and not event.error else cells
+    what = Cell(CLASS, clean(event.name)) if number == 1 else Cell(COUNT, f"{plural(number, 'torch function')} inside")
+    cells = [Cell(FOLD, fold), Cell(EXPRESSION, label), what]
+    if number == 1 or event.error:
+        cells += [cell for cell in event_cells(event, "") if cell.kind in (TAKES, GIVES, ERROR)]
+    return _with_place([cell for cell in cells if cell.text], event)
 
 
-def _what(event: Event, label: str) -> tuple[str, str]:
+def _with_place(cells: list[Cell], event: Event) -> Cells:
+    return tuple(cells) if event.location is None else (*cells, Cell(PLACE, at=event.location))
+
+
+def _class_cell(event: Event, label: str) -> Cell:
     """A module's class with and without settings; nothing where the label says it already."""
     if event.kind == "module":
-        what, kind = class_word(event.name, settings_of(event.detail, event.module)), clean(event.name)
-        if label.startswith(kind + "("):
-            return ("" if what == kind else what), ""
-        return what, kind
-    unseen = "not seen inside" if event.kind == "unseen" else ""
-    return unseen, unseen
+        what, plain = class_word(event.name, settings_of(event.detail, event.module)), clean(event.name)
+        if label.startswith(plain + "("):
+            return Cell(CLASS, "" if what == plain else what, "")
+        return Cell(CLASS, what, plain)
+    return Cell(CLASS, "not seen inside" if event.kind == "unseen" else "")

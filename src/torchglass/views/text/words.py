@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import tokenize
 import unicodedata
 from functools import lru_cache
@@ -158,6 +159,13 @@ def cut(text: str, limit: int) -> str:
     return text
 
 
+def wrapped(text: str, room: int) -> list[str]:
+    """Text made safe and broken into lines of that width; further lines are indented."""
+    room = max(room, 20)
+    lines = textwrap.wrap(clean(" ".join(text.split())), room, subsequent_indent="  ")
+    return [cut(line, room) for line in lines]
+
+
 # ---------------------------------------------------------------- places
 
 
@@ -177,6 +185,11 @@ def _path_word(file: str, folder: str) -> str:
         file = file[len(folder) + 1 :]
     _, found, rest = file.rpartition("site-packages/")
     return clean(found + rest)
+
+
+def known_as(name: str) -> str:
+    """Generated code may be named after where it comes from, at length: ``<eval_with_key>.0 from …``."""
+    return name.partition(" from ")[0] if name.startswith("<") else name
 
 
 @lru_cache(maxsize=4096)

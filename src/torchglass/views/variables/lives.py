@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from torchglass.views.fold import range_label
-from torchglass.views.variables.reading import NOTHING, TEXT, UNBOUND, Change, Side
+from torchglass.views.variables.changes import NOTHING, TEXT, UNBOUND, Change, Side
 
 MODULE_LEVEL = "<module>"
 OWNERS = ("self.", "cls.")
@@ -122,7 +122,7 @@ def _continued(variable: Variable, change: Change) -> Life | None:
 def _fits(now: Side, old: Side) -> bool:
     if now.kind == NOTHING:
         return False
-    return _is_past(old) or (now.look == old.look if now.value is not None else now.text == old.text)
+    return _is_past(old) or (now.form == old.form if now.value is not None else now.text == old.text)
 
 
 def _is_past(side: Side) -> bool:

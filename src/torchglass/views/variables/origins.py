@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchglass.events.types import Event, Value
-from torchglass.views.recorded import Recorded
+from torchglass.views.digest import Recorded
+from torchglass.views.variables.changes import Change, Reading
 from torchglass.views.variables.lives import Life, numberless
-from torchglass.views.variables.reading import Change, Reading
 
 MOST_HOLDERS = 16
 
@@ -19,7 +19,7 @@ class Origin:
     """The event that made a value."""
 
     event: Event
-    """The outermost one that gave it; one that looks the same."""
+    """The outermost one that gave it; one that is alike."""
     op: str
     """The name of the op below, where ops were recorded."""
     here: bool
@@ -100,8 +100,8 @@ class Stories:
         key = (id(origin), same, shares, before)
         story = self._known.get(key)
         if story is None:
-            look = (origin and origin.key, same, shares, before)
-            number = self._numbers.setdefault(look, len(self._numbers))
+            said = (origin and origin.key, same, shares, before)
+            number = self._numbers.setdefault(said, len(self._numbers))
             story = self._known[key] = Story(origin, same, shares, before, number)
         return story
 
@@ -127,16 +127,17 @@ class Stories:
     # ------------------------------------------------------------ the event that made it
 
     def _origin(self, change: Change, value: int, producer: int | None) -> Origin | None:
-        if producer is None or not 0 <= producer < len(self.reading.alike):
+        digest = self.reading.digest
+        if producer is None or not 0 <= producer < len(digest):
             return None
-        alike, outer = self.reading.alike, producer
-        if self.reading.parents[producer] not in (-1, change.parent):
+        outer = producer
+        if digest.parents[producer] not in (-1, change.parent):
             key = (value, change.parent)
             if key not in self._outer:
                 self._outer[key] = self._outermost(change, value, producer)
             outer = self._outer[key]
-        event = alike[outer]
-        op = alike[producer].name if alike[producer].kind == "op" and outer != producer else ""
+        event, inner = digest.sample(outer), digest.sample(producer)
+        op = inner.name if inner.kind == "op" and outer != producer else ""
         here = _is_here(event, change)
         origin = self._made.get((id(event), op, here))
         if origin is None:
@@ -145,7 +146,7 @@ class Stories:
 
     def _outermost(self, change: Change, value: int, producer: int) -> int:
         """The outermost event that gave the value and was over by then."""
-        parents = self.reading.parents
+        parents = self.reading.digest.parents
         at, above = producer, parents[producer]
         while above >= 0 and above != change.parent:
             event = self.trace.event(above)

@@ -8,12 +8,13 @@ from functools import lru_cache
 from itertools import pairwise
 
 from torchglass.events.types import Event, Value
+from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, TAKES, Cell
 from torchglass.views.text.cells import Cells, split_arguments
 from torchglass.views.text.words import clean, count, cut, file_name, one_line, plural, tensor_word
+from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.lives import paths_label
 from torchglass.views.variables.origins import Origin, Relation, Story
-from torchglass.views.variables.reading import NOTHING, Change, Side
-from torchglass.views.variables.rows import Row
+from torchglass.views.variables.patterns import Changes
 
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24
@@ -31,26 +32,23 @@ COMPREHENSIONS = {
 # ---------------------------------------------------------------- one row
 
 
-def cells_of_row(row: Row, function: str = "", named: bool = False) -> Cells:
-    """All words of a row; ``function`` is told where the rows around it happened in others.
+def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells:
+    """All cells of a row; ``function`` is said where the rows around it happened in others.
 
-    ``named``: a heading above tells the name.
+    ``named``: a heading above says the name.
     """
     change = row.first
     old, new = change_words(row)
-    label = statement_word(change, named) + (f"  {in_scope(function)}" if function else "")
     by, op = by_word(row.stories)
-    prefix = f"× {count(row.times)}" if row.times > 1 else ""
-    return Cells(prefix, label, by + op, by, (old,) if old else (), ", ", new, folded=bool(prefix))
-
-
-def cells_of_only_row(row: Row, heading: str) -> Cells:
-    """The words of a variable that has one row: its heading stands before it."""
-    new = change_words(row)[1]
-    statement = (f"× {count(row.times)}: " if row.times > 1 else "") + statement_word(row.first, named=True)
-    by, op = by_word(row.stories)
-    what = f"{statement}  {by}{op}" if by else statement
-    return Cells("", heading, what, statement, (), ", ", new)
+    cells = [
+        Cell(FOLD, f"× {count(row.times)}" if row.times > 1 else ""),
+        Cell(EXPRESSION, statement_word(change, named) + (f"  {in_scope(function)}" if function else "")),
+        Cell(CLASS, by + op, by),
+        Cell(TAKES, old),
+        Cell(GIVES, new),
+        Cell(PLACE, at=change.at if change.at.file else None),
+    ]
+    return tuple(cell for cell in cells if cell.text or cell.at)
 
 
 def statement_word(change: Change, named: bool = False) -> str:
@@ -72,7 +70,7 @@ def _tells(code: str, name: str) -> bool:
     return re.match(begins, code) is not None or re.search(rf" as {own}(?::|$)", code) is not None
 
 
-def change_words(row: Row) -> tuple[str, str]:
+def change_words(row: Changes) -> tuple[str, str]:
     """Before and after; before is empty for a first value."""
     change = row.first
     old, new = change.old, change.new
@@ -207,7 +205,7 @@ def _path(event: Event) -> str:
     return event.module or event.root or event.name
 
 
-def remarks_of(row: Row) -> list[str]:
+def remarks_of(row: Changes) -> list[str]:
     """What the statement does not tell: another name of the same tensor, who made it elsewhere, shared memory."""
     story, change = row.stories[0], row.first
     value = change.new.value

@@ -6,23 +6,21 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchglass.events.types import Event
-from torchglass.views.listing.flow import definition, runs_as_often
-from torchglass.views.listing.frames import Frame, Look, is_lambda, is_nested
+from torchglass.source.flow import Flow, definition, is_in_with, may_be_left, runs_as_often
+from torchglass.source.statements import Range, Statement
+from torchglass.views.listing.frames import Frame, Steps, is_lambda, is_nested
 from torchglass.views.listing.made import CALLING_BACK, last_made, last_op
-from torchglass.views.listing.ran import is_in_with, may_be_left
-from torchglass.views.listing.ranges import Range
 from torchglass.views.listing.results import Outcome, changed_by, merged, part, result_of
-from torchglass.views.listing.slots import Slot
-from torchglass.views.listing.statements import Statement, Statements
+from torchglass.views.listing.slots import Slot, slots_of
 
 _Under = tuple[int, str, int]
 """A caller's frame, a file, and the number of a statement or function in it."""
 
 
-class Steps:
+class Runs:
     """What is known of every frame: its statement, how often it ran, what its expression gave."""
 
-    def __init__(self, frames: list[Frame], sources: Mapping[str, Statements]) -> None:
+    def __init__(self, frames: list[Frame], sources: Mapping[str, Flow]) -> None:
         self.frames = frames
         self.sources = sources
         self.statement: list[Statement | None] = [self._statement(frame) for frame in frames]
@@ -34,6 +32,7 @@ class Steps:
         """The same by place."""
         self._times: dict[_Under, int | None] = {}
         self._counts: dict[_Under, int | None] = {}
+        self._slots: dict[tuple[str, int], list[Slot]] = {}
         self._forwards: dict[_Under, set[str]] = {}
         """Functions that are the ``forward`` of modules, under the frame that called these: their classes."""
         self._caught: set[_Under] = set()
@@ -55,9 +54,8 @@ class Steps:
 
     def slots(self, caller: int, file: str, statement: Statement) -> list[tuple[Slot, Outcome]]:
         """What a statement gave to each of its targets, or returned, under one caller."""
-        source = self.sources[file]
         found: list[tuple[Slot, Outcome]] = []
-        for slot in source.slots(statement):
+        for slot in self._slots_of(file, statement):
             stored = self._from_store(caller, file, statement, slot)
             if stored:
                 found.append((slot._replace(label=slot.whole, kind="changed"), stored))
@@ -73,6 +71,12 @@ class Steps:
             found.append((slot, outcome))
         return found
 
+    def _slots_of(self, file: str, statement: Statement) -> list[Slot]:
+        key = (file, statement.number)
+        if key not in self._slots:
+            self._slots[key] = slots_of(statement.node, self.sources[file].text)
+        return self._slots[key]
+
     def times(self, caller: int, file: str, statement: Statement) -> int | None:
         """How often a statement ran under one caller; None when its steps do not tell."""
         under = (caller, file, statement.number)
@@ -85,7 +89,7 @@ class Steps:
             self._times[under] = max(runs, default=0) or None
         return self._times[under]
 
-    def calls(self, caller: int, file: str, function: int) -> list[Look]:
+    def calls(self, caller: int, file: str, function: int) -> list[Steps]:
         """The module calls under one caller that ran this function as ``forward``.
 
         ``[]``: not known, or not all came to their end. Else each of them ran what every call runs once.
@@ -93,8 +97,8 @@ class Steps:
         names = self._forwards.get((caller, file, function))
         if not names or caller < 0 or (caller, file, function) in self._caught:
             return []
-        made = [look for look in self.frames[caller].module_calls if look.event.name in names]
-        return made if all(look.ended_well for look in made) else []
+        made = [each for each in self.frames[caller].module_calls if each.event.name in names]
+        return made if all(each.ended_well for each in made) else []
 
     def computed(self, frame: Frame) -> Outcome:
         """What a frame gave last, be it known what became of it or not."""
@@ -134,7 +138,7 @@ class Steps:
         """What ``a.b_(x)`` changed: ``a`` by a method of a tensor, ``x`` by a function; else it is not known."""
         at = self._at.get((caller, file, statement.number), {})
         ranges = {where for node in slot.nodes for where in self.sources[file].ranges(node)}
-        events = [look.event for number in _numbers(at, ranges) for look in last_made(self.frames[number])]
+        events = [each.event for number in _numbers(at, ranges) for each in last_made(self.frames[number])]
         if events and all(event.name.startswith("Tensor.") for event in events):
             return slot
         if slot.whole and events and all(_changes_what_it_is_given(event) for event in events):
@@ -148,7 +152,7 @@ class Steps:
         at = self._at.get((caller, file, statement.number), {})
         numbers = sorted(_numbers(at, set(self.sources[file].ranges(slot.target))))
         stores = [last for number in numbers if (last := last_made(self.frames[number]))]
-        return merged(_outcome(looks) for looks in stores if looks[0].event.operator == "[]=")
+        return merged(_outcome(steps) for steps in stores if steps[0].event.operator == "[]=")
 
     def _from_name(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
         node = slot.nodes[0] if slot.nodes else None
@@ -167,7 +171,7 @@ class Steps:
         """What the only ``return`` of a ``forward`` gave: that is what the module gave."""
         if not self.sources[file].is_only_return(statement):
             return Outcome()
-        given = _outcome(look for look in self.calls(caller, file, statement.function) if look.count)
+        given = _outcome(each for each in self.calls(caller, file, statement.function) if each.count)
         if slot.part is None:
             return given
         given.counted = {
@@ -184,24 +188,24 @@ class Steps:
             return
         if getattr(source.all[function].node, "name", "") == "forward" and source.is_plain_function(function):
             names = self._forwards.setdefault((frame.parent, file, function), set())
-            names.update(look.event.name for look in frame.run_by.values())
+            names.update(each.event.name for each in frame.run_by.values())
 
     def _settle(self, frame: Frame) -> None:
         """By the calls recorded at its place, and by those of one function of the program: ``act(x)`` may be either."""
         direct, number = last_made(frame), frame.number
-        if not direct and (frame.looks or is_nested(frame)):
+        if not direct and (frame.steps or is_nested(frame)):
             return
         called = self._called(frame)
         if len(called) == 1:
             self._settle_call(frame, *called.pop(), not direct)
             if direct:
                 runs, outcome = self.runs[number], self.outcome[number]
-                self.runs[number] = None if runs is None else runs + sum(look.count for look in direct)
+                self.runs[number] = None if runs is None else runs + sum(each.count for each in direct)
                 self.outcome[number] = merged([_outcome(direct), outcome]) if outcome else outcome
         elif direct and not called:
             inside = (self.frames[child] for child in frame.children)
             if not any(each.called and not each.in_step and is_lambda(each) for each in inside):
-                self.runs[number] = sum(look.count for look in direct)
+                self.runs[number] = sum(each.count for each in direct)
                 self.outcome[number] = _outcome(direct)
 
     def _called(self, frame: Frame) -> set[tuple[str, int]]:
@@ -231,7 +235,7 @@ class Steps:
         if under not in self._counts:
             others = [self.frames[at] for at in self.below.get(under, ())]
             regular = [each for each in others if not self._is_irregular(each, statement)]
-            counts = [sum(look.count for look in last_made(each)) for each in regular]
+            counts = [sum(each.count for each in last_made(each)) for each in regular]
             self._counts[under] = max(counts, default=0) or None
         return self._counts[under]
 
@@ -279,14 +283,14 @@ class Steps:
         return called not in CALLING_BACK and name not in given and not special
 
 
-def _outcome(looks: Iterable[Look]) -> Outcome:
+def _outcome(steps: Iterable[Steps]) -> Outcome:
     outcome = Outcome()
-    for look in looks:
-        event = look.event
-        if look.ended_well:
+    for each in steps:
+        event = each.event
+        if each.ended_well:
             result = changed_by(event) if event.operator == "[]=" else result_of(event)
             key = (result, event.module or (event.root if event.module == "" else None))
-            outcome.counted[key] = outcome.counted.get(key, 0) + look.count
+            outcome.counted[key] = outcome.counted.get(key, 0) + each.count
     return outcome
 
 

@@ -1,23 +1,59 @@
-"""The statements of one file: found by position, with what each assigns or returns, and what may run after it."""
+"""The statements of one file: found by position, each in its suite; parts of the text by line and column."""
 
 from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-
-from torchglass.views.listing.ranges import Range, Spans
-from torchglass.views.listing.slots import Slot, slots_of
+from typing import NamedTuple, Self
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Point = tuple[int, int]
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-WITH = (ast.With, ast.AsyncWith)
-_LEAVES = (ast.Return, ast.Yield, ast.YieldFrom)
 _REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+class Range(NamedTuple):
+    """Lines from 1, columns in characters from 0."""
+
+    line: int
+    end_line: int
+    col: int
+    end_col: int
+
+    @property
+    def start(self) -> tuple[int, int]:
+        return self.line, self.col
+
+    @property
+    def end(self) -> tuple[int, int]:
+        return self.end_line, self.end_col
+
+
+def outermost(ranges: Iterable[Range]) -> list[Range]:
+    """Those that lie in no other, in order."""
+    found: list[Range] = []
+    for each in sorted(set(ranges), key=lambda each: (each.line, each.col, -each.end_line, -each.end_col)):
+        if not found or each.end > found[-1].end:
+            found.append(each)
+    return found
+
+
+class Spans:
+    """The ranges of expressions, which lie in each other or are apart: many are asked for, so they are sorted once."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._ranges = outermost(ranges)
+        self._starts = [each.start for each in self._ranges]
+
+    def hold(self, where: Range) -> bool:
+        """Whether one of them holds this one."""
+        at = bisect_right(self._starts, where.start) - 1
+        return at >= 0 and where.end <= self._ranges[at].end
+
+
+# ---------------------------------------------------------------- statements
 
 
 @dataclass(slots=True)
@@ -49,7 +85,6 @@ class Statements:
         self.tree = tree
         self.all: list[Statement] = []
         self.suites: dict[tuple[int, str, int], list[int]] = {}
-        self._slots: dict[int, list[Slot]] = {}
         self._repeated: dict[int, Spans] = {}
         self._conditional: dict[int, Spans] = {}
         self._nodes: dict[int, dict[Range, ast.expr]] = {}
@@ -57,7 +92,7 @@ class Statements:
         self._starts = [each.start for each in self.all]
 
     @classmethod
-    def of(cls, text: str) -> Statements | None:
+    def of(cls, text: str) -> Self | None:
         """None for what is no Python."""
         try:
             return cls(text, ast.parse(text))
@@ -118,12 +153,6 @@ class Statements:
                     known |= {each: node for each in self.ranges(node) if each not in known}
         return known.get(where)
 
-    def slots(self, statement: Statement) -> list[Slot]:
-        """What it assigns, changes or returns; ``[]`` when nothing."""
-        if statement.number not in self._slots:
-            self._slots[statement.number] = slots_of(statement.node, self.text)
-        return self._slots[statement.number]
-
     def is_repeated(self, statement: Statement, where: Range) -> bool:
         """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
         spans = self._repeated.get(statement.number)
@@ -171,121 +200,6 @@ class Statements:
         start = (line, own.col) if line == node.lineno else (line, 0)
         return Statement(number, node, start, (own.end_line, own.end_col), node.lineno, last, parent, suite, function)
 
-    # ------------------------------------------------------------ what may follow
-
-    @cached_property
-    def jumping(self) -> set[int]:
-        """Statements after which the next one in their suite need not run, though no error occurs."""
-        found: set[int] = set()
-        for statement in self.all:
-            in_loop = isinstance(statement.node, ast.Break | ast.Continue)
-            if not in_loop and not any(isinstance(node, _LEAVES) for node in walk_head(statement.node)):
-                continue
-            number = statement.number
-            while number >= 0 and number != statement.function:
-                if in_loop and isinstance(self.all[number].node, _LOOPS):
-                    break
-                found.add(number)
-                number = self.all[number].parent
-        return found
-
-    @cached_property
-    def raising(self) -> set[int]:
-        """Statements in which the program itself may raise, with those around them in their function."""
-        return self._and_around(ast.Raise, ast.Assert)
-
-    def _and_around(self, *kinds: type[ast.AST]) -> set[int]:
-        """Statements whose head holds such a node, and those around them in their function."""
-        found: set[int] = set()
-        for statement in self.all:
-            number = statement.number if any(isinstance(node, kinds) for node in walk_head(statement.node)) else -1
-            while number >= 0 and number != statement.function:
-                found.add(number)
-                number = self.all[number].parent
-        return found
-
-    def is_plain_function(self, number: int) -> bool:
-        """Whether a call of this ``def`` runs it at once and gives what it returns."""
-        node = self.all[number].node
-        return isinstance(node, ast.FunctionDef) and number not in self._generators
-
-    @cached_property
-    def by_function(self) -> dict[int, list[Statement]]:
-        """The statements of each function without those of functions inside."""
-        found: dict[int, list[Statement]] = {}
-        for each in self.all:
-            found.setdefault(each.function, []).append(each)
-        return found
-
-    @cached_property
-    def _generators(self) -> set[int]:
-        yields = (ast.Yield, ast.YieldFrom)
-        return {
-            each.function
-            for each in self.all
-            if each.function >= 0 and any(isinstance(node, yields) for node in walk_head(each.node))
-        }
-
-    def runs_once(self, statement: Statement) -> bool:
-        """Whether every call of its function that no error leaves comes to it, once."""
-        function = statement.function
-        if function < 0 or not self.is_plain_function(function) or not self._in_own_suite(statement):
-            return False
-        return statement.number <= self._first_leave.get(function, statement.number)
-
-    def tells_calls(self, statement: Statement, caught: bool) -> bool:
-        """Whether it runs once in every call of its function, be that left by an error or not.
-
-        ``caught``: errors of what its function calls count too. The condition of a ``while`` runs again, and a
-        cache may answer without a call.
-        """
-        if isinstance(statement.node, ast.While) or not self.runs_once(statement):
-            return False
-        decorators: list[ast.expr] = getattr(self.all[statement.function].node, "decorator_list", [])
-        if any("cache" in ast.dump(each) for each in decorators):
-            return False
-        first = self._first_call if caught else self._first_raise
-        return statement.number <= first.get(statement.function, statement.number)
-
-    def is_only_return(self, statement: Statement) -> bool:
-        """Whether every call of its function that no error leaves ends in this statement."""
-        return statement.number in self._only_returns
-
-    @cached_property
-    def _only_returns(self) -> set[int]:
-        found: set[int] = set()
-        for inside in self.by_function.values():
-            returns = [each for each in inside if isinstance(each.node, ast.Return)]
-            found.update(each.number for each in returns if len(returns) == 1 and self.runs_once(each))
-        return found
-
-    def _in_own_suite(self, statement: Statement) -> bool:
-        while statement.parent != statement.function:
-            statement = self.all[statement.parent]
-            if not isinstance(statement.node, ast.With) or may_swallow(statement.node):
-                return False
-        return statement.suite[1] == "body"
-
-    @cached_property
-    def _first_leave(self) -> dict[int, int]:
-        """For each function the first statement of its own suite in which it may be left."""
-        return self._first(self.jumping)
-
-    @cached_property
-    def _first_raise(self) -> dict[int, int]:
-        return self._first(self.raising)
-
-    @cached_property
-    def _first_call(self) -> dict[int, int]:
-        return self._first(self.raising | self._and_around(ast.Call))
-
-    def _first(self, numbers: set[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for number in sorted(numbers):
-            if self._in_own_suite(self.all[number]):
-                found.setdefault(self.all[number].function, number)
-        return found
-
 
 def _suites(node: ast.stmt) -> Iterator[tuple[str, int, list[ast.stmt]]]:
     """The blocks of a compound statement; each handler and each case is one."""
@@ -305,14 +219,6 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
-def may_swallow(node: ast.stmt) -> bool:
-    """``with suppress(…)``: what is in it may have ended early without a trace."""
-    if isinstance(node, WITH):
-        words = " ".join(ast.dump(item.context_expr) for item in node.items)
-        return "suppress" in words or "raises" in words
-    return False
-
-
 def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
     """The nodes of a statement without those of statements inside; the outermost first."""
     waiting: list[ast.AST] = [statement]
@@ -329,3 +235,8 @@ def _sometimes(node: ast.AST) -> list[ast.expr]:
         return node.values[1:]
     # Of ``0 < x < 3`` both comparisons stand at the place of the whole.
     return [node] if isinstance(node, ast.Compare) and len(node.ops) > 1 else []
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a text alone, as a docstring is."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchglass.views.variables.changes import Call, Change
 from torchglass.views.variables.lives import numberless
-from torchglass.views.variables.reading import Call, Change
-from torchglass.views.variables.rows import Marks, Repeat, Row, fold_columns, rows_of
+from torchglass.views.variables.patterns import Changes, Patterns, Repeat, fold_columns, rows_of
 
 
 @dataclass(slots=True)
@@ -38,30 +38,30 @@ class _Tree:
 
 
 @dataclass(slots=True)
-class _Looks:
-    mark: dict[int, int]
+class _CallPatterns:
+    pattern: dict[int, int]
     height: dict[int, int]
-    marks: Marks
+    changes: Patterns
 
-    def mark_of(self, node: Call | Change) -> int:
-        return self.mark[id(node)] if isinstance(node, Call) else self.marks.of(node)
+    def pattern_of(self, node: Call | Change) -> int:
+        return self.pattern[id(node)] if isinstance(node, Call) else self.changes.of(node)
 
     def height_of(self, node: Call | Change) -> int:
         return self.height[id(node)] if isinstance(node, Call) else 1
 
 
-AnyRow = Row | Repeat | CallRow | ThreadRow
+AnyRow = Changes | Repeat | CallRow | ThreadRow
 
 
-def time_rows(changes: Sequence[Change], shown: set[int], marks: Marks, fold: bool) -> list[AnyRow]:
+def time_rows(changes: Sequence[Change], shown: set[int], patterns: Patterns, fold: bool) -> list[AnyRow]:
     """Rows in order, by thread; calls around everything that nothing happened in are left out."""
     tree = _tree([change for change in changes if change.id in shown])
-    looks = _looks(tree, marks) if fold else None
+    calls = _call_patterns(tree, patterns) if fold else None
     rows: list[AnyRow] = []
     for number, (thread, tops) in enumerate(tree.tops.items()):
         if number:
             rows.append(ThreadRow(thread))
-        rows += _emit(_without_bare_callers(tops, tree), tree, looks, marks)
+        rows += _emit(_without_bare_callers(tops, tree), tree, calls, patterns)
     return rows
 
 
@@ -101,49 +101,51 @@ def _without_bare_callers(tops: list[Call | Change], tree: _Tree) -> list[Call |
     return tops
 
 
-def _looks(tree: _Tree, marks: Marks) -> _Looks:
-    looks = _Looks({}, {}, marks)
+def _call_patterns(tree: _Tree, patterns: Patterns) -> _CallPatterns:
+    calls = _CallPatterns({}, {}, patterns)
     for call in reversed(tree.calls):
         inside = tree.children[id(call)]
         module = None if call.module is None else (call.module[0], numberless(call.module[1]))
-        key = ("call", call.at.file, call.at.function, module, *map(looks.mark_of, inside))
-        looks.mark[id(call)] = marks.number(key)
-        looks.height[id(call)] = 1 + sum(map(looks.height_of, inside))
-    return looks
+        key = ("call", call.at.file, call.at.function, module, *map(calls.pattern_of, inside))
+        calls.pattern[id(call)] = patterns.number(key)
+        calls.height[id(call)] = 1 + sum(map(calls.height_of, inside))
+    return calls
 
 
-def _emit(tops: list[Call | Change], tree: _Tree, looks: _Looks | None, marks: Marks) -> list[AnyRow]:
+def _emit(tops: list[Call | Change], tree: _Tree, calls: _CallPatterns | None, patterns: Patterns) -> list[AnyRow]:
     """Depth first, with a stack of our own: calls nest deeper than Python may."""
     rows: list[AnyRow] = []
-    pending = _siblings([[node] for node in tops], 0, looks, marks)[::-1]
+    pending = _siblings([[node] for node in tops], 0, calls, patterns)[::-1]
     while pending:
         row = pending.pop()
         rows.append(row)
         if isinstance(row, CallRow):
             inside = [tree.children[id(call)] for call in row.calls]
             columns = [list(nodes) for nodes in zip(*inside, strict=True)]
-            pending += _siblings(columns, row.depth + 1, looks, marks)[::-1]
+            pending += _siblings(columns, row.depth + 1, calls, patterns)[::-1]
     return rows
 
 
-def _siblings(columns: list[list[Call | Change]], depth: int, looks: _Looks | None, marks: Marks) -> list[AnyRow]:
-    if looks is None:
-        return [_row(column, depth, 1, marks) for column in columns]
+def _siblings(
+    columns: list[list[Call | Change]], depth: int, calls: _CallPatterns | None, patterns: Patterns
+) -> list[AnyRow]:
+    if calls is None:
+        return [_row(column, depth, 1, patterns) for column in columns]
     rows: list[AnyRow] = []
-    for times, members in fold_columns(columns, looks.mark_of, looks.height_of):
+    for times, members in fold_columns(columns, calls.pattern_of, calls.height_of):
         if len(members) > 1:
             rows.append(Repeat(depth, times, len(members)))
-            rows += _siblings(members, depth + 1, looks, marks)
+            rows += _siblings(members, depth + 1, calls, patterns)
         else:
-            rows.append(_row(members[0], depth, times, marks))
+            rows.append(_row(members[0], depth, times, patterns))
     return rows
 
 
-def _row(nodes: list[Call | Change], depth: int, times: int, marks: Marks) -> Row | CallRow:
+def _row(nodes: list[Call | Change], depth: int, times: int, patterns: Patterns) -> Changes | CallRow:
     calls = [node for node in nodes if isinstance(node, Call)]
     if calls:
         return CallRow(depth, calls, times)
-    row = rows_of([[node for node in nodes if isinstance(node, Change)]], marks, fold=False, depth=depth)[0]
-    assert isinstance(row, Row)
+    row = rows_of([[node for node in nodes if isinstance(node, Change)]], patterns, fold=False, depth=depth)[0]
+    assert isinstance(row, Changes)
     row.times = times
     return row

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.digest import Key, TellsAlike, shape_key
-from torchglass.views.recorded import Recorded
+from torchglass.views.digest import Digest, Key, Recorded, digest_of, shape_key
 
 MOST_SUSPENDED = 64
 """Calls of one function from one place among which the one is looked for that a change goes on with."""
@@ -26,7 +25,7 @@ class Side(NamedTuple):
     kind: str
     text: str = ""
     value: Value | None = None
-    look: Hashable = ""
+    form: Hashable = ""
     """Equal for what may share a row: one number stands for another, a list for a longer one."""
 
 
@@ -42,7 +41,7 @@ class Change:
 
     id: int
     event: Event
-    """One that looks the same: all but its id, parent, times and values are its own."""
+    """One that is alike: all but its id, parent, times and values are its own."""
     how: str
     """``argument``, ``assigned``, ``deleted`` or ``changed`` (in place)."""
     old: Side
@@ -82,26 +81,21 @@ class Call:
 class Reading:
     """All changes of a trace in order, and what is needed to say where their values come from."""
 
+    digest: Digest
     changes: list[Change] = field(default_factory=list[Change])
-    alike: list[Event] = field(default_factory=list[Event])
-    """For each event one that looks the same: all but its id, parent, times and values are its own."""
-    parents: list[int] = field(default_factory=list[int])
 
 
 def read_changes(trace: Recorded) -> Reading:
     """Read a trace once; only events of variables that hold tensors are all made."""
-    reading, calls = Reading(), Calls()
-    sides: dict[int, tuple[Side, Side, str]] = {}
+    digest = digest_of(trace)
+    reading, calls = Reading(digest), Calls()
+    sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
     own_values = _values_in(trace)
-    for number, (event, parent) in enumerate(_alike(trace)):
-        reading.alike.append(event)
-        reading.parents.append(parent)
-        if event.kind != "variable":
+    for number, alike in enumerate(digest.alike):
+        if alike not in sides:
             continue
-        known = sides.get(id(event))
-        if known is None:
-            known = sides[id(event)] = _sides(event)
-        old, new, how = known
+        event, parent = digest.samples[alike], digest.parents[number]
+        old, new, how = sides[alike]
         if old.value is not None or new.value is not None:
             inputs, outputs = own_values(number)
             old, new = _with_value(old, inputs), _with_value(new, outputs)
@@ -109,19 +103,6 @@ def read_changes(trace: Recorded) -> Reading:
         change = Change(number, event, how, old, new, call, parent)
         reading.changes.append(change)
     return reading
-
-
-def _alike(trace: Recorded) -> Iterator[tuple[Event, int]]:
-    if not isinstance(trace, TellsAlike):
-        for event in trace.events():
-            yield event, -1 if event.parent is None else event.parent
-        return
-    known: dict[Hashable, Event] = {}
-    for number, (key, parent, _) in enumerate(trace.alike()):
-        found = known.get(key)
-        if found is None:
-            found = known[key] = trace.event(number)
-        yield found, parent
 
 
 @runtime_checkable
@@ -152,17 +133,17 @@ def _sides(event: Event) -> tuple[Side, Side, str]:
 
 
 def _with_value(side: Side, values: tuple[Value, ...]) -> Side:
-    return Side(side.kind, side.text, values[0], side.look) if side.value is not None else side
+    return side._replace(value=values[0]) if side.value is not None else side
 
 
 def side_of(text: str, values: tuple[Value, ...]) -> Side:
     """One tensor or array by itself is told apart from one inside a list."""
     if len(values) == 1 and text in ("", word_of(values[0])):
         return Side(ONE, text, values[0], (values[0].kind, *shape_key(values[0])))
-    return Side(TEXT, text, None, _look(text)) if text else UNBOUND
+    return Side(TEXT, text, None, _form(text)) if text else UNBOUND
 
 
-def _look(text: str) -> str:
+def _form(text: str) -> str:
     first = text[0]
     if first.isdecimal() or (first == "-" and text[1:2].isdecimal()):
         return NUMBER
@@ -180,7 +161,7 @@ def _likely(event: Event, old: Side, new: Side) -> str:
     """For traces that do not say how it changed."""
     if new.kind == NOTHING:
         return "deleted"
-    if old.value is not None and new.value is not None and old.look == new.look:
+    if old.value is not None and new.value is not None and old.form == new.form:
         kept = new.value.storage is not None and new.value.storage == old.value.storage
         return "changed" if kept and new.value.id != old.value.id else "assigned"
     return "argument" if old.kind == NOTHING and not event.code else "assigned"
