@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -24,7 +24,9 @@ from torchglass.compat.torchspy import CallTracer, spy_save
 EVENTS = 100_000
 MARKED = 2_000_000_000
 EACH = 8_000_000
-STREAMED = 5
+STREAMED = 9
+LOOP = 5_000
+RING = 100_000
 
 
 def main() -> None:
@@ -37,6 +39,8 @@ def main() -> None:
             *streaming(folder),
             *looking(folder),
             *marking(folder),
+            *sizes(folder),
+            *ring(folder),
             *calls(folder),
             *log_lines(folder),
         ):
@@ -49,7 +53,7 @@ def bundles(folder: Path) -> Iterator[tuple[str, float, str]]:
     """Writing at once, and reading again, of a trace of a hundred thousand events."""
     model = workloads.tiny_ops()
     with tg.record(max_events=10 * EVENTS) as trace:
-        while trace._source.progress() < EVENTS * 10 * 1.02:  # ten ints a record
+        while trace._source.progress() < EVENTS * 1.02:
             model.run()
     count, start = len(trace), time.process_time()
     tg.save(trace, folder / "big.trace")
@@ -62,23 +66,78 @@ def bundles(folder: Path) -> Iterator[tuple[str, float, str]]:
 
 
 def streaming(folder: Path) -> Iterator[tuple[str, float, str]]:
-    """Twenty forwards of GPT-2 in one block: plain, recorded into memory, and into a bundle; CPU time, medians."""
-    model = workloads.gpt2_forward()
-    taken: dict[str, list[float]] = {"plain": [], "memory": [], "bundle": []}
-    events = 0
-    for turn in range(STREAMED):
-        for name, spent in taken.items():
-            options = {"to": folder / f"run{turn}.trace"} if name == "bundle" else {}
-            start = time.process_time()
-            with contextlib.nullcontext() if name == "plain" else tg.record(**options) as trace:
-                for _ in range(20):
-                    model.once()
-            spent.append(time.process_time() - start)
-            events = len(trace) if trace is not None else events
-    plain, memory, bundle = (statistics.median(spent) for spent in taken.values())
-    yield "20 forwards of GPT-2 into memory, to plain", memory / plain, "×"
-    yield "20 forwards of GPT-2 into a bundle, to plain", bundle / plain, "×"
-    yield "the bundle over the memory", (bundle - memory) / events * 1e6, "µs an event"
+    """One forward of GPT-2 into memory and into a bundle, and a hot loop; CPU time, medians; then the closing."""
+    model, x = workloads.gpt2_forward(), torch.ones(4)
+
+    def loop() -> None:
+        for _ in range(LOOP):
+            torch.relu(x)
+
+    for name, program in (("one forward of GPT-2", model.once), (f"{LOOP:,} small functions", loop)):
+        inside: dict[str, list[float]] = {"plain": [], "memory": [], "bundle": []}
+        closing: list[float] = []
+        for turn in range(STREAMED):
+            for kind, spent in inside.items():
+                options = {"to": folder / f"run{turn}.trace"} if kind == "bundle" else {}
+                with contextlib.nullcontext() if kind == "plain" else tg.record(**options) as trace:
+                    start = time.process_time()
+                    program()
+                    ended = time.process_time()
+                spent.append(ended - start)
+                if kind == "bundle":
+                    closing.append((time.process_time() - ended) / len(trace))
+                    count = len(trace)
+                    shutil.rmtree(folder / f"run{turn}.trace")
+        plain, memory, bundle = (statistics.median(spent) for spent in inside.values())
+        yield f"{name} into memory, to plain", memory / plain, "×"
+        yield "the same into a bundle, to that into memory", bundle / memory, "×"
+        yield "the bundle over the memory", (bundle - memory) / count * 1e6, "µs an event"
+        yield "closing the bundle, places new (the first time)", closing[0] * 1e6, "µs an event"
+        yield "closing the bundle, places known", statistics.median(closing[1:]) * 1e6, "µs an event"
+
+
+def sizes(folder: Path) -> Iterator[tuple[str, float, str]]:
+    """A million events as a journal, and sealed."""
+    x = torch.ones(4)
+    with tg.record(to=folder / "million.trace", max_events=None) as trace:
+        for _ in range(1_000_000):
+            torch.relu(x)
+        yield "a million events as a journal", _bytes(folder / "million.trace") / 1e6, "MB"
+    yield "the same, sealed", _bytes(folder / "million.trace") / 1e6, "MB"
+    assert len(trace) == 1_000_000
+    shutil.rmtree(folder / "million.trace")
+
+
+def ring(folder: Path) -> Iterator[tuple[str, float, str]]:
+    """Ten million events through ``max_events=100_000``: what an event costs, and what is held, stays the same."""
+    x = torch.ones(4)
+    with tg.record(to=folder / "ring.trace", max_events=RING):
+        _relu(x, RING)
+        at_first = _bytes(folder / "ring.trace")
+        early = _timed(lambda: _relu(x, RING)) / RING
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        _relu(x, 98 * RING - RING)
+        late = _timed(lambda: _relu(x, RING)) / RING
+        yield "an event, the second 100,000", early * 1e6, "µs"
+        yield "an event, the tenth million", late * 1e6, "µs"
+        yield "the journal's file, after 10,000,000 to after 100,000", _bytes(folder / "ring.trace") / at_first, "×"
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held
+        yield "memory that was added meanwhile", grown / 1e3, "MB"
+
+
+def _relu(x: torch.Tensor, times: int) -> None:
+    for _ in range(times):
+        torch.relu(x)
+
+
+def _timed(act: Callable[[], object]) -> float:
+    start = time.process_time()
+    act()
+    return time.process_time() - start
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def looking(folder: Path) -> Iterator[tuple[str, float, str]]:
@@ -97,12 +156,15 @@ def looking(folder: Path) -> Iterator[tuple[str, float, str]]:
 
 
 def marking(folder: Path) -> Iterator[tuple[str, float, str]]:
-    """Two gigabytes of marked tensors, streamed."""
+    """Two gigabytes of marked tensors, against writing the same bytes."""
     tensor = torch.ones(EACH // 4)
-    start = time.perf_counter()
-    for _ in range(MARKED // EACH):
-        tensor.clone()
-    cloning = time.perf_counter() - start
+    with (folder / "plain.bin").open("wb", buffering=0) as file:
+        content = memoryview(tensor.numpy()).cast("B")
+        start = time.perf_counter()
+        for _ in range(MARKED // EACH):
+            file.write(content)
+        writing = time.perf_counter() - start
+    (folder / "plain.bin").unlink()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tg.record(to=folder / "marks.trace"):
         start = time.perf_counter()
@@ -110,9 +172,10 @@ def marking(folder: Path) -> Iterator[tuple[str, float, str]]:
             tg.mark("x", tensor)
         marked = time.perf_counter() - start
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    yield "marking 2 GB, by the time of cloning it", marked / cloning, "×"
+    yield "marking 2 GB in tensors of 8 MB, to os.write of the same", marked / writing, "×"
     yield "the same, by the disk", MARKED / marked / 1e6, "MB/s"
     yield "memory held meanwhile", held / 1e3, "MB"
+    shutil.rmtree(folder / "marks.trace")
 
 
 def calls(folder: Path) -> Iterator[tuple[str, float, str]]:

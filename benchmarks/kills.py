@@ -1,213 +1,191 @@
-"""Kills a program that keeps a trace, at random moments, and looks whether everything it was told is kept is there.
+"""Programs that die at random moments, and what their bundles hold: counted by the program itself, not by us.
 
-    python benchmarks/kills.py [N]        N kills, 1,000 unless told
+    python benchmarks/kills.py 1000
 
-A child process streams events and tensors and says after each commit what is kept. It is killed (SIGKILL) somewhere
-between its first line and its end. Then the bundle must load as it is, and again after `repair`, with every row and
-every tensor that was acknowledged; the shards must open with the safetensors library.
+Each program is a forked child that records into a bundle and does what programs do: calls of small models, marks,
+a second thread, a child process that is forked inside a module call. It keeps count, in memory that outlives it, of
+each call that it has begun and ended and of each mark that has returned. Then it dies, by SIGKILL, SIGSEGV, SIGABRT or
+``os._exit``. What its bundle must hold follows from the counts.
 """
 
 from __future__ import annotations
 
+import argparse
+import mmap
 import os
 import random
 import shutil
 import signal
+import struct
 import sys
 import tempfile
+import threading
 import time
-from array import array
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from torchglass.events.tables import NONE, Form, Meta, SiteNames, Tables, What
-from torchglass.events.types import Location
-from torchglass.store import load, open_writer, repair
-from torchglass.store.layout import part_paths, shard_paths
+import torch
+from torch import nn
 
-EVENTS_A_ROUND = 40
-TENSOR_BYTES = 24_000
-ROUNDS = 200
-LONGEST_LIFE = 0.3
-"""Seconds; a child that is not killed takes about as long."""
+import torchglass as tg
+
+DEATHS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
+LONGEST = 0.8
+"""Seconds after the start of a program at which it is dead at the latest."""
+WORKERS = 4
+"""Who counts: the main thread, the second one, and two forked children."""
+STARTED, BEGUN, ENDED, MARKED = range(4)
+
+
+class Counts:
+    """What the program has done, in memory that it shares with whoever started it."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, WORKERS * 32)
+
+    def add(self, worker: int, what: int) -> None:
+        at = worker * 32 + what * 8
+        struct.pack_into("q", self._memory, at, struct.unpack_from("q", self._memory, at)[0] + 1)
+
+    def of(self, worker: int) -> tuple[int, ...]:
+        return struct.unpack_from("4q", self._memory, worker * 32)
+
+
+class Step(nn.Module):
+    """A model whose call is counted by itself: when it has begun, and by whoever called it when it has ended."""
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self.counts = counts
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.worker = 0
+
+    def forward(self, x: torch.Tensor, worker: int) -> torch.Tensor:
+        self.counts.add(worker, BEGUN)
+        if worker == 0 and self.counts.of(0)[BEGUN] in (3, 40):
+            self.fork(2 if self.counts.of(0)[BEGUN] == 3 else 3)
+        return self.layers(x)
+
+    def fork(self, worker: int) -> None:
+        """A child process that begins inside of a call, and goes on by itself."""
+        if os.fork() == 0:
+            work(self, self.counts, worker)
+            os._exit(0)
+
+
+def work(model: Step, counts: Counts, worker: int) -> None:
+    """Until it dies."""
+    counts.add(worker, STARTED)
+    while True:
+        x = torch.full((2, 4), float(counts.of(worker)[MARKED]))
+        y = model(x, worker)
+        counts.add(worker, ENDED)
+        tg.mark(f"worker {worker}", x)
+        counts.add(worker, MARKED)
+        del y
+
+
+def program(path: Path, counts: Counts, exit_after: float | None) -> None:
+    """What is killed."""
+    os.setpgid(0, 0)
+    model = Step(counts)
+    if exit_after is not None:
+        leave = threading.Timer(exit_after, os._exit, [7])
+        leave.daemon = True
+        leave.start()
+    with tg.record(to=path, ops=random.random() < 0.3):
+        if random.random() < 0.5:
+            threading.Thread(target=work, args=(model, counts, 1), daemon=True).start()
+        work(model, counts, 0)
+
+
+def die_once(folder: Path, seed: int) -> tuple[str, Counts, Path]:
+    """Start a program and end it; returns how, and what it had done."""
+    random.seed(seed)
+    path, counts, death = folder / f"{seed}.trace", Counts(), DEATHS[seed % len(DEATHS)]
+    moment = random.random() ** 2 * LONGEST
+    child = os.fork()
+    if child == 0:
+        os.close(2)
+        os.open(os.devnull, os.O_WRONLY)
+        program(path, counts, moment if death == "os._exit" else None)
+    if death == "os._exit":
+        os.waitpid(child, 0)
+    else:
+        time.sleep(moment)
+        os.kill(child, getattr(signal, death))
+        os.waitpid(child, 0)
+    try:
+        os.killpg(child, signal.SIGKILL)  # its forked children live on
+    except ProcessLookupError:
+        pass
+    return death, counts, path
+
+
+def problems(path: Path, counts: Counts) -> list[str]:
+    """What a bundle should hold and does not."""
+    started = [worker for worker in range(WORKERS) if counts.of(worker)[STARTED]]
+    if not started and not (path / "manifest.json").exists():
+        return []  # it died before the bundle was made
+    try:
+        trace = tg.load(path)
+        events = list(trace.events())
+    except Exception as error:
+        return [f"it does not load: {type(error).__name__}: {error}"]
+    found: list[str] = []
+    for worker in started:
+        found += [f"worker {worker}: {each}" for each in _missing(trace, events, counts.of(worker), worker)]
+    return found
+
+
+def _missing(trace: Any, events: list[Any], counts: tuple[int, ...], worker: int) -> list[str]:
+    _, begun, ended, marked = counts
+    calls = [each for each in events if each.name == "Step" and f", {worker}" in each.args]
+    done = [each for each in calls if each.end_ns is not None]
+    marks = [each for each in events if each.kind == "mark" and each.name == f"worker {worker}"]
+    found: list[str] = []
+    if not begun <= len(calls) <= begun + 1:
+        found.append(f"{begun} calls had begun, {len(calls)} are there")
+    if not ended <= len(done) <= ended + 1:
+        found.append(f"{ended} calls had ended, {len(done)} are there with an end")
+    if not marked <= len(marks) <= marked + 1:
+        found.append(f"{marked} marks had returned, {len(marks)} are there")
+    for number, mark in enumerate(marks[:marked]):
+        try:
+            content = trace.tensor(mark.inputs[0])
+        except tg.NotRecorded:
+            content = None
+        if content is None or not torch.equal(content, torch.full((2, 4), float(number))):
+            found.append(f"mark {number} holds {content}")
+            break
+    return found
 
 
 def main() -> int:
     """Kill again and again; 1 when something was lost."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    random.seed(count)
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        results = [one_kill(Path(folder) / f"{number}.trace") for number in range(count)]
-    lost = [result.trouble for result in results if result.trouble]
-    ended = sum(result.ended for result in results)
-    events, tensors = sum(result.events for result in results), sum(result.tensors for result in results)
-    print(
-        f"{count:,} kills in {time.perf_counter() - begun:.0f} s ({ended:,} came after the end): "
-        f"{events:,} events and {tensors:,} tensors were acknowledged, {len(lost):,} bundles lost something"
-    )
-    for trouble in lost[:10]:
-        print(f"  {trouble}")
-    return 1 if lost else 0
-
-
-@dataclass(frozen=True)
-class Result:
-    """What one kill did."""
-
-    events: int
-    tensors: int
-    ended: bool
-    trouble: str = ""
-
-
-def one_kill(path: Path) -> Result:
-    """Start a child, kill it, and look."""
-    seed = random.randrange(1 << 30)
-    reading, writing = os.pipe()
-    process = os.fork()
-    if not process:
-        os.dup2(writing, 1)
-        os._exit(child(path, seed))
-    os.close(writing)
-    with os.fdopen(reading) as said:
-        lines = [said.readline()]
-        time.sleep(random.random() * LONGEST_LIFE)
-        os.kill(process, signal.SIGKILL)
-        lines += said.readlines()
-    os.waitpid(process, 0)
-    whole = [line.split() for line in lines if line.endswith("\n")]
-    events, tensors = (int(word) for word in whole[-1][1:])
-    trouble = missing(path, events, tensors, seed)
-    shutil.rmtree(path, ignore_errors=True)
-    return Result(events, tensors, whole[-1][0] == "finished", f"seed {seed}: {trouble}" if trouble else "")
-
-
-def missing(path: Path, events: int, tensors: int, seed: int) -> str:
-    """What was acknowledged and is not there; '' when all is."""
-    try:
-        found = look(path, events, tensors, seed)
-        if found:
-            return found
-        repair(path)
-        found = look(path, events, tensors, seed) or not_safetensors(path)
-        if found:
-            return f"after repair: {found}"
-        again = repair(path)
-        return f"a second repair did {again}" if again else ""
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-
-
-def look(path: Path, events: int, tensors: int, seed: int) -> str:
-    """Load, and compare with what the child had acknowledged."""
-    bundle = load(path)
-    tables = bundle.tables()
-    if len(tables) < events:
-        return f"{len(tables)} events of {events}"
-    for number in range(len(tables)):
-        if tables.event(number).name != f"step {number % 7}" or tables.start_ns[number] != 10 * number:
-            return f"event {number} is another"
-    saved = bundle.saved_tensors()
-    if [each.id for each in saved][:tensors] != list(range(tensors)):
-        return f"{len(saved)} tensors of {tensors}"
-    for row in saved:
-        if bytes(bundle.open_tensor(row).data) != content(seed, row.id):
-            return f"tensor {row.id} has other bytes"
-    return ""
-
-
-def not_safetensors(path: Path) -> str:
-    """What the safetensors library says of the shards."""
-    from safetensors import safe_open
-
-    for part in part_paths(path):
-        for shard in shard_paths(part).values():
-            with safe_open(shard, framework="numpy") as opened:
-                for name in opened.keys():  # noqa: SIM118 - it is no dict
-                    opened.get_tensor(name)
-    return ""
-
-
-# The child
-
-
-def child(path: Path, seed: int) -> int:
-    """Keep events and tensors, and say after each commit how many there are."""
-    chance = random.Random(seed)
-    writer = open_writer(path)
-    say("started", 0, 0)
-    tables = first_tables()
-    tensors = 0
-    for _ in range(ROUNDS):
-        for _ in range(chance.randrange(EVENTS_A_ROUND)):
-            add_event(tables, chance)
-        for _ in range(chance.randrange(4)):
-            writer.shards.submit("x", content(seed, tensors), "float32", (len(content(seed, tensors)) // 4,))
-            tensors += 1
-        if chance.random() < 0.5:
-            writer.shards.drain()
-            known = tensors
-        else:
-            known = None
-        writer.write(tables)
-        if known is not None:
-            say("kept", len(tables), known)
-    tables.complete = True
-    writer.finish(tables)
-    say("finished", len(tables), tensors)
-    return 0
-
-
-def say(word: str, events: int, tensors: int) -> None:
-    """One line, at once."""
-    os.write(1, f"{word} {events} {tensors}\n".encode())
-
-
-def content(seed: int, number: int) -> bytes:
-    """The bytes of the n-th tensor."""
-    return random.Random(seed * 1000 + number).randbytes(4 * (1 + (seed + number * 997) % (TENSOR_BYTES // 4)))
-
-
-def first_tables() -> Tables:
-    """Tables with seven kinds of steps and no event yet."""
-    tables = Tables(process=os.getpid(), name="to be killed", complete=False)
-    tables.whats = [What("function", f"step {number}") for number in range(7)]
-    tables.forms = [Form(("x",), ("", "")), Form((), ("nothing",))]
-    tables.metas = [Meta.of((2, 3), "float32", "cpu", (3, 1), "strided", False, "Tensor")]
-    tables.threads = ["MainThread"]
-    tables.operand_texts = [()]
-    tables.sites = [SiteNames(Location("x.py", 1, 1, 0, 4, "f", "step()", "user"), "step()", ("x",), None, None)]
-    tables.stack_base, tables.stack_user, tables.stack_sites = array("q", [NONE]), array("q", [0]), [(0,)]
-    return tables
-
-
-def add_event(tables: Tables, chance: random.Random) -> None:
-    """One more event; some stay open for a while, some raise."""
-    number = len(tables)
-    for column, value in {
-        "what": number % 7, "parent": number - 1 if chance.random() < 0.3 else NONE, "thread": 0, "backward": 0,
-        "start_ns": 10 * number, "end_ns": NONE, "module": NONE, "call": NONE, "stack": 0, "owner": NONE,
-        "operands": 0, "direct": 1, "args": 0, "result": NONE, "occurrence": number, "error": NONE,
-        "first_io": len(tables.io),
-    }.items():  # fmt: skip
-        getattr(tables, column).append(value)
-    tables.io.append(len(tables.value_meta))
-    for column, value in {
-        "meta": 0,
-        "version": 0,
-        "storage": NONE,
-        "producer": NONE,
-        "address": number,
-        "before": NONE,
-    }.items():
-        getattr(tables, f"value_{column}").append(value)
-    closing = number - chance.randrange(3)
-    if closing >= 0 and tables.end_ns[closing] == NONE:
-        tables.end_ns[closing] = 10 * number + 5
-        tables.result[closing] = 1
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("deaths", type=int, nargs="?", default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first death")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="torchglass-kills-"))
+    ways, bad, calls = Counter[str](), 0, 0
+    for seed in range(options.seed, options.seed + options.deaths):
+        death, counts, path = die_once(folder, seed)
+        missing = problems(path, counts)
+        ways[death] += 1
+        calls += sum(counts.of(worker)[BEGUN] for worker in range(WORKERS))
+        bad += bool(missing)
+        for each in missing:
+            print(f"death {seed} by {death}: {each}")
+        if not missing:
+            shutil.rmtree(path, ignore_errors=True)
+    print(f"{options.deaths} deaths ({', '.join(f'{n} by {way}' for way, n in ways.items())}), {calls:,} calls begun:")
+    print(f"{bad} bundles lack something" if bad else "nothing is missing, every bundle loads")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

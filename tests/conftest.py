@@ -12,7 +12,7 @@ import pytest
 def only_the_tests_own_callbacks() -> Iterator[None]:
     """Hypothesis leaves a callback with the garbage collector: Python code that would run, and be recorded, anywhere.
 
-    What such code may do to a recording is tested in tests/capture/test_within_ours.py.
+    What such code may do to a recording is tested in tests/capture/engine/test_within_ours.py.
     """
     known, gc.callbacks[:] = gc.callbacks[:], []
     yield

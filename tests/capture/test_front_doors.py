@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import torchglass as tg
-from torchglass.capture.log import LOGS
+from torchglass.capture.engine.log import LOGS
 
 X = torch.ones(2, 3)
 

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchglass as tg
-from torchglass.capture import functions, modules, optimizers, recorder, threads
-from torchglass.capture.log import LOGS
+from torchglass.capture import recorder, threads
+from torchglass.capture.engine.log import LOGS
 from torchglass.capture.session import Session
+from torchglass.capture.torch import functions, modules, optimizers
 
 X = torch.ones(2, 3)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from torchglass.capture.line_files import LineFiles
 from torchglass.compat.ttracker import auto_diff, h4logger, log2file, logger
+from torchglass.compat.ttracker.files import LineFiles
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from torchglass.capture.torch_names import HAS_TORCH, Tensor
+from torchglass.capture.torch.names import HAS_TORCH, Tensor
 from torchglass.errors import NotRecorded
 
 if TYPE_CHECKING or HAS_TORCH:

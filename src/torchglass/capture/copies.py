@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from torchglass.capture.torch_names import HAS_TORCH, Parameter, Tensor, no_subclasses
+from torchglass.capture.torch.names import HAS_TORCH, Parameter, Tensor, no_subclasses
 from torchglass.journal.layout import NUMBER_MASK
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING or HAS_TORCH:
     import torch
 
-    _functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+    from torchglass.capture.torch import private
 
 Write = Callable[[str, int, Any], bool]
 """(name, value, plain tensor or array) → whether its content is in a file now."""
@@ -43,6 +43,11 @@ class Copies:
         if len(written) < recordings or not all(written):
             self.held[value & NUMBER_MASK] = read(original, _copied)
 
+    def forget(self, first: int, last: int) -> None:
+        """The events that told of these values are gone, and with them what was kept in memory."""
+        for value in [each for each in self.held if first <= each < last]:
+            del self.held[value]
+
 
 def refuse(session: Session, name: str, where: str, reason: str) -> None:
     """Note that the content of a mark was not kept."""
@@ -62,9 +67,9 @@ def read(original: Any, use: Callable[[Any], Any]) -> Any:
     with torch.inference_mode(False), no_subclasses():
         if cls is not Tensor and cls is not Parameter:
             return use(original.detach().clone())
-        if _functorch.is_functorch_wrapped_tensor(original):
+        if private.functorch is not None and private.functorch.is_functorch_wrapped_tensor(original):
             return use(_copy_of_wrapped(original))
-        with torch._C._DisableTorchDispatch():  # pyright: ignore[reportAttributeAccessIssue]
+        with private.no_dispatch():
             return use(original.detach())
 
 
@@ -75,9 +80,7 @@ def _copied(plain: Any) -> Any:
 
 def _copy_of_wrapped(original: Any) -> Any:
     """``vmap`` and ``grad`` hide tensors in others, which are of no use outside of them."""
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-
-    while _functorch.is_functorch_wrapped_tensor(original):
-        original = _functorch.get_unwrapped(original)
-    with temporarily_clear_interpreter_stack():
+    while private.functorch.is_functorch_wrapped_tensor(original):
+        original = private.functorch.get_unwrapped(original)
+    with private.without_transforms():
         return original.detach().clone()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from torchglass.capture.log import ThreadLog
+from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.recorder import Recorder
 from torchglass.events.types import Event
 from torchglass.settle.live import LiveSettler

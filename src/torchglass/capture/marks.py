@@ -7,11 +7,11 @@ from threading import get_ident
 from typing import Any
 
 from torchglass.capture.copies import refuse
-from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.notes import has_room, hold, stack_at, write_note
-from torchglass.capture.ours import foreign
+from torchglass.capture.engine.instants import has_room, hold, stack_at, write_note
+from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import MARK
-from torchglass.capture.torch_names import no_functions
+from torchglass.capture.torch.names import no_functions
+from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK
 
 

@@ -13,21 +13,21 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture import threads
+from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.engine.milestones import RESUMED, remove_milestones
 from torchglass.capture.keeping import Keeper, Keeping
-from torchglass.capture.log import LOGS, ThreadLog
-from torchglass.capture.milestones import RESUMED, remove_milestones
-from torchglass.capture.patches import Patch, PatchSet
 from torchglass.capture.session import Listener, Session, error_text
-from torchglass.capture.signals import Uninterrupted
-from torchglass.capture.torch_names import HAS_TORCH
-from torchglass.capture.variable_events import VariablesProbe
+from torchglass.capture.torch.names import HAS_TORCH
+from torchglass.capture.transparency.patches import Patch, PatchSet
+from torchglass.capture.transparency.signals import Uninterrupted
+from torchglass.capture.variables.events import VariablesProbe
 from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import NONE
 from torchglass.journal.ring import Limits
 from torchglass.settle.settler import Settler, Source
 
-listeners: Any = importlib.import_module("torchglass.capture.listeners") if HAS_TORCH else None
+listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""
 _WITH = dis.opmap.get("BEFORE_WITH")
 _LONGEST_CHAIN = 20

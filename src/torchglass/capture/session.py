@@ -11,27 +11,28 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.arguments import Forms
-from torchglass.capture.codes import class_bytes
 from torchglass.capture.copies import Copies
-from torchglass.capture.edges import make_close, make_open
-from torchglass.capture.log import LEAVING, LOGS, ThreadLog
-from torchglass.capture.ours import is_theirs
+from torchglass.capture.engine.codes import class_bytes
+from torchglass.capture.engine.edges import make_close, make_open
+from torchglass.capture.engine.forms import Forms
+from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.engine.stack import StackTable
+from torchglass.capture.engine.values import ValueTable
 from torchglass.capture.sources import SourceKeeper
-from torchglass.capture.stack import StackTable
 from torchglass.capture.threads import thread_label
-from torchglass.capture.torch_names import torch_version
-from torchglass.capture.values import ValueTable
+from torchglass.capture.torch.names import torch_version
+from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import END, NONE, PARENT
 from torchglass.journal.ring import Limits
-from torchglass.journal.writer import Journal
+from torchglass.journal.writer import Journal, Open, ThreadWriter
 from torchglass.source.codes import HERE
 from torchglass.source.text import PROCESS_START
 
@@ -94,7 +95,7 @@ class Session:
         self._classes: dict[int, tuple[type, int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.settings: dict[type, tuple[str, ...] | None] = {}
-        """What modules of a class show of themselves (capture/settings.py)."""
+        """What modules of a class show of themselves (capture/torch/settings.py)."""
         self.records_modules = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""
@@ -105,6 +106,7 @@ class Session:
         self.logs: list[ThreadLog] = []
         self.listeners: list[Listener] = []
         self.copies = Copies()
+        self.journal.on_drop = self.copies.forget
         self.homes: list[Any] = []
         """Recordings that are written to a folder (capture/keeping.py), the one whose file the journal has first."""
         self.recorders: list[Any] = []
@@ -123,18 +125,17 @@ class Session:
         self.watched: set[str] = set()
         """The names of variables that are followed now."""
         self.leave_thread: Callable[[ThreadLog], None] = _nothing
-        """… and takes them off when it ends (capture/listeners.py)."""
-        self.in_backward: tuple[ThreadLog, int] | None = None
-        """While the autograd engine runs: the log and the record that called it."""
+        """… and takes them off when it ends (capture/torch/listeners.py)."""
+        self.in_backward: tuple[ThreadLog, int, int] | None = None
+        """While the autograd engine runs: the log and the record that called it, and the first record inside."""
+        self.journal.carry = self.carry
         self._write_head()
         self.open_event = make_open(self)
         self.close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
         self.close_op = make_close(self, self.values.made, self.forms.describe_made)
 
     def _write_head(self) -> None:
-        python = list(sys.version_info[:3])
-        row = rows.JournalRow(python, list(HERE.names), os.getpid(), PROCESS_START, "python", torch_version())
-        self.journal.rows.add(layout.JOURNAL, 0, rows.encoded(row))
+        self.journal.rows.add(layout.JOURNAL, 0, _head_bytes(os.getpid()))
 
     # Threads
 
@@ -165,7 +166,7 @@ class Session:
         calling = self.in_backward
         if calling is None or not self.running or LEAVING:
             return None
-        log = self.add_log(f"{calling[0].name} (autograd)", calling)
+        log = self.add_log(f"{calling[0].name} (autograd)", calling[:2])
         self.extend_windows(calling[0], log)
         return log
 
@@ -278,6 +279,13 @@ class Session:
         self._call_ranges += 1
         return self._call_ranges << CALL_BITS
 
+    def carry(self, log: ThreadWriter, opened: Open) -> Open:
+        """A chunk begins whose predecessors may be dropped: what is under way is said again there."""
+        carried = self.forms.carry(log, opened)
+        if self.in_backward is not None and self.in_backward[0] is log:
+            self.backward_ran(self.in_backward[0], self.in_backward[2], NONE)
+        return carried
+
     def backward_ran(self, log: ThreadLog, begin: int, end: int) -> None:
         """The autograd engine ran from one record to another; NONE: it begins."""
         self.journal.passing.add(layout.BACKWARD, log.number, rows.encoded(rows.BackwardRow(begin, end)))
@@ -310,6 +318,12 @@ class Session:
         self.faults[text] = known + 1
         if not known:
             self.journal.rows.add(layout.FAULT, len(self.faults), rows.encoded(text))
+
+
+@lru_cache(maxsize=1)
+def _head_bytes(process: int) -> bytes:
+    python = list(sys.version_info[:3])
+    return rows.encoded(rows.JournalRow(python, list(HERE.names), process, PROCESS_START, "python", torch_version()))
 
 
 def error_text(error: BaseException) -> str:

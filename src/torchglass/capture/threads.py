@@ -15,7 +15,8 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.torch.names import worker_info
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -31,7 +32,7 @@ _for_ever.acquire()
 
 def thread_label(log: ThreadLog) -> str:
     """The name of a thread and, in a child process, of what that process is for."""
-    worker = getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None)
+    worker = worker_info()
     process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
     name = "MainProcess" if process is None else process().name
     label = f"DataLoader worker {worker.id}" if worker is not None else "" if name == "MainProcess" else name

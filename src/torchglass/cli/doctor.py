@@ -55,6 +55,7 @@ def examine() -> Iterator[Finding]:
     yield found
     if not found.cure:
         yield device()
+        yield private_names()
         yield recording()
     yield switch()
 
@@ -89,6 +90,17 @@ def device() -> Finding:
     if not accelerator.is_available():
         return Finding("device", "cpu")
     return Finding("device", f"{accelerator.current_accelerator()} × {accelerator.device_count()}")
+
+
+def private_names() -> Finding:
+    """Does this torch have everything behind an underscore that we use?"""
+    private = importlib.import_module("torchglass.capture.torch.private")
+    lacking = [f"torch.{name} ({feature})" for name, feature in private.MISSING.items()]
+    if lacking:
+        return Finding(
+            "private", f"this torch lacks {', '.join(lacking)}", "recorded without; pip install -U torchglass"
+        )
+    return Finding("private", f"all {len(private.NAMES)} private names of torch are there")
 
 
 def recording() -> Finding:

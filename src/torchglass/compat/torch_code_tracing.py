@@ -14,17 +14,16 @@ from functools import lru_cache
 from threading import get_ident
 from types import FrameType, TracebackType
 
-import torch
-
+from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.live import Feed, LiveFeed
-from torchglass.capture.log import ThreadLog
 from torchglass.capture.recorder import Options, Recorder
 from torchglass.capture.session import OP
+from torchglass.capture.torch import private
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace as Recorded
 from torchglass.events.types import Event, Location
 from torchglass.journal.layout import NONE, WHAT
-from torchglass.renderers.code_lines import (
+from torchglass.views.live.code_lines import (
     CodeLines,
     LineOf,
     LineOptions,
@@ -35,7 +34,7 @@ from torchglass.renderers.code_lines import (
     op_text,
     shown_frames,
 )
-from torchglass.renderers.style import Page, writable
+from torchglass.views.text.style import Page, writable
 
 __all__ = ["TracingMode"]
 
@@ -231,8 +230,10 @@ def _schema(name: str) -> Schema:
     """What torch's own schema says of an op: ``_foreach_add_`` and many custom ops have no result."""
     packet, _, overload = name.partition(".")
     try:
-        schema = torch._C._get_schema(packet, overload)
+        schema = private.get_schema(packet, overload)
     except RuntimeError:  # no schema: a higher-order operator
+        schema = None
+    if schema is None:
         return Schema()
     types = [each.type for each in (*schema.arguments, *schema.returns)]
     return Schema(bool(schema.returns), tuple(str(each) for each in types if each.kind() == "ClassType"))

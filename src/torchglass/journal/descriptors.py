@@ -1,7 +1,7 @@
 """Whether the files that we write are still ours: a program may close descriptors that it did not open.
 
 ``os.closerange`` is the usual way to become a daemon. The next files that the program opens get the same numbers, and
-what we, or SQLite, write there would destroy them.
+what we write there would destroy them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from pathlib import Path
 from typing import Any
 
-LISTS = ("/proc/self/fd", "/dev/fd")
-"""Where systems list the descriptors of a process."""
 CLOSED = "the program closed a file that it did not open (os.closerange does)"
 
+MOST_LIKELY = 1024
+"""Numbers of descriptors that are looked at for a copy."""
 Identity = tuple[int, int]
 
 
@@ -42,16 +41,13 @@ class Owned:
         self._known = {file: identity(file) for file in files}
         self._is_closed = False
 
-    def add_below(self, path: Path) -> None:
-        """Also those of the files whose names begin so, which a library opened."""
-        beginning = os.path.realpath(path)
-        for file in _open_files():
-            try:
-                target = str(Path(_listed(), str(file)).readlink())
-            except OSError:
-                continue
-            if target.startswith(beginning):
-                self._known[file] = identity(file)
+    def add_copy(self, file: int) -> None:
+        """Also a copy of this descriptor that was just made out of our sight: it has the lowest free number."""
+        wanted = self._known[file]
+        for number in range(MOST_LIKELY):
+            if number not in self._known and identity(number) == wanted:
+                self._known[number] = wanted
+                return
 
     @property
     def are_ours(self) -> bool:
@@ -74,15 +70,3 @@ class Owned:
 def keep_for_ever(holder: Any) -> None:
     """Never let go of what would close, and write into, a file that is no longer ours; not when Python ends either."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
-
-
-def _listed() -> str:
-    return next((each for each in LISTS if os.path.isdir(each)), "")  # noqa: PTH112 (asked at each start)
-
-
-def _open_files() -> list[int]:
-    folder = _listed()
-    try:
-        return [int(name) for name in os.listdir(folder)] if folder else []  # noqa: PTH208
-    except OSError:
-        return []

@@ -131,7 +131,7 @@ class MappedFile:
             return found
         at = self._file.allocate(size)
         mapping = mmap.mmap(self._file.file, size, offset=at)
-        self._file.owned.add_below(self._file.path)  # some Pythons keep a descriptor with each mapping
+        self._file.owned.add_copy(self._file.file)  # some Pythons keep a descriptor with each mapping
         self._taken.append(mapping)
         return mapping
 

@@ -67,6 +67,7 @@ NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
 ROW = struct.Struct("=IIIq")
 """Length, checksum, kind and number; then as many bytes of JSON as the length says."""
+ROW_SIZE, pack_row = ROW.size, ROW.pack_into
 (
     JOURNAL, RECORDING, WINDOW, ENDED, THREAD, CODE, STACK_ROW, FORM, META, WHAT_ROW, CLASS, MODULE, DESCRIBED,
     ERROR_ROW, NOTE, FAULT, BACKWARD, SOURCE, SAVED,

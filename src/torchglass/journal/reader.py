@@ -92,7 +92,10 @@ class StoredFile:
 
 def read_journal(stored: Stored) -> Streams:
     """The chunks of a journal, as far as they are there."""
-    _check_head(stored.read(0, PAGE))
+    head = stored.read(0, PAGE)
+    if not any(head):
+        return Streams()  # the process died before it had written anything
+    _check_head(head)
     found: list[Chunk] = []
     for wanted in ORDER:
         found += (chunk for at, head in _heads(stored) if head[0] in wanted for chunk in _chunk(stored, at, head))

@@ -90,7 +90,10 @@ class Ring:
         piece = max((events - head) // TURNS, 1)
         room = max(min(wanted // RECORD, piece), 1)
         self.ended(thread)
-        while self._full and self._room_used() + room > events - head + piece:
+        left = events - head - self._room_used()
+        if 0 < left < room:
+            return left * RECORD
+        while self._full and self._room_used() + room > events - head:
             self._give_up(journal)
         return room * RECORD
 
@@ -145,6 +148,8 @@ class Ring:
         for chunk in journal.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
                 journal.drop(chunk)
+                if stream == VALUES:
+                    journal.on_drop(chunk.first, chunk.last)
 
     def _write_again(self, journal: Journal, idle: Chunk, passing: int) -> None:
         """A thread that has done nothing for long keeps its records: so the rows that they name must stay too."""

@@ -130,11 +130,12 @@ class ModuleRow(NamedTuple):
 
 
 class DescribedRow(NamedTuple):
-    """What is known of a module when its first call has ended: settings, and (name, value) of its parameters."""
+    """What is known of modules when their first calls have ended.
 
-    cls: int
-    settings: str
-    parameters: list[list[Any]]
+    Of each its number, class and settings, and the name and value of each of its parameters.
+    """
+
+    modules: list[list[Any]]
 
 
 class SourceRow(NamedTuple):
@@ -191,6 +192,18 @@ _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 def encoded(fields: Any) -> bytes:
     """The bytes of a row."""
     return _encode(fields).encode("ascii")
+
+
+def encoded_ints(numbers: list[int]) -> bytes:
+    """The same for plain ints, in a third of the time."""
+    return str(numbers).encode("ascii")
+
+
+def encoded_module(cls: int, root: int, path: str) -> bytes:
+    """The same for the row of a module: a model has hundreds."""
+    if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
+        return b'[%d,%d,"%b"]' % (cls, root, path.encode("ascii"))
+    return encoded(ModuleRow(cls, root, path))
 
 
 def packed(raw: bytes) -> str:

@@ -32,19 +32,22 @@ from torchglass.journal.layout import (
 from torchglass.journal.ring import Limits, Ring
 from torchglass.journal.shared import RowWriter, ValueWriter
 
-SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 14, ROWS: 1 << 16, PASSING: 1 << 14}
-"""Bytes of the first chunk of a stream; each further one has twice as many as the one before …"""
+SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14}
+"""Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
+one before …"""
 LARGEST = 1 << 24
 """… up to this."""
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has written it …"""
 MOST_IN_FLIGHT = 4096
 """… and the most ids that it had begun to write."""
+FIRST_THREAD = 8
+"""So many times as much room the first thread gets: others may be hundreds, and live for a moment."""
 
 Open = list[tuple[int, list[int]]]
 """Records under way: number and words, outermost first."""
 Carry = Callable[["ThreadWriter", Open], Open]
-"""Makes records that were opened before a chunk complete in themselves (capture/arguments.py)."""
+"""Makes records that were opened before a chunk complete in themselves (capture/engine/forms.py)."""
 
 
 _all: weakref.WeakSet[Journal] = weakref.WeakSet()
@@ -79,6 +82,8 @@ class Journal:
         self.dead = False
         """Nothing may be written any more: it is closed, or this is a forked child."""
         _all.add(self)
+        self.on_drop: Callable[[int, int], None] = _ignore
+        """Told of the values that were dropped: the first, and behind the last."""
         self.on_full: Callable[[OSError], None] = _ignore
         """Told once when the file can take no more: chunks are in memory from then on."""
 
@@ -104,7 +109,10 @@ class Journal:
     def next_size(self, stream: int, owner: int) -> int:
         """Bytes of the next chunk of a stream, if nothing else bounds it."""
         before = self.streams.newest(stream, owner)
-        size = SMALLEST[stream] if before is None else 2 * (len(before.buffer) - before.start)
+        if before is not None:
+            size = 4 * (len(before.buffer) - before.start)
+        else:
+            size = SMALLEST[stream] * (FIRST_THREAD if stream in (RECORDS, IDS) and owner == 0 else 1)
         return max(min(size, LARGEST, self.ring.largest(stream), self.home.largest - HEADER), WIDTHS[stream])
 
     # What the home is told; where it fails, the journal goes on in memory
@@ -208,7 +216,7 @@ def _wanted(chunks: list[Chunk]) -> list[Chunk]:
     return chunks if chunks[0].stream in (ROWS, PASSING) else chunks[-1:]
 
 
-def _ignore(problem: OSError) -> None:
+def _ignore(*_: object) -> None:
     return
 
 

@@ -24,7 +24,6 @@ class Module:
     path: str
     settings: str = ""
     parameters: tuple[tuple[str, int], ...] = ()
-    is_described: bool = False
 
 
 @dataclass(slots=True)
@@ -121,10 +120,11 @@ class Interned:
         self.modules[number] = Module(row.cls, row.root, row.path)
 
     def _take_described(self, number: int, row: rows.DescribedRow) -> None:
-        module = self.modules.get(number)
-        if module is not None:
-            module.cls, module.settings, module.is_described = row.cls, row.settings, True
-            module.parameters = tuple((str(name), int(value)) for name, value in row.parameters)
+        for which, cls, settings, *parameters in row.modules:
+            module = self.modules.get(which)
+            if module is not None and type(cls) is int:
+                module.cls, module.settings = cls, str(settings)
+                module.parameters = tuple(zip(map(str, parameters[::2]), map(int, parameters[1::2]), strict=True))
 
     def _take_stack(self, number: int, row: list[Any]) -> None:
         if len(row) % 2 == 0 or any(type(each) is not int for each in row):

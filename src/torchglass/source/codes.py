@@ -5,7 +5,8 @@ from __future__ import annotations
 import dis
 import hashlib
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 from typing import NamedTuple, cast
 
@@ -56,7 +57,6 @@ class Code:
     digest: str | None = None
     """Told apart from all other code by this; None where nobody doubts the text of its file."""
     opcodes: Opcodes = HERE
-    _ranges: list[Range] = field(default_factory=list[Range])
 
     @classmethod
     def of(cls, code: CodeType, in_doubt: bool = True) -> Code:
@@ -74,11 +74,9 @@ class Code:
         )
 
     @property
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> tuple[Range, ...]:
         """Where each instruction stands in the source, caches included."""
-        if not self._ranges:
-            self._ranges.extend(read_positions(self.positions, self.line, len(self.instructions) // 2))
-        return self._ranges
+        return read_positions(self.positions, self.line, len(self.instructions) // 2)
 
 
 _DIGESTED = (
@@ -117,11 +115,12 @@ _NO_COLUMN, _LONG, _NOTHING = 13, 14, 15
 _ONE_LINE = range(10, 13)
 
 
-def read_positions(table: bytes, line: int, count: int) -> list[Range]:
+@lru_cache(maxsize=1024)
+def read_positions(table: bytes, line: int, count: int) -> tuple[Range, ...]:
     """The ranges of ``count`` instructions of code that begins in ``line``; what the table does not tell is nowhere.
 
     Written out here, since asking a code object would need one, and a table from a file must not reach the
-    interpreter unchecked.
+    interpreter unchecked. Kept, as the same code comes in every recording.
     """
     ranges: list[Range] = []
     reader = _Table(table)
@@ -134,7 +133,7 @@ def read_positions(table: bytes, line: int, count: int) -> list[Range]:
     except IndexError:
         pass  # it ends here
     ranges += [NOWHERE] * (count - len(ranges))
-    return ranges[:count]
+    return tuple(ranges[:count])
 
 
 class _Table:

@@ -37,8 +37,16 @@ class Site:
 def resolve(code: Code, lasti: int, source: SourceText, origin: str | None = None) -> Site:
     """Read what is written at an instruction; what is not certain is left out and ``problem`` says why.
 
-    ``origin``: whose code it is, where that is known.
+    ``origin``: whose code it is, where that is known. Sites are kept with their text, which outlives a recording.
     """
+    key = (code.qualname, code.line, lasti, code.instructions, code.digest, code.opcodes.python, origin)
+    known = source.sites.get(key)
+    if known is None:
+        known = source.sites[key] = _resolve(code, lasti, source, origin)
+    return known
+
+
+def _resolve(code: Code, lasti: int, source: SourceText, origin: str | None) -> Site:
     instruction = instruction_at(code, lasti)
     problem = source.problem_with(code)
     origin = origin or origin_of(code.file, source_known=problem is None)

@@ -48,6 +48,8 @@ class SourceText:
         self.problem = problem
         self._unproven = unproven
         self._proven: dict[str | None, bool] = {}
+        self.sites: dict[tuple[object, ...], Any] = {}
+        """What was read at places of this text (source/sites.py)."""
 
     @classmethod
     def of_text(cls, filename: str, text: str) -> SourceText:

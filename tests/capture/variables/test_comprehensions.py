@@ -10,8 +10,8 @@ import pytest
 
 import torchglass as tg
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS
-from torchglass.capture import variable_events
 from torchglass.capture.variables import Engine
+from torchglass.capture.variables import events as variable_events
 
 
 @pytest.fixture(params=CORES)

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
+from torchglass.capture.torch import private
 from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names
 from torchglass.compat.torchspy._files import file_name, write_whole
 from torchglass.compat.torchspy.context import contexts_here
@@ -70,7 +70,7 @@ class TensorSaver(BaseDebugger):
         path = self.output_dir / file_name(str(name), f".call{call_idx}.pt")
         try:
             # Neither a running trace nor the program's own modes should see how we copy.
-            with torch._C.DisableTorchFunction(), _disable_current_modes():
+            with private.no_functions(), private.no_modes():
                 kept = _norms(tensor) if norm_only else _kept(tensor)
                 write_whole(path, lambda stream: torch.save(kept, stream))
         except Exception as error:  # whatever torch or the disk says, the program goes on
@@ -136,7 +136,7 @@ def _plain(tensor: Any) -> Tensor:
         raise CannotSave("a CUDA graph is being captured, in which nothing can be copied to the CPU")
     if type(tensor) in (Tensor, nn.Parameter) or tensor.is_nested:
         return tensor.detach()
-    with torch._C._DisableTorchDispatch():  # or a subclass would make its own of it again
+    with private.no_dispatch():  # or a subclass would make its own of it again
         plain = tensor.detach()
     if not _has_values(plain, tensor.device):
         raise CannotSave(f"a {clean(type(tensor).__name__)} has no memory of its own; save the tensors it is made of")

@@ -9,8 +9,8 @@ from torchglass.compat.ttracker.calls import guarded
 from torchglass.compat.ttracker.output import send
 from torchglass.compat.ttracker.settings import is_off, words
 from torchglass.compat.ttracker.values import numpy_of, shown, torch_of
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import MOST_ITEMS, Shown
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import MOST_ITEMS, Shown
 
 DEEPEST = 4
 """Containers in containers: further in, only their length is told."""
@@ -85,8 +85,10 @@ def _figures(total: Any, mean: Any = None, low: Any = None, high: Any = None) ->
 
 
 def _of_tensor(torch: Any, tensor: Any) -> Figures:
+    from torchglass.capture.torch.names import no_dispatch, no_functions
+
     # No mode, no subclass and no recording may see what we compute.
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+    with no_functions(), no_dispatch(), torch.no_grad():
         if _is_unreadable(torch, tensor):
             return UNKNOWN
         return _figures_of_tensor(torch, torch.Tensor.detach(tensor))

@@ -12,8 +12,8 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import Shown
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import Shown
 
 LONGEST_INT = 256
 """In bits; Python refuses to spell the very long ones."""
@@ -40,6 +40,13 @@ def shown(value: Any, last_device: str = "cpu") -> Shown:
     return _numpy_scalar(cls, value) or lines.type_only(type_name(cls))
 
 
+def unseen() -> Any:
+    """Out of sight of function modes; asked only where the program has imported torch."""
+    from torchglass.capture.torch.names import no_functions
+
+    return no_functions()
+
+
 def torch_of(cls: type) -> Any:
     """The torch module if this is a class of tensors, else None."""
     torch = sys.modules.get("torch")
@@ -63,7 +70,7 @@ def stamp_of(value: Any) -> tuple[Any, ...] | None:
     if torch is None:
         return None
     base = torch.Tensor
-    with torch._C.DisableTorchFunction():
+    with unseen():
         reads = (base._version.__get__, base.data_ptr, base.dtype.__get__, base.device.__get__)
         return (tuple(_sizes(torch, value) or ()), *(_ask(read, value) for read in reads))
 
@@ -108,7 +115,7 @@ _EXACT = {id(cls): read for cls, read in _READERS.items()}
 def _tensor(torch: Any, value: Any, last_device: str) -> Shown:
     """Read by the base class's own descriptors, and unseen by function modes and by what a subclass overrides."""
     base = torch.Tensor
-    with torch._C.DisableTorchFunction():
+    with unseen():
         try:
             device = str(base.device.__get__(value))
             dtype = str(base.dtype.__get__(value))

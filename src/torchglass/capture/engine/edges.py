@@ -1,0 +1,157 @@
+"""The open and the close of an event: the hot path that all probes share.
+
+Closures over the session's tables, and few calls: this runs for every event while the program waits. The order of
+the work is in docs/how-it-works.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from sys import gettrace, settrace
+from time import perf_counter_ns
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchglass.capture.engine.forms import Describe
+from torchglass.capture.engine.log import ThreadLog
+from torchglass.capture.engine.milestones import find_stack
+from torchglass.capture.engine.values import ValueOf
+from torchglass.capture.torch.names import HANDLER, Parameter, Tensor
+from torchglass.journal.layout import CLOSING, NONE, RECORD, pack_closing, pack_record
+
+if TYPE_CHECKING:
+    from torchglass.capture.session import Session
+
+Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
+Close = Callable[[ThreadLog, int, Any], None]
+SPARE = 8
+"""Ids for which there is room when an event opens, beyond its arguments: for what is nested in them."""
+
+
+def make_open(session: Session) -> Open:
+    """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
+    stacks, forms, clock, tracers = session.stacks, session.forms, perf_counter_ns, session.stacks.tracers
+    stack_ids, form_ids, value_of, describe = stacks.ids, forms.ids, session.values.plain_value_of, forms.describe
+
+    def open_event(
+        log: ThreadLog,
+        what: int,
+        frame: FrameType | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+    ) -> int:
+        tracer = tracers.get(gettrace()) if tracers else None
+        log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
+        try:
+            if tracer is not None:
+                settrace(None)  # in here, since Ctrl-C may fall right behind it
+            at = log.at
+            if at >= log.end and not log.more():
+                log.lost += 1
+                return NONE
+            if log.id_at + len(args) + SPARE > log.id_end and not log.more_ids(len(args) + SPARE):
+                return NONE
+            ids, first = log.ids, log.id_at
+            free, found = first, log.found
+            described: list[Any] = [len(args)]
+            for arg in args:
+                cls = type(arg)
+                if cls is Tensor or cls is Parameter:
+                    ids[free] = value_of(arg)
+                    free += 1
+                    described.append(None)
+                elif cls is int:
+                    described.append(arg)
+                else:
+                    described.append(describe(arg, found))
+                    if found:
+                        first, free = log.put_ids(first, free, found, len(args) + SPARE)
+                        ids = log.ids
+                        found.clear()
+            if kwargs:
+                forms.describe_named(kwargs, described, found)
+                if found:
+                    first, free = log.put_ids(first, free, found, 0)
+                    found.clear()
+            form = form_ids.get(key := tuple(described))
+            if form is None:
+                form = forms.intern(key)
+            if frame is not None and frame.f_code is HANDLER:
+                frame = frame.f_back.f_back  # type: ignore[union-attr]
+            anchor, stack = log.anchor, log.base
+            if id(frame) != anchor:  # else an op that a function made: the function's own place
+                stack = None
+                if frame is not None:
+                    # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
+                    base, code, above = log.base, frame.f_code, frame.f_back
+                    if id(above) == anchor:
+                        stack = stack_ids.get((base, id(code), frame.f_lasti))
+                    elif above is not None and id(above.f_back) == anchor:
+                        stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
+                if stack is None:
+                    stack = find_stack(stacks, anchor, log.base, frame)
+            log.id_at = free
+            pack_record(
+                log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first, NONE, NONE,
+                NONE, NONE, NONE, NONE, clock(),
+            )  # fmt: skip
+            log.at = at + 1
+            log.parent, log.stack = at, stack
+            if log.listening:
+                session.tell(log, at, "open")
+        except BaseException:
+            log.found.clear()
+            raise
+        finally:
+            log.on = True
+            if tracer is not None:
+                settrace(tracer)
+        return at
+
+    return open_event
+
+
+def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
+    """Fill in the end and the outputs of a record, and tell the listeners."""
+    form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
+    tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))
+
+    def close_event(log: ThreadLog, at: int, result: Any) -> None:
+        tracer = tracers.get(gettrace()) if tracers else None
+        was_on, log.on = log.on, False  # as above; after a compiled region it was off
+        try:
+            if tracer is not None:
+                settrace(None)
+            end = clock()
+            if type(result) is Tensor:
+                if log.id_at >= log.id_end:
+                    log.more_ids(1)
+                free = log.id_at
+                log.ids[free] = value_of(result)
+                log.id_at = free + 1
+                outputs, form_id = log.id_base + free, one_tensor
+            else:
+                found = log.found
+                form_key = (1, describe(result, found))
+                form_id = form_ids.get(form_key)
+                if form_id is None:
+                    form_id = intern_form(form_key)
+                outputs = NONE
+                if found:
+                    outputs = log.add_ids(found)
+                    found.clear()
+            if at >= log.first:
+                pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, NONE, end)
+            else:
+                log.close(at, form_id, outputs, NONE, NONE, end)
+            if log.listening:
+                session.tell(log, at, "close")
+        except BaseException:
+            log.found.clear()
+            raise
+        finally:
+            log.on = was_on
+            if tracer is not None:
+                settrace(tracer)
+
+    return close_event

@@ -1,0 +1,1 @@
+"""What listens to torch: a file a probe, and every private name of torch in one."""

@@ -1,0 +1,210 @@
+"""The functions probe: every torch function that Python code calls, nested ones included."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from threading import get_ident
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.session import FUNCTION, Session
+from torchglass.capture.threads import stay_out
+from torchglass.capture.torch import private
+from torchglass.capture.torch.conversions import SHARING, share
+from torchglass.capture.torch.inner import inner_copy
+from torchglass.capture.torch.naming import changes_its_input, is_event
+from torchglass.capture.torch.subjects import function_bytes
+from torchglass.capture.transparency.cures import guard_backward, sensitive_functions, without_ops
+from torchglass.capture.transparency.modes import OP_MODES, finish_pops
+from torchglass.journal.layout import NONE, STACK, WHAT
+
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
+SKIPPED, FORGETS = -1, -2
+"""No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
+_push, _pop, _modes = private.push_function_mode, private.pop_function_mode, private.count_function_modes
+_no_modes = private.no_functions
+_frame = sys._getframe
+_PLAIN: tuple[Any, ...] = ((Tensor,), (), [])
+"""The types among a call's arguments where no tensor subclass takes part."""
+_sensitive_functions = cache(sensitive_functions)
+
+Handler = Callable[..., Any]
+Call = Callable[..., Any]
+Plan = tuple[int, Call | None, Call | None, Call | None]
+"""What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
+written in Python; the way to call it with our dispatch mode off, where that would change it (transparency/cures.py);
+and what more there is to know when it returns: (args, result, seen) → what to show."""
+_NO_EVENT: Plan = (SKIPPED, None, None, None)
+
+
+class FunctionTable(dict[Any, Plan]):
+    """What each torch function is to us."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._sensitive = _sensitive_functions()
+
+    def __missing__(self, func: Any) -> Plan:
+        """Asked once for each function; never raises, an odd callable is simply not recorded."""
+        try:
+            plan = self[func] = self._plan(func) if is_event(func) else _pass_by(func)
+            return plan
+        except BaseException as fault:
+            self.session.forgive(fault)
+            return _NO_EVENT
+
+    def _plan(self, func: Any) -> Plan:
+        copy, bare, special = inner_copy(func), None, None
+        if func in self._sensitive:
+            copy, bare = None, without_ops(func)
+        if changes_its_input(func):
+            special = self.changed
+        elif func.__name__ in SHARING:
+            special = self.converted
+        number = self.session.add_what(FUNCTION, function_bytes(func, self.session.records_ops))
+        return number, copy, bare, special
+
+    def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function that there is no room to record: the cures are needed as long as our modes are on."""
+        result = func(*args, **(kwargs or {}))
+        if log.branched:
+            self.guard(log, result)
+        return result
+
+    def guard(self, log: ThreadLog, result: Any) -> None:
+        """An op ran whose backward formula would see our dispatch mode (capture/transparency/cures.py)."""
+        log.branched = False
+        guard_backward(result)
+
+    def behind(self, log: ThreadLog, result: Any, kwargs: Any) -> None:
+        """What few calls need when they have returned: a cure; to say that ``out=`` was written into."""
+        if log.branched:
+            self.guard(log, result)
+        if kwargs and "out" in kwargs:
+            for tell in self.session.on_write:
+                tell(kwargs["out"])
+
+    def beside(self, what: int, args: tuple[Any, ...]) -> None:
+        """What a call that is not recorded still needs.
+
+        When the recording has ended in another thread, at least the dispatch mode can go, which would change bits.
+        """
+        stay_out()
+        if what == FORGETS:
+            self.changed(args, None)
+        if not self.session.running and self.session.op_mode_class is not None:
+            OP_MODES.drop(lambda mode: type(mode) is self.session.op_mode_class)
+
+    def converted(self, args: tuple[Any, ...], result: Any, seen: bool) -> Any:
+        """A tensor may lie in the memory of the array that it was made from."""
+        share(self.session, args, result)
+        return result
+
+    def changed(self, args: tuple[Any, ...], result: Any, seen: bool = False) -> Any:
+        """What to show of a function that changed its first argument: its result, or the argument if it gives none.
+
+        Where events inside of it were seen and ops are recorded, the change is known already.
+        """
+        if not args:
+            return result
+        if not (seen and self.session.records_ops):
+            self.session.values.forget_all(args[0])
+        for tell in self.session.on_write:
+            tell(args[0])
+        return args[0] if result is None else result
+
+
+class RecordingMode(TorchFunctionMode):
+    """What all our modes are; each session makes a class of its own, each thread has its own object."""
+
+    session: Session
+
+
+def mode_class(table: FunctionTable) -> type[RecordingMode]:
+    """A function mode that records into the logs of the table's session."""
+    body = {"__torch_function__": _make_handler(table), "session": table.session}
+    return type("RecordingMode", (RecordingMode,), body)
+
+
+def _pass_by(func: Any) -> Plan:
+    return (FORGETS, None, None, None) if func.__name__ == "__set__" else _NO_EVENT
+
+
+def _make_handler(table: FunctionTable) -> Handler:
+    """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
+    session, adopt = table.session, table.session.adopt
+    open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
+    open_unseen, close_unseen = without_modes(open_event), without_modes(close_event)
+
+    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            what, again, bare, special = table[func]
+        except TypeError:  # somebody's own callable that cannot be hashed
+            what, again, bare, special = _NO_EVENT
+        log = LOGS.get(get_ident()) or adopt()
+        if what < 0 or log is None or not log.on:
+            if what == FORGETS or not session.running or LEAVING:
+                table.beside(what, args)
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if log.steps:
+            session.heal_steps(log, _frame().f_back)
+        parent, anchor, base, crowded, call = log.parent, log.anchor, log.base, _modes(), bare or func
+        try:
+            at = (open_unseen if crowded else open_event)(
+                log, what, _frame(1) if log.spawned_by is None else _frame().f_back, args, kwargs
+            )
+            if again is not None and (
+                crowded or types not in _PLAIN or (parent >= 0 and log.word(parent, WHAT) == what)
+            ):
+                again = None
+            if at >= 0 and (again is not None or session.records_ops):
+                # Else a signal handler of the program's has run, and was recorded, since it was opened.
+                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
+        except BaseException as fault:
+            log.parent, log.anchor, log.base = parent, anchor, base
+            session.forgive(fault)
+            at = NONE
+        if at < 0:
+            return table.call_unrecorded(log, call, args, kwargs)
+        try:
+            if again is None:
+                result = call(*args, **kwargs) if kwargs else call(*args)
+            else:
+                _push(self)
+                result = again(*args, **kwargs) if kwargs else again(*args)
+                _pop()
+        except BaseException as error:
+            finish_pops(error)  # a signal may have left one of torch's own half way
+            while _modes() > crowded:
+                _pop()
+            log.parent, log.anchor, log.base = parent, anchor, base
+            fail_event(log, at, error)
+            args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
+            raise
+        log.parent, log.anchor, log.base = parent, anchor, base
+        try:
+            shown = result if special is None else special(args, result, log.at > at + 1)
+            (close_unseen if crowded else close_event)(log, at, shown)
+            if log.branched or (kwargs and "out" in kwargs):
+                table.behind(log, result, kwargs)
+        except BaseException as fault:
+            session.forgive(fault)
+        return result
+
+    return __torch_function__
+
+
+def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With other modes on the stack, ours must not let them see that it reads tensors."""
+
+    def unseen(*args: Any) -> Any:
+        with _no_modes():
+            return function(*args)
+
+    return unseen

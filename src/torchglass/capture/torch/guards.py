@@ -1,0 +1,71 @@
+"""Small repairs of what recording would otherwise change or miss in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from torchglass.capture.engine.log import LOGS
+from torchglass.capture.transparency.cures import away, guard_backward, guard_roots, put_back
+from torchglass.capture.transparency.modes import OP_MODES, take_op_mode
+from torchglass.journal.layout import NONE
+
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
+TRACED = "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
+
+
+def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.utils.swap_tensors`` refuses tensors with weak references: drop ours first."""
+
+    def swap_tensors(t1: Any, t2: Any) -> Any:
+        for log in list(LOGS.values()):
+            log.session.values.forget(t1, t2)
+        return original(t1, t2)
+
+    return swap_tensors
+
+
+def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The autograd engine's door: what happens inside is the backward phase."""
+
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on:
+            return original(*args, **kwargs)
+        try:
+            if log.branched:
+                log.branched = False
+                guard_backward(None)
+            guard_roots(args[0] if args else None)
+        except BaseException as fault:
+            log.session.forgive(fault)
+        begin, outer, off = log.at, log.session.in_backward, away()
+        log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
+        log.session.in_backward = (log, log.parent, begin)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            put_back(off)
+            log.session.in_backward = outer
+            log.session.backward_ran(log, begin, log.at)
+            args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
+
+    return _engine_run_backward
+
+
+def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.jit.trace`` fails on traced sizes when any dispatch mode is on: ours goes off for the while."""
+
+    def without_op_mode(*args: Any, **kwargs: Any) -> Any:
+        mode, above = take_op_mode() if get_ident() in LOGS else (None, 0)
+        if mode is None:
+            return original(*args, **kwargs)
+        mode.session.note(TRACED)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            OP_MODES.insert(mode, above)
+
+    return without_op_mode

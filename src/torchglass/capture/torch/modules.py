@@ -1,0 +1,310 @@
+"""The modules probe: every ``nn.Module`` call, by wrapping ``nn.Module.__call__`` while something records.
+
+The wrapper costs a sixth of a global hook, and sees what hooks do not: keyword arguments, Ctrl-C, outputs after
+the module's own hooks.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from torch import nn
+
+from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.session import KnownModule, ModuleRow, Session
+from torchglass.capture.torch import private
+from torchglass.capture.torch.settings import settings_of
+from torchglass.journal import layout
+from torchglass.journal.layout import NONE, STACK
+from torchglass.journal.rows import DescribedRow, encoded, encoded_module
+
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
+_no_modes = private.no_functions
+_frame, _gettrace, _settrace = sys._getframe, sys.gettrace, sys.settrace
+MOST_PATHS = 8
+"""Of one module in one root."""
+MOST_CHILDREN = 256
+"""That are looked at one by one; in larger modules the paths of all are worked out once."""
+
+
+def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The replacement for ``nn.Module.__call__``.
+
+    Torch's own ``__call__`` only chooses between ``_compiled_call_impl`` and ``_call_impl``; doing that here keeps
+    the stack as deep as it is without us, so that recursion ends where it would.
+    """
+    chooses = original is private.wrapped_call
+
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on or not log.session.records_modules:
+            return original(self, *args, **kwargs)
+        if log.steps:
+            log.session.heal_steps(log, _frame(1))
+        parent, anchor, base, module = log.parent, log.anchor, log.base, log.module
+        tracers = log.session.stacks.tracers
+        tracer = tracers.get(_gettrace()) if tracers else None
+        try:
+            if tracer is not None:
+                _settrace(None)  # as in edges.py; here it spares the calls of what follows, too
+            at = _open(log, self, _frame(1), args, kwargs)
+            if at >= 0:
+                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
+        except BaseException as fault:
+            log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
+            log.session.forgive(fault)
+            at = NONE
+        finally:
+            if tracer is not None:
+                _settrace(tracer)
+        if at < 0:
+            return original(self, *args, **kwargs)
+        try:
+            if chooses and self._compiled_call_impl is None:
+                result = self._call_impl(*args, **kwargs)
+            else:
+                result = original(self, *args, **kwargs)
+        except BaseException as error:
+            row, log.module = log.module, module
+            log.parent, log.anchor, log.base = parent, anchor, base
+            _fail(log, at, row, self, error)
+            args = kwargs = None  # type: ignore[assignment]  # the traceback must not keep tensors alive
+            raise
+        row, log.module = log.module, module
+        log.parent, log.anchor, log.base = parent, anchor, base
+        tracer = tracers.get(_gettrace()) if tracers else None
+        try:
+            if tracer is not None:
+                _settrace(None)
+            _close(log, at, row, self, result)
+        except BaseException as fault:
+            log.session.forgive(fault)
+        finally:
+            if tracer is not None:
+                _settrace(tracer)
+        return result
+
+    return __call__
+
+
+def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any) -> int:
+    session = log.session
+    known = session.module_ids.get((log.module, id(module)))
+    if known is not None and known[0]() is module:
+        row = known[1]
+    else:
+        row = _identify(session, log.module, module)
+    with _no_modes():
+        at = session.open_event(log, -2 - row, frame, args, kwargs)
+    if at >= 0:
+        log.module = row
+    return at
+
+
+def _close(log: ThreadLog, at: int, row: int, module: nn.Module, result: Any) -> None:
+    session = log.session
+    with _no_modes():
+        if not session.modules[row].described:
+            _describe(log, row, module)
+        if log.unread and log.module == NONE:
+            read_settings(log)
+        session.close_event(log, at, result)
+
+
+def _fail(log: ThreadLog, at: int, row: int, module: nn.Module, error: BaseException) -> None:
+    with _no_modes():
+        try:
+            if not log.session.modules[row].described:
+                _describe(log, row, module)
+            if log.module == NONE:
+                read_settings(log)
+        except BaseException as fault:
+            log.session.forgive(fault)
+        log.session.fail_event(log, at, error)
+
+
+def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
+    """Settings and parameters, read when the first call ends: a lazy module has them only then."""
+    session = log.session
+    described = session.modules[row]
+    described.described = True
+    described.cls = type(module)
+    value_of = session.values.value_of
+    described.parameters = tuple(
+        [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
+    )
+    log.unread.append(described)
+    if described.root == NONE or log.listening:  # nobody else may hold it; or somebody shows it now
+        read_settings(log)
+
+
+def read_settings(log: ThreadLog) -> None:
+    """Read the settings of the modules whose first call has ended.
+
+    Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
+    the time that they take between the operations of the model, where each finds the caches cold.
+    """
+    described: list[list[Any]] = []
+    try:
+        while True:
+            try:
+                row = log.unread.pop()
+            except IndexError:  # not asked before: a signal handler may come in between, and read them too
+                break
+            try:
+                described.append(_described(log.session, row))
+            except BaseException as fault:
+                log.session.forgive(fault)
+    finally:
+        if described:
+            log.session.journal.rows.add(layout.DESCRIBED, 0, encoded(DescribedRow(described)))
+
+
+def read_all_settings(session: Session) -> None:
+    """The same for all threads, also of models that are still at work: somebody looks."""
+    for log in session.logs:
+        read_settings(log)
+
+
+def _described(session: Session, row: ModuleRow) -> list[Any]:
+    module, settings = row.module(), ""
+    try:
+        if module is not None:
+            with _no_modes():  # some classes ask their tensors
+                settings = settings_of(module, session.settings)
+    except BaseException as fault:
+        session.forgive(fault)
+    return [row.number, session.class_number(row.cls), settings, *(each for pair in row.parameters for each in pair)]
+
+
+def _identify(session: Session, caller: int, module: nn.Module) -> int:
+    """The row of a module called by the module of row ``caller`` (NONE: by no module), made if new.
+
+    Its path is the way through its caller; a module that its root does not contain is a root of its own.
+    """
+    root, path = NONE, ""
+    if caller != NONE:
+        above = session.modules[caller]
+        owner = above.module()
+        if owner is module:  # calls itself: the same place
+            session.module_ids[caller, id(module)] = (above.module, caller)
+            return caller
+        top = caller if above.root == NONE else above.root
+        way = _path_through(owner, above.path, module)
+        if way is None:
+            way = _path_below(session.modules[top], above.path, module)
+        if way:
+            root, path = top, way
+    place = (root, path, id(module))
+    known = session.module_paths.get(place)
+    if known is None or known[0]() is not module:
+        known = _add_row(session, place, module)
+    session.module_ids[caller, id(module)] = known
+    return known[1]
+
+
+def _add_row(session: Session, place: tuple[int, str, int], module: nn.Module) -> KnownModule:
+    root, path, _ = place
+    with session.journal.lock:
+        known = session.module_paths.get(place)
+        if known is not None and known[0]() is module:
+            return known  # another thread was first
+        payload = encoded_module(session.class_number(type(module)), root, path)
+        known = (weakref.ref(module), next(session.module_numbers))
+        session.journal.rows.add(layout.MODULE, known[1], payload)
+        session.modules[known[1]] = ModuleRow(known[1], known[0], type(module), root, path)
+        session.module_paths[place] = known
+    return known
+
+
+def _path_through(caller: nn.Module | None, caller_path: str, module: nn.Module) -> str | None:
+    """The path of a module that its caller holds itself or in a list, as most do: the model need not be searched."""
+    if caller is None or len(caller._modules) > MOST_CHILDREN:
+        return None
+    prefix = f"{caller_path}." if caller_path else ""
+    for name, child in caller._modules.items():
+        if child is module:
+            return prefix + name
+    for name, child in caller._modules.items():
+        if child is not None and 0 < len(child._modules) <= MOST_CHILDREN:
+            for inner, grandchild in child._modules.items():
+                if grandchild is module:
+                    return f"{prefix}{name}.{inner}"
+    return None
+
+
+def add_uncalled(session: Session) -> None:
+    """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
+    read_all_settings(session)
+    for number in [number for number, row in session.modules.items() if row.root == NONE]:
+        root = session.modules[number]
+        owner = root.module()
+        rows = [row for row in session.modules.values() if row.root == number]
+        if owner is None or not _has_uncalled(owner, {id(row.module()) for row in rows}):
+            continue
+        called = {row.path for row in rows}
+        for paths in (root.below or _paths_below(owner)).values():
+            module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
+            if module is not None and module._parameters:
+                _, row = _add_row(session, (number, paths[0], id(module)), module)
+                _describe(session.logs[0], row, module)
+    read_settings(session.logs[0])
+
+
+def _has_uncalled(owner: nn.Module, called: set[int]) -> bool:
+    """Whether there is anything to add; mostly there is not, and then no paths need to be worked out."""
+    seen, pending = {id(owner)}, [owner]
+    while pending:
+        for child in pending.pop()._modules.values():
+            if child is None or id(child) in seen:
+                continue
+            if child._parameters and id(child) not in called:
+                return True
+            seen.add(id(child))
+            if child._modules:
+                pending.append(child)
+    return False
+
+
+def _path_below(root: ModuleRow, caller_path: str, module: nn.Module) -> str | None:
+    """The path of a module in its root, through its caller if it has several; None when it is not below it."""
+    owner = root.module()
+    if owner is None:
+        return None
+    for _ in range(2):
+        paths = (root.below or {}).get(id(module), ())
+        path = next((each for each in paths if each.startswith(f"{caller_path}.")), paths[0] if paths else None)
+        if path is not None and _at(owner, path) is module:
+            return path
+        root.below = _paths_below(owner)  # not asked yet, or the model has changed since
+    return None
+
+
+def _at(owner: nn.Module, path: str) -> nn.Module | None:
+    found: nn.Module | None = owner
+    for name in path.split(".") if path else ():
+        found = found._modules.get(name) if found is not None else None
+    return found
+
+
+def _paths_below(owner: nn.Module) -> dict[int, list[str]]:
+    """The shortest paths to every module below, by id; modules may be shared, or contain themselves."""
+    paths = {id(owner): [""]}
+    level: deque[tuple[str, nn.Module]] = deque([("", owner)])
+    while level:
+        prefix, each = level.popleft()
+        for name, child in each._modules.items():
+            if child is None:
+                continue
+            known = paths.setdefault(id(child), [])
+            if len(known) < MOST_PATHS:
+                known.append(prefix + name)
+                if child._modules:
+                    level.append((f"{prefix}{name}.", child))
+    return paths

@@ -1,0 +1,48 @@
+"""What torch calls its functions and ops: names, parameters and notes, as rows of the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchglass.capture.torch.naming import public_name
+from torchglass.capture.torch.private import OpOverload
+from torchglass.capture.torch.signatures import function_parameters, op_parameters
+from torchglass.capture.transparency import cures, fused
+from torchglass.journal.rows import WhatRow, encoded
+
+FUNCTION, OP = "function", "op"
+_known: dict[tuple[int, bool], tuple[Any, bytes]] = {}
+"""By ``id`` of a function of torch's own, and whether ops are recorded: kept for the process."""
+
+
+def function_bytes(func: Any, ops_recorded: bool) -> bytes:
+    """The row of a torch function."""
+    known = _known.get((id(func), ops_recorded))
+    if known is None or known[0] is not func:
+        known = (func, encoded(_function_row(func, ops_recorded)))
+        if (getattr(func, "__module__", None) or "torch").startswith("torch"):
+            _known[id(func), ops_recorded] = known
+    return known[1]
+
+
+def _function_row(func: Any, ops_recorded: bool) -> WhatRow:
+    name = public_name(func)
+    note = fused.NOTE if name in fused.FUSED else None
+    if ops_recorded and func in cures.sensitive_functions():
+        note = cures.NOTE
+    names, rest = function_parameters(func)
+    return WhatRow(FUNCTION, name, note, "", list(names), rest, getattr(func, "__name__", "") == "__get__")
+
+
+def op_bytes(op: Any, note: str | None) -> bytes:
+    """The row of an op."""
+    names, rest = op_parameters(op)
+    return encoded(WhatRow(OP, op_name(op), note, "", list(names), rest, False))
+
+
+def op_name(op: Any) -> str:
+    """``aten::mm``, with the overload unless it is the default one: ``aten::mul.Tensor``."""
+    if isinstance(op, OpOverload):
+        return op.name()
+    name = op.name() if callable(getattr(op, "name", None)) else getattr(op, "__name__", type(op).__name__)
+    return f"{getattr(op, 'namespace', None) or 'higher_order'}::{name}"

@@ -1,1 +1,0 @@
-"""A recorded program does what the plain one does."""
