@@ -13,7 +13,7 @@ LAST = 10
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The failing call, the calls around it from the outermost on, and the last events of the trace."""
+    """The failing call, the calls around it from the outermost on, and the last events of its thread."""
 
     event: Event
     path: tuple[Event, ...]
@@ -28,5 +28,7 @@ def failure_story(trace: Recorded) -> Failure | None:
     path = [event]
     while path[-1].parent is not None:
         path.append(trace.event(path[-1].parent))
-    last = visible_events(list(trace.events()))[-LAST:]
+    # What other processes and threads did last has as a rule nothing to do with it, and may be later or earlier.
+    at = (event.process, event.thread)
+    last = [each for each in visible_events(list(trace.events())) if (each.process, each.thread) == at][-LAST:]
     return Failure(event, tuple(reversed(path)), tuple(last))
