@@ -108,14 +108,15 @@ class TestJoining:
         writer.shards.submit("of the parent", b"12345678", "uint8", (8,))
         assert self.run(tmp_path / "x", 5, mine).stdout == "True\n"
         assert self.run(tmp_path / "x", 4, {**mine, "RANK": "3"}).stdout == "True\n"
+        monkeypatch.setenv(RUN, mine[RUN])
+        with pytest.raises(BundleError, match="exists already"):
+            open_writer(tmp_path / "x")
+        monkeypatch.delenv(RUN)
+        assert writer.finish(own)
         stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
         assert "BundleError" in stranger.stderr
         assert "exists already" in stranger.stderr
         assert "exists already" in self.run(tmp_path / "x", 5, {}).stderr
-        monkeypatch.setenv(RUN, mine[RUN])
-        with pytest.raises(BundleError, match="exists already"):
-            open_writer(tmp_path / "x")
-        assert writer.finish(own)
         assert len(part_paths(tmp_path / "x")) == 3
         self.look(tmp_path / "x", own)
 
