@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import torchglass as tg
 from torchglass.store.layout import PART, part_paths
@@ -138,13 +139,14 @@ def test_a_later_job_is_refused_and_runs_all_the_same(tmp_path: Path) -> None:
     assert filled(path) == before == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "another"])
 def test_the_trace_of_a_refused_rank_says_why_it_is_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], launcher: str
 ) -> None:
-    import torch
-
     (tmp_path / "run.trace").mkdir()
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    words = {"TORCHELASTIC_RUN_ID": "none"} if launcher == "torchrun" else {"RANK": "1", "WORLD_SIZE": "2"}
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("torchglass.store.bundle.PATIENCE", 0.0)
     monkeypatch.setattr("torchglass.children._said", [])
     with tg.record(to=tmp_path / "run.trace") as trace:

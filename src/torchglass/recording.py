@@ -59,8 +59,8 @@ class Recording:
         self._program = frame.f_code if outermost and frame is not None else None
         try:
             self._begin(frame, outermost)
-        except BundleError as error:
-            if self._run is not None or store.launched() is None:
+        except (BundleError, OSError) as error:
+            if self._to is None or self._run is not None or not store.in_job():
                 raise
             # Of a launched job no process may fail for our sake.
             self._refused, self._to = str(error), None

@@ -22,7 +22,6 @@ from typing import cast
 
 from torchglass._version import __version__
 from torchglass.cli import command
-from torchglass.cli.uncaught import raise_printed
 from torchglass.errors import TorchglassError
 from torchglass.events.spelling import clean
 
@@ -51,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt as error:
         if given[:1] == ["run"]:
+            from torchglass.cli.uncaught import raise_printed
+
             raise_printed(error)  # of the program, which has ended by it, or of a user who did not wait for that
         return INTERRUPTED
     except BrokenPipeError:  # the reader (head, less) went away: not our failure

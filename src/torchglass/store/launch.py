@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,12 @@ def launched() -> Launch | None:
         return None
     # The run id alone does not tell two jobs apart: it is "none" unless somebody chose one.
     shared = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "GROUP_WORLD_SIZE"))
-    return Launch(_digest(run_id, *shared), _digest(run_id, socket.gethostname(), _agent()), _number("GROUP_RANK"))
+    return Launch(_digest(run_id, *shared), _digest(run_id, os.uname().nodename, _agent()), _number("GROUP_RANK"))
+
+
+def in_job() -> bool:
+    """Whether this process is one of several that some launcher started: none of them may fail for our sake."""
+    return launched() is not None or ("RANK" in os.environ and _number("WORLD_SIZE") > 1)
 
 
 def rank() -> int:
