@@ -191,3 +191,20 @@ def test_a_second_ctrl_c_prints_nothing_of_ours(answers_to_ctrl_c: None, tmp_pat
     assert done.err.endswith("KeyboardInterrupt\n")
     assert "cli/run.py" not in done.err
     assert len(tg.load(tmp_path / "a.trace")) > 0
+
+
+def test_ctrl_c_before_the_program_begins_is_silent(answers_to_ctrl_c: None, tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from torchglass.cli import main, run
+
+def slowly(options):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+
+run._find = slowly
+sys.exit(main(["run", "a.py"]))
+"""
+    done = end(start(tmp_path, ["-c", code]))
+    assert (done.status, done.out, done.err) == (-signal.SIGINT, "", "")
