@@ -96,11 +96,11 @@ def test_a_run_that_cannot_begin_gives_the_name_back(
 ) -> None:
     end(begin(folder, 1))
 
-    def full(path: Path, **_: object) -> None:
+    def full(path: Path, *_: object) -> None:
         raise BundleError(f"{path} cannot be made: No space left on device; choose another path")
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("torchglass.store.open_writer", full)
+    monkeypatch.setattr("torchglass.store.open_part", full)
     assert "No space left" in refusal(capsys, "train.py", "2")
     assert sizes(folder) == {"train.trace": 1}
 
@@ -136,7 +136,7 @@ def test_names_that_seem_free_and_are_not_come_to_an_end(
 ) -> None:
     tried: list[str] = []
 
-    def taken(path: Path, **_: object) -> None:
+    def taken(path: Path, *_: object) -> None:
         tried.append(path.name)
         try:
             raise FileExistsError(path)
@@ -144,7 +144,7 @@ def test_names_that_seem_free_and_are_not_come_to_an_end(
             raise BundleError(f"{path} exists already") from None
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torchglass.store.open_writer", taken)
+    monkeypatch.setattr("torchglass.store.open_part", taken)
     monkeypatch.setattr("torchglass.cli.run.MOST_NAMES", 5)
     (tmp_path / "a.py").write_text("1 / 0\n")
     assert "exists already" in refusal(capsys, "a.py")
@@ -156,12 +156,12 @@ def test_what_no_other_name_cures_is_tried_once(
 ) -> None:
     tried: list[str] = []
 
-    def full(path: Path, **_: object) -> None:
+    def full(path: Path, *_: object) -> None:
         tried.append(path.name)
         raise BundleError(f"{path} cannot be made: No space left on device; choose another path")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("torchglass.store.open_writer", full)
+    monkeypatch.setattr("torchglass.store.open_part", full)
     (tmp_path / "a.py").write_text("1 / 0\n")
     assert refusal(capsys, "a.py").endswith("choose another path; --to PATH names another\n")
     assert tried == ["a.trace"]
