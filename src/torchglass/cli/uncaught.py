@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from torchglass.cli.program import runpy_parts
 
 OUR_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
-MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "modules.py")
+MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "torch" / "modules.py")
 HANDOVER = "handle_torch_function"
 """The function by which a torch function written in Python asks whoever listens."""
 Place = tuple[FrameType, int, int]
