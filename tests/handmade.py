@@ -22,6 +22,7 @@ class HandmadeTrace:
     name: str = "handmade"
     duration_ns: int = 1_000_000
     complete: bool = True
+    sources: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.made)

@@ -128,7 +128,7 @@ def test_importing_torchglass_imports_little() -> None:
     assert len(loaded) <= 40, loaded  # a count, not a time: it is the same on every machine
 
 
-@pytest.mark.parametrize("package", ["cli", "renderers", "analyse", "store", "recording", "api", "events", "errors"])
+@pytest.mark.parametrize("package", ["cli", "views", "store", "recording", "api", "events", "errors"])
 def test_a_package_imports_with_torch_out_of_reach(package: str) -> None:
     python(
         BLOCK_TORCH

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -17,15 +16,15 @@ from typing import Any, TextIO, TypeVar, cast
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.transparency.signals import Uninterrupted
-from torchglass.errors import UnknownOption, UnknownView, UsageError, WrongType, closest, expect
+from torchglass.errors import UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
 from torchglass.recording import BundleTensors, Recording, Stored
-from torchglass.renderers.style import Page, page_for, writable
+from torchglass.views import VIEWS as VIEWS
+from torchglass.views.text.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
-VIEWS = ("calls", "code", "listing", "table", "tree", "variables")
 _last: list[Trace] = []
 
 
@@ -274,11 +273,6 @@ def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iter
         Trace,
         "show() takes a trace, as 'with torchglass.record() as trace: …' or torchglass.trace(model, x) give",
     )
-    if view not in VIEWS:
-        raise UnknownView(f"no view {view!r}; {closest(str(view), VIEWS)}")
-    renderer = importlib.import_module(f"torchglass.renderers.{view}")
-    known = [field.name for field in fields(renderer.Options)]
-    for name in options:
-        if name not in known:
-            raise UnknownOption(f"the view {view!r} has no option {name!r}; {closest(name, known)}")
-    return renderer.render(trace, renderer.Options(**options), page)
+    from torchglass.views.render import lines, options_for  # not needed to record
+
+    return lines(trace, view, options_for(view, options), page)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import os
 import re
 import shlex
@@ -64,24 +62,29 @@ def test_every_view_is_what_show_gives(bundle: Path, view: str, capsys: pytest.C
 def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is known under its own name, and those of type bool can be switched both ways."""
     trace = tg.load(bundle)
-    for name, kind in show.view_options(view).items():
-        flag = "--" + name.replace("_", "-")
-        tries: list[tuple[Any, list[str]]] = []
-        if kind == "bool":
+    for name, by_view in show.view_options().items():
+        if view not in by_view:
+            continue
+        option, flag = by_view[view], "--" + name.replace("_", "-")
+        tries: list[tuple[Any, list[str]]] = [(each, [flag, each]) for each in option.choices]
+        if option.kind == "switch":
             tries = [(True, [flag]), (False, [flag.replace("--", "--no-", 1)])]
             tries = tries[1:] if name == "functions" else tries  # a word in another view
-        elif kind.startswith("int"):
+        elif option.kind == "number":
             tries = [(2, [flag, "2"])]
         for value, given in tries:
             text = printed(capsys, str(bundle), "--view", view, *given, "--width", "100")
             assert text == tg.render(trace, view, width=100, **{name: value}) + "\n"
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_the_options_written_down_are_those_of_the_view(view: str) -> None:
-    options = importlib.import_module(f"torchglass.renderers.{view}").Options
-    theirs = {each.name: str(each.type) for each in dataclasses.fields(options) if each.name != "only"}
-    assert show.view_options(view) == theirs
+def test_help_says_what_every_option_means_and_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for by_view in show.view_options().values():
+        for view, option in by_view.items():
+            assert option.meaning in text, (view, option)
+            assert all(choice in text for choice in option.choices)
 
 
 def test_only_what_is_shown_is_imported(bundle: Path) -> None:
@@ -94,8 +97,8 @@ def test_only_what_is_shown_is_imported(bundle: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     imported = set(done.stderr.split())
-    assert "torchglass.renderers.tree" in imported
-    others = {f"torchglass.renderers.{view}" for view in VIEWS if view != "tree"}
+    assert "torchglass.views.tree.text" in imported
+    others = {f"torchglass.views.{view}.text" for view in VIEWS if view != "tree"}
     others |= {f"torchglass.cli.{name}" for name in COMMANDS if name != "show"}
     assert not imported & (others | {"torch", "numpy", "socket", "subprocess", "torchglass.compat"})
 

@@ -19,7 +19,7 @@ import torch_code_tracing
 import torchglass as tg
 from tests import programs, zoo
 from torchglass.compat.torch_code_tracing import TracingMode
-from torchglass.renderers.words import path_word
+from torchglass.views.text.words import path_word
 
 FAMILIES = ("gpt2", "llama", "mixtral", "gemma2", "bloom", "mamba", "bert", "t5", "vit", "clip")
 

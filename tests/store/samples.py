@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from torchglass.capture.settling import settle
 
 import torchglass as tg
 from tests import programs
-from torchglass.capture.settling import settle
 from torchglass.events.tables import EVENT_COLUMNS, NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
 from torchglass.events.types import Location
 from torchglass.store.checks import KINDS, ORIGINS

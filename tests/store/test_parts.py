@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torchglass.store.writer import Writer
 
 import torchglass as tg
 from tests.store.samples import recorded
 from torchglass.store import BundleFull, bundle, load, loading, open_writer, repair
 from torchglass.store.bundle import make_bundle, make_or_join
 from torchglass.store.layout import FULL, part_paths
-from torchglass.store.writer import Writer
 
 
 def many(path: Path, count: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from torchglass.store.writer import Writer
 
 from tests.store.samples import differences, growing, recorded, recorded_raw
 from torchglass.errors import BundleError
@@ -21,7 +22,6 @@ from torchglass.store import load, open_writer, repair
 from torchglass.store.bundle import make_bundle
 from torchglass.store.layout import DONE, EVENTS, MANIFEST, SOURCES, part_paths, shard_paths
 from torchglass.store.shards import HEADER
-from torchglass.store.writer import Writer
 
 ROOT = Path(__file__).parents[2]
 

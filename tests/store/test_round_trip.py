@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from torchglass.store.writer import Closing, Writer, open_writer
 
 import torchglass as tg
 from tests import programs
@@ -24,7 +25,6 @@ from torchglass.store import load, save
 from torchglass.store.bundle import make_bundle
 from torchglass.store.layout import EVENTS, part_paths
 from torchglass.store.part import new_database
-from torchglass.store.writer import Closing, Writer, open_writer
 
 ROOT = Path(__file__).parents[2]
 SHORT = [name for name in programs.names() if name not in programs.SLOW]

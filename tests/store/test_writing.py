@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
+from torchglass.store.writing import LARGE, PAGE, PastCache, Ways
 
 from torchglass.events.tables import Tables
 from torchglass.store import load, open_writer, writing
 from torchglass.store.layout import part_paths, shard_paths
-from torchglass.store.writing import LARGE, PAGE, PastCache, Ways
 
 
 def in_pages(length: int, salt: int) -> memoryview:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchglass.events.spelling import clean
-from torchglass.renderers.words import plural, size
+from torchglass.views.text.words import plural, size
 
 if TYPE_CHECKING:
     from torchglass.store import Loaded

@@ -13,41 +13,20 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 from typing import Any
 
 from torchglass.cli.progress import Bar
 from torchglass.errors import UsageError, closest
 from torchglass.events.selection import Selection, select
+from torchglass.views import VIEWS
+from torchglass.views.options import NAMES, NUMBER, SELECTION, SWITCH, Option, options_of
 
 CRITERIA = ("module", "function", "op", "variable", "kind")
-OPTIONS: dict[str, dict[str, str]] = {
-    "shapes": {"calls": "bool"},
-    "counts": {"calls": "bool"},
-    "order": {"calls": "str"},
-    "steps": {"code": "str"},
-    "frames": {"code": "str"},
-    "hide": {"code": "tuple[str, ...]"},
-    "depth": {"code": "int | None", "table": "int | None", "tree": "int | None"},
-    "times": {"code": "bool", "listing": "bool", "table": "bool", "tree": "bool", "variables": "bool"},
-    "inner": {"code": "bool", "tree": "bool"},
-    "fold": {"code": "bool", "table": "bool", "tree": "bool", "variables": "bool"},
-    "succinct": {"code": "bool"},
-    "path": {"listing": "str | tuple[str, ...] | None"},
-    "functions": {"listing": "str", "tree": "bool"},
-    "by": {"listing": "str | None", "variables": "str"},
-    "style": {"listing": "str"},
-    "names": {"variables": "tuple[str, ...] | str"},
-}
-"""The options of all views: by name, the views that have it and its type there.
-
-Written down here (a test compares it with the views), so that a command imports only the view that it shows.
-"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the view, and where lines go; then the options of all views, each with the views that have it."""
-    from torchglass.api import VIEWS
-
     parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
     parser.add_argument("--view", choices=VIEWS, default="tree", help="what to show; default: tree")
     parser.add_argument(
@@ -58,8 +37,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=int, metavar="N", help="columns; default: the terminal's")
     parser.add_argument("--color", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal")
-    for name, kinds in OPTIONS.items():
-        _add_option(parser, name, set(kinds.values()), f"an option of {', '.join(kinds)}")
+    for name, by_view in view_options().items():
+        _add_option(parser, name, by_view)
+
+
+def view_options() -> dict[str, dict[str, Option]]:
+    """The options of all views, as their own classes have them: by name, then by view."""
+    found: dict[str, dict[str, Option]] = {}
+    for view in VIEWS:
+        options = importlib.import_module(f"torchglass.views.{view}").Options
+        for option in options_of(options):
+            if option.kind != SELECTION:  # --only, which is spelt in its own way
+                found.setdefault(option.name, {})[view] = option
+    return found
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,9 +57,10 @@ def run(options: argparse.Namespace) -> int:
     from torchglass.api import load, show
     from torchglass.store import watched
 
-    asked = {name: getattr(options, name) for name in OPTIONS}
+    known = view_options()
+    asked = {name: getattr(options, name) for name in known}
     chosen = {name: value for name, value in asked.items() if value is not None}
-    _check(options.view, chosen)
+    _check(options.view, chosen, known)
     if options.only:
         chosen["only"] = selection(options.only)
     # A process that only shows makes no garbage: looking for some takes a third of the time of a large trace.
@@ -85,34 +76,41 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def view_options(view: str) -> dict[str, str]:
-    """The options of a view that can be given in a command, with their types as written."""
-    return {name: kinds[view] for name, kinds in OPTIONS.items() if view in kinds}
-
-
-def _add_option(parser: argparse.ArgumentParser, name: str, kinds: set[str], text: str) -> None:
-    flag, kind = "--" + name.replace("_", "-"), min(kinds - {"bool"}, default="bool")
-    if kind == "bool":
+def _add_option(parser: argparse.ArgumentParser, name: str, by_view: dict[str, Option]) -> None:
+    """One flag for all views that have such an option; what it means, and where, is in the help."""
+    flag, kinds, text = "--" + name.replace("_", "-"), {option.kind for option in by_view.values()}, _help(by_view)
+    kind = min(kinds - {SWITCH}, default=SWITCH)
+    if kind == SWITCH:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
-    elif kind.startswith("int"):
+    elif kind == NUMBER:
         parser.add_argument(flag, type=int, metavar="N", help=text)
-    elif kind.startswith("tuple"):
+    elif kind == NAMES:
         parser.add_argument(flag, type=_names, metavar="A,B", help=text)
     else:
         parser.add_argument(flag, metavar="WORD", help=text)
-    if "bool" in kinds and kind != "bool":  # a word in one view, a switch in another
+    if SWITCH in kinds and kind != SWITCH:  # a word in one view, a switch in another
         no = "--no-" + name.replace("_", "-")
         parser.add_argument(no, dest=name, action="store_false", default=None, help="switch that off")
 
 
-def _check(view: str, chosen: dict[str, Any]) -> None:
+def _help(by_view: dict[str, Option]) -> str:
+    """``tree, code: levels below the outermost one``: each meaning once, with the views that it holds for."""
+    meanings: dict[str, list[str]] = {}
+    for view, option in by_view.items():
+        choices = f" ({', '.join(option.choices)})" if option.choices else ""
+        usual = " (on by default)" if option.default is True else ""
+        meanings.setdefault(option.meaning + choices + usual, []).append(view)
+    text = "; ".join(f"{', '.join(views)}: {meaning}" for meaning, views in meanings.items())
+    return text.replace("%", "%%")
+
+
+def _check(view: str, chosen: dict[str, Any], known: dict[str, dict[str, Option]]) -> None:
     """Refuse a word for what is a switch in this view, and the other way round; the rest the view checks itself."""
-    kinds = view_options(view)
     for name, value in chosen.items():
-        flag = name.replace("_", "-")
-        if kinds.get(name) == "bool" and not isinstance(value, bool):
+        option, flag = known[name].get(view), name.replace("_", "-")
+        if option is not None and option.kind == SWITCH and not isinstance(value, bool):
             raise UsageError(f"--{flag} takes no word in the view {view!r}: --no-{flag} switches it off")
-        if name in kinds and kinds[name] != "bool" and isinstance(value, bool):
+        if option is not None and option.kind != SWITCH and isinstance(value, bool):
             raise UsageError(f"--no-{flag} is no option of the view {view!r}, in which --{flag} takes a word")
 
 

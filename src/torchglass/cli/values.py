@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(trace: Any, options: argparse.Namespace) -> None:
-    from torchglass.renderers.words import plural
+    from torchglass.views.text.words import plural
 
     kept: dict[int, str] = trace.kept()
     if options.name is not None or options.id is not None:

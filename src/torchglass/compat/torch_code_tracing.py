@@ -23,7 +23,7 @@ from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace as Recorded
 from torchglass.events.types import Event, Location
 from torchglass.journal.layout import NONE, WHAT
-from torchglass.renderers.code_lines import (
+from torchglass.views.live.code_lines import (
     CodeLines,
     LineOf,
     LineOptions,
@@ -34,7 +34,7 @@ from torchglass.renderers.code_lines import (
     op_text,
     shown_frames,
 )
-from torchglass.renderers.style import Page, writable
+from torchglass.views.text.style import Page, writable
 
 __all__ = ["TracingMode"]
 

@@ -18,8 +18,8 @@ from torchglass.errors import WrongType
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
 from torchglass.journal.layout import NONE, PARENT, WHAT
-from torchglass.renderers.style import page_for, writable
-from torchglass.renderers.tracy import TracyLines
+from torchglass.views.live.tracy import TracyLines
+from torchglass.views.text.style import page_for, writable
 
 __all__ = ["Tracer", "trace_model"]
 

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from torchglass.compat.ttracker import settings
 from torchglass.compat.ttracker.output import send
 from torchglass.compat.ttracker.values import shown, type_name
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import MOST_ITEMS, Words
-from torchglass.renderers.words import clean
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import MOST_ITEMS, Words
+from torchglass.views.text.words import clean
 
 _NESTING: ContextVar[tuple[int, int]] = ContextVar("torchglass_ttracker_nesting", default=(0, 0))
 """How many decorated calls are under way, in which thread: a context may be carried into another one."""

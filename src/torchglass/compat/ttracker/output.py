@@ -10,8 +10,8 @@ from typing import Any
 
 from torchglass.compat.ttracker import settings
 from torchglass.compat.ttracker.files import LineFiles
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.style import Page, wants_color, writable
+from torchglass.views.live import ttracker as lines
+from torchglass.views.text.style import Page, wants_color, writable
 
 logger = logging.getLogger("torchglass.ttracker")
 logger.setLevel(logging.INFO)  # a handler that was added gets the lines, whatever the root's level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torchglass.renderers.ttracker import ENGLISH, Words, words_for
+from torchglass.views.live.ttracker import ENGLISH, Words, words_for
 
 
 def is_off() -> bool:

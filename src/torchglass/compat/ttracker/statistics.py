@@ -9,8 +9,8 @@ from torchglass.compat.ttracker.calls import guarded
 from torchglass.compat.ttracker.output import send
 from torchglass.compat.ttracker.settings import is_off, words
 from torchglass.compat.ttracker.values import numpy_of, shown, torch_of
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import MOST_ITEMS, Shown
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import MOST_ITEMS, Shown
 
 DEEPEST = 4
 """Containers in containers: further in, only their length is told."""

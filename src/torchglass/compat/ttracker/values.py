@@ -12,8 +12,8 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import Shown
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import Shown
 
 LONGEST_INT = 256
 """In bits; Python refuses to spell the very long ones."""

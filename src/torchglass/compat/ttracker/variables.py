@@ -13,8 +13,8 @@ from torchglass.compat.ttracker import settings
 from torchglass.compat.ttracker.calls import Tracked, depth_here, guarded, is_ours
 from torchglass.compat.ttracker.output import send
 from torchglass.compat.ttracker.values import shown, stamp_of
-from torchglass.renderers import ttracker as lines
-from torchglass.renderers.ttracker import Shown
+from torchglass.views.live import ttracker as lines
+from torchglass.views.live.ttracker import Shown
 
 STYLE = "note"
 """How a change is highlighted on a terminal."""

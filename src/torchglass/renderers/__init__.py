@@ -1,1 +1,0 @@
-"""How it looks: views turned into text; one file a view, same names as in analyse."""

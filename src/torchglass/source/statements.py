@@ -1,0 +1,242 @@
+"""The statements of one file: found by position, each in its suite; parts of the text by line and column."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Point = tuple[int, int]
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+_REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
+class Range(NamedTuple):
+    """Lines from 1, columns in characters from 0."""
+
+    line: int
+    end_line: int
+    col: int
+    end_col: int
+
+    @property
+    def start(self) -> tuple[int, int]:
+        return self.line, self.col
+
+    @property
+    def end(self) -> tuple[int, int]:
+        return self.end_line, self.end_col
+
+
+def outermost(ranges: Iterable[Range]) -> list[Range]:
+    """Those that lie in no other, in order."""
+    found: list[Range] = []
+    for each in sorted(set(ranges), key=lambda each: (each.line, each.col, -each.end_line, -each.end_col)):
+        if not found or each.end > found[-1].end:
+            found.append(each)
+    return found
+
+
+class Spans:
+    """The ranges of expressions, which lie in each other or are apart: many are asked for, so they are sorted once."""
+
+    def __init__(self, ranges: Iterable[Range]) -> None:
+        self._ranges = outermost(ranges)
+        self._starts = [each.start for each in self._ranges]
+
+    def hold(self, where: Range) -> bool:
+        """Whether one of them holds this one."""
+        at = bisect_right(self._starts, where.start) - 1
+        return at >= 0 and where.end <= self._ranges[at].end
+
+
+# ---------------------------------------------------------------- statements
+
+
+@dataclass(slots=True)
+class Statement:
+    """One statement; of a compound one only its head is meant where lines are concerned."""
+
+    number: int
+    node: ast.stmt
+    start: Point
+    end: Point
+    first_line: int
+    last_line: int
+    """Of the head."""
+    parent: int
+    """-1: a statement of the module."""
+    suite: tuple[int, str, int]
+    """Equal for statements that run one after the other; the last part tells the cases of a match apart."""
+    function: int
+    """The innermost ``def`` around it; -1: none."""
+    place: int = 0
+    """Its place in the suite."""
+
+
+class Statements:
+    """All statements of a text that is Python."""
+
+    def __init__(self, text: str, tree: ast.Module) -> None:
+        self.lines = text.split("\n")
+        self.tree = tree
+        self.all: list[Statement] = []
+        self.suites: dict[tuple[int, str, int], list[int]] = {}
+        self._repeated: dict[int, Spans] = {}
+        self._conditional: dict[int, Spans] = {}
+        self._nodes: dict[int, dict[Range, ast.expr]] = {}
+        self._fill()
+        self._starts = [each.start for each in self.all]
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """None for what is no Python."""
+        try:
+            return cls(text, ast.parse(text))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def at(self, line: int, col: int) -> Statement | None:
+        """The innermost statement at a position."""
+        number = bisect_right(self._starts, (line, col)) - 1
+        while number >= 0:
+            statement = self.all[number]
+            if statement.end >= (line, col):
+                return statement
+            number = statement.parent
+        return None
+
+    def functions(self) -> Iterator[Statement]:
+        return (each for each in self.all if isinstance(each.node, Function))
+
+    def text(self, node: ast.expr | ast.stmt) -> str:
+        """A node as written."""
+        where = self.range(node)
+        if where.line == where.end_line:
+            return self.lines[where.line - 1][where.col : where.end_col]
+        inner = self.lines[where.line : where.end_line - 1]
+        return "\n".join(
+            (self.lines[where.line - 1][where.col :], *inner, self.lines[where.end_line - 1][: where.end_col])
+        )
+
+    def range(self, node: ast.expr | ast.stmt) -> Range:
+        end_line = node.end_lineno or node.lineno
+        return Range(
+            node.lineno, end_line, self._column(node.lineno, node.col_offset),
+            self._column(end_line, node.end_col_offset or 0),
+        )  # fmt: skip
+
+    def ranges(self, node: ast.expr | ast.stmt) -> tuple[Range, ...]:
+        """The ranges that steps of this node may have: of a chain over several lines that of its last call too.
+
+        Columns of frames whose text was not yet proven when they were read are counted in bytes.
+        """
+        own = self.range(node)
+        found = [own, own._replace(col=node.col_offset, end_col=node.end_col_offset or 0)]
+        method = node.func if isinstance(node, ast.Call) else node
+        if isinstance(method, ast.Attribute) and own.line != own.end_line and method.end_lineno != own.line:
+            line = method.end_lineno or own.line
+            moved = self._column(line, method.end_col_offset or 0) - len(method.attr)
+            found.append(own._replace(line=line, col=moved))
+        return tuple(found)
+
+    def node_at(self, statement: Statement, where: Range) -> ast.expr | None:
+        """The outermost expression of a statement's head that has this range."""
+        known = self._nodes.get(statement.number)
+        if known is None:
+            known = self._nodes[statement.number] = {}
+            for node in walk_head(statement.node):
+                if isinstance(node, ast.expr):
+                    known |= {each: node for each in self.ranges(node) if each not in known}
+        return known.get(where)
+
+    def is_repeated(self, statement: Statement, where: Range) -> bool:
+        """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
+        spans = self._repeated.get(statement.number)
+        if spans is None:
+            held = [self.range(node) for node in walk_head(statement.node) if isinstance(node, _REPEATED)]
+            spans = self._repeated[statement.number] = Spans(held)
+        return spans.hold(where)
+
+    def is_conditional(self, statement: Statement, where: Range) -> bool:
+        """Whether a range lies in a part of an expression that is not always run."""
+        spans = self._conditional.get(statement.number)
+        if spans is None:
+            parts = [self.range(part) for node in walk_head(statement.node) for part in _sometimes(node)]
+            spans = self._conditional[statement.number] = Spans(parts)
+        return spans.hold(where)
+
+    def _column(self, line: int, byte: int) -> int:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        return byte if text.isascii() else len(text.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore"))
+
+    def _fill(self) -> None:
+        """Depth first, with a stack of our own: programs may be nested deeply."""
+        waiting = [(node, -1, (-1, "body", 0), -1) for node in reversed(self.tree.body)]
+        while waiting:
+            node, parent, suite, function = waiting.pop()
+            number = len(self.all)
+            self.all.append(self._statement(number, node, parent, suite, function))
+            beside = self.suites.setdefault(suite, [])
+            self.all[number].place = len(beside)
+            beside.append(number)
+            inner = number if isinstance(node, Function) else function
+            for name, place, body in reversed(list(_suites(node))):
+                waiting += [(each, number, (number, name, place), inner) for each in reversed(body)]
+
+    def _statement(
+        self, number: int, node: ast.stmt, parent: int, suite: tuple[int, str, int], function: int
+    ) -> Statement:
+        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+        line = min([node.lineno, *(each.lineno for each in decorators)])
+        own = self.range(node)
+        inside = [body[0] for _, _, body in _suites(node)]
+        last = own.end_line
+        if inside:
+            last = max(node.lineno, min(_first_line(each) for each in inside) - 1)
+        start = (line, own.col) if line == node.lineno else (line, 0)
+        return Statement(number, node, start, (own.end_line, own.end_col), node.lineno, last, parent, suite, function)
+
+
+def _suites(node: ast.stmt) -> Iterator[tuple[str, int, list[ast.stmt]]]:
+    """The blocks of a compound statement; each handler and each case is one."""
+    for name in _BLOCKS:
+        block = getattr(node, name, None)
+        if not block or not isinstance(block, list):
+            continue
+        if name in ("handlers", "cases"):
+            for place, each in enumerate(block):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                yield name, place, each.body  # pyright: ignore[reportUnknownMemberType]
+        else:
+            yield name, 0, block
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
+
+
+def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The nodes of a statement without those of statements inside; the outermost first."""
+    waiting: list[ast.AST] = [statement]
+    for node in waiting:
+        yield node
+        waiting.extend(each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt))
+
+
+def _sometimes(node: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that may be left out."""
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.BoolOp):
+        return node.values[1:]
+    # Of ``0 < x < 3`` both comparisons stand at the place of the whole.
+    return [node] if isinstance(node, ast.Compare) and len(node.ops) > 1 else []
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is a text alone, as a docstring is."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

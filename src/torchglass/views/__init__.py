@@ -1,0 +1,5 @@
+"""What a trace means and how it looks: a folder a view, found by its name."""
+
+from __future__ import annotations
+
+VIEWS = ("calls", "code", "listing", "table", "tree", "variables")

@@ -1,0 +1,16 @@
+"""The order of module calls: one row a call, as they begin or as they end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchglass.views.options import ViewOptions, switch, word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ViewOptions):
+    """What the list of calls shows."""
+
+    shapes: bool = switch(False, "show what each call took and gave")
+    counts: bool = switch(False, "show equal calls in a row, and blocks of calls that repeat, once, with how often")
+    order: str = word("begin", ("begin", "end"), "as calls begin, or as they return: a module after those it called")

@@ -1,0 +1,103 @@
+"""A source line as it is shown: its text, the expression in it, and what it assigned."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+
+from torchglass.events.types import Location, Value
+from torchglass.views.row import SOURCE, Cell
+from torchglass.views.text.cells import shape_words
+from torchglass.views.text.words import clean, one_line
+
+NOT_KNOWN = "(source not known)"
+LONGEST_LINE = 500
+MOST_LINES = 40
+MOST_VALUES = 6
+_LOOP = re.compile(r"(async\s+)?for\b")
+
+
+class SourceLines:
+    """Lines of source by their place; whole expressions where they go over several lines."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._split: dict[str, list[str]] = {}
+        self._known: dict[Location, Cell] = {}
+
+    def cell(self, at: Location) -> Cell:
+        """The text at a place, with the expression that ran. What the trace has no proof of is not shown."""
+        if at not in self._known:
+            before, expression, after = self._read(at)
+            end = len(before) + len(expression)
+            self._known[at] = Cell(SOURCE, before + expression + after, at=at, mark=(len(before), end))
+        return self._known[at]
+
+    def _read(self, at: Location) -> tuple[str, str, str]:
+        """The text around the expression, and the expression."""
+        if not at.source:
+            return NOT_KNOWN, "", ""
+        if at.file not in self._split:
+            self._split[at.file] = self._sources.get(at.file, "").split("\n")
+        lines = self._split[at.file][at.line - 1 : min(at.end_line, at.line + MOST_LINES)]
+        if not lines or lines[0].strip() != at.source or (at.end_line == at.line and at.col >= at.end_col):
+            return _safe(at.source), "", ""
+        if len(lines) > 1 and _LOOP.match(lines[0], at.col):
+            return "", _safe(one_line("\n".join(_loop_head(lines))).strip()), ""
+        after = lines[-1][at.end_col :]
+        if len(lines) == 1:
+            expression = lines[0][at.col : at.end_col]
+        else:
+            expression = one_line("\n".join([lines[0][at.col :], *lines[1:-1], lines[-1][: at.end_col]]))
+        return _safe(lines[0][: at.col].lstrip()), _safe(expression), _safe(after.rstrip())
+
+
+def _loop_head(lines: Sequence[str]) -> Sequence[str]:
+    """The head of a loop: Python 3.11 gives the step to its next round the place of all of it."""
+    for size in range(1, len(lines) + 1):
+        head = "\n".join(lines[:size]).lstrip()
+        try:
+            ast.parse(f"{head}\n  pass")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return lines[:size]
+    return lines[:1]
+
+
+def _safe(text: str) -> str:
+    """No more of it than any page can hold, with nothing that a terminal obeys."""
+    return clean(text[:LONGEST_LINE].replace("\t", " "))
+
+
+# ---------------------------------------------------------------- what a line assigned
+
+
+def assigned_word(assigned: Sequence[tuple[tuple[str, ...], tuple[Value, ...]]]) -> str:
+    """``f32[2, 7, 32]``; of several names each with its shape; `` … `` between first and last where it changed."""
+    words: dict[tuple[str, ...], list[str]] = {}
+    for names, values in assigned:
+        words.setdefault(names, []).append(_values(names, values))
+    return "; ".join(" … ".join(several) for several in words.values())
+
+
+def _values(names: tuple[str, ...], values: tuple[Value, ...]) -> str:
+    words = shape_words(values)
+    if len(names) == 1 or (len(names) == len(values) and len(words) == 1):
+        return ", ".join(words)
+    by_name = _by_name(names, values)
+    if len(set(by_name.values())) > 1:
+        pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]
+        return ", ".join(pairs[:MOST_VALUES] + ["…"] * (len(pairs) > MOST_VALUES))
+    return f"{clean(', '.join(by_name or names))}: {', '.join(dict.fromkeys(by_name.values()) or words)}"
+
+
+def _by_name(names: tuple[str, ...], values: tuple[Value, ...]) -> dict[str, str]:
+    """The shape that each name got; nothing where that is not certain."""
+    if any(name.startswith("*") for name in names):
+        return {}
+    places = {f"out[{index}]": name for index, name in enumerate(names)}
+    found = {places[value.role]: value for value in values if value.role in places}
+    if len(found) < len(values):
+        found = dict(zip(names, values, strict=False)) if len(names) == len(values) else {}
+    return {name: ", ".join(shape_words((value,))) for name, value in found.items() if name != "_"}

@@ -1,0 +1,1 @@
+"""How a trace ended that an exception left."""

@@ -1,0 +1,174 @@
+"""Which files the listing shows, each with what is known of its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from torchglass.errors import UsageError
+from torchglass.events.types import Event
+from torchglass.source.flow import Flow
+from torchglass.views.digest import Recorded
+from torchglass.views.listing import Options
+from torchglass.views.listing.frames import Frame, frames_of
+from torchglass.views.listing.lines import LineNote, Lines, lines_of
+from torchglass.views.listing.made import made_by
+from torchglass.views.listing.runs import Runs
+
+CHANGED = "its text changed after it ran, or is not the text that ran"
+MISSING = "its text is not in the trace"
+NOT_PYTHON = "its text is not Python that can be read here"
+
+
+@dataclass(slots=True)
+class FileListing:
+    """One file that ran."""
+
+    file: str
+    installed: bool
+    """Part of an installed package, not the user's own."""
+    steps: int = 0
+    """Steps that its own expressions made."""
+    step_lines: int = 0
+    text: list[str] = field(default_factory=list[str])
+    """Its lines; ``[]`` when the text is not known."""
+    lines: Lines = field(default_factory=Lines)
+    problem: str = ""
+    """Why the text is not shown."""
+
+
+@dataclass(slots=True)
+class Files:
+    """The files that are shown, and those that are only named."""
+
+    shown: list[FileListing]
+    named: list[FileListing]
+
+
+def files_of(trace: Recorded, options: Options) -> Files:
+    """What stands beside each line: pure. Files of the user's own first, in the order in which they ran."""
+    frames = frames_of(trace, options.only)
+    texts = trace.sources
+    files = _files(frames)
+    shown, named = _choose(list(files.values()), options)
+    parsed = {file: found for file, text in texts.items() if file in files and (found := Flow.of(text))}
+    changed = _leave_out_changed(frames, parsed)
+    runs = Runs(frames, parsed)
+    failed = trace.failure()
+    for each in shown:
+        statements = parsed.get(each.file)
+        each.text = texts[each.file].split("\n") if statements is not None else []
+        if statements is None:
+            each.problem = _problem(each.file, texts, changed)
+        each.lines = lines_of(each.file, runs, options.functions == "all")
+        _mark_failure(each, failed)
+    return Files(shown, named)
+
+
+def _mark_failure(listing: FileListing, failed: Event | None) -> None:
+    """The line of the call that failed; the lines its error then came through name only its type."""
+    if failed is None:
+        return
+    error, known = failed.error or "did not return", listing.lines
+    for note in (*known.notes.values(), *known.loose):
+        if error in note.errors:
+            note.errors = {error.partition(":")[0] if text == error else text: n for text, n in note.errors.items()}
+    at = failed.location
+    if at is None or at.file != listing.file:
+        return
+    line = known.first_line.get(at.line, at.line)
+    where = (at.line, at.function, at.source or failed.code)
+    loose = next((note for note in known.loose if (note.line, note.function, note.source) == where), None)
+    note = loose or known.notes.setdefault(line, LineNote(line, function=at.function))
+    note.failed = error
+    note.errors.pop(error.partition(":")[0], None)
+
+
+# ---------------------------------------------------------------- files
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is part of an installed package."""
+    return "/site-packages/" in file or "/dist-packages/" in file
+
+
+def _files(frames: Iterable[Frame]) -> dict[str, FileListing]:
+    """The files with selected steps in them or below them."""
+    files: dict[str, FileListing] = {}
+    lines: dict[str, set[int]] = {}
+    for frame in frames:
+        if not frame.live:
+            continue
+        name = frame.place.file
+        found = files.setdefault(name, FileListing(name, is_installed(name)))
+        made = made_by(frame)
+        found.steps += sum(each.count for each in made)
+        if made:
+            lines.setdefault(name, set()).add(frame.place.where.line)
+    for name, found in files.items():
+        found.step_lines = len(lines.get(name, ()))
+    return files
+
+
+def _choose(files: list[FileListing], options: Options) -> tuple[list[FileListing], list[FileListing]]:
+    """Those shown and those only named.
+
+    By default all of the user's own, and of the installed ones those with at least half as many lines with
+    steps as the one that has most: the file of the model, not the utilities around it.
+    """
+    if options.path:
+        shown = [each for each in files if any(_fits(each.file, pattern) for pattern in options.path)]
+        if not shown and files:
+            names = ", ".join(sorted(base_name(each.file) for each in files))
+            asked = options.path[0] if len(options.path) == 1 else options.path
+            raise UsageError(f"path={asked!r}: no step was seen in such a file; there are: {names}")
+        return sorted(shown, key=lambda each: each.installed), []
+    most = max((each.step_lines for each in files if each.installed), default=0)
+    shown = [each for each in files if not each.installed]
+    shown += [each for each in files if each.installed and each.step_lines and each.step_lines * 2 >= most]
+    named = [each for each in files if each not in shown]
+    if options.style == "comments" and shown:
+        # A copy is a copy of one file.
+        first = max(shown, key=lambda each: (not each.file.startswith("<"), not each.installed, each.step_lines))
+        named = [each for each in files if each is not first]
+        shown = [first]
+    return shown, sorted(named, key=lambda each: -each.steps)
+
+
+def _fits(file: str, pattern: str) -> bool:
+    return pattern in file or fnmatchcase(file, pattern) or fnmatchcase(base_name(file), pattern)
+
+
+def base_name(file: str) -> str:
+    """Without the folder; generated code may be named after where it comes from: ``<eval_with_key>.0 from …``."""
+    return file.partition(" from ")[0] if file.startswith("<") else file.rpartition("/")[2]
+
+
+# ---------------------------------------------------------------- texts
+
+
+def _leave_out_changed(frames: Iterable[Frame], parsed: dict[str, Flow]) -> set[str]:
+    """Mark the frames whose line is not, or no longer, in the file; take out the files of which none is.
+
+    The files with such lines are returned.
+    """
+    changed: set[str] = set()
+    proven: set[str] = set()
+    for frame in frames:
+        source = parsed.get(frame.place.file)
+        if source is None:
+            continue
+        line = frame.place.where.line
+        text = source.lines[line - 1].strip() if 0 < line <= len(source.lines) else ""
+        frame.unproven = not text or text != frame.place.source
+        (changed if frame.unproven else proven).add(frame.place.file)
+    for file in changed - proven:
+        del parsed[file]
+    return changed
+
+
+def _problem(file: str, texts: Mapping[str, str], changed: Container[str]) -> str:
+    if file not in texts:
+        return MISSING
+    return CHANGED if file in changed else NOT_PYTHON

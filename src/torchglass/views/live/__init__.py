@@ -1,0 +1,1 @@
+"""Lines while the program runs, in the formats of other tools."""

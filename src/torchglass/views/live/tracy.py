@@ -1,0 +1,216 @@
+"""Tracy NN's live format: a block for each step, with its input and output shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from torchglass.events.types import Event, Value
+from torchglass.views.live.steps import Step, Steps
+from torchglass.views.text.cells import BINARY, split_arguments
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import clean, cut
+
+RULE = "  " + "─" * 80
+LONGEST_LINE = 400
+DEEPEST = 8
+_TENSOR = re.compile(r"[A-Za-z]\w*\[(?:[\d?, ]*|[\d, ]*… [\d,]+ dimensions)\](?: \w+)?")
+_NESTED = re.compile(r"([A-Za-z_][\w.]*)?([(\[{])(.*)[)\]}]", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)|('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"): (.*)", re.DOTALL)
+_SETTINGS = ("in_features", "out_features", "in_channels", "out_channels", "kernel_size", "num_features", "p")
+
+
+NOT_SHOWN = "Tensor.contiguous"
+"""In the documented sample a view follows a transpose: the copy between them is no step there."""
+
+
+class TracyLines:
+    """A line renderer: feed it both edges of each event, print what it gives.
+
+    The root (the outermost module) prints no block. A module with steps inside prints its head and input when
+    the first of them opens, its output at the end, and what is in it two columns further in.
+    """
+
+    def __init__(self, name: str, page: Page | None = None) -> None:
+        self._name = clean(name)
+        self._page = page or Page()
+        self._steps = Steps()
+        self._root: int | None = None
+        self._told = ""
+        """The last error that was printed: the root, which it leaves too, need not tell it again."""
+
+    def start(self) -> list[str]:
+        """The opening lines."""
+        return [self._rule(), self._title("STARTED"), "  │"]
+
+    def finish(self) -> list[str]:
+        """The closing lines."""
+        return [self._title("COMPLETE"), self._rule()]
+
+    def feed(self, event: Event, edge: str) -> list[str]:
+        """The lines that can be printed now."""
+        if self._root is None and event.kind == "module":
+            self._root = event.id
+        return [line for step in self._steps.feed(event, edge) for line in self._block(step)]
+
+    def _rule(self) -> str:
+        return self._page.paint("dim", RULE)
+
+    def _title(self, word: str) -> str:
+        return "  ● " + self._page.paint("heading", f"TRACING {self._name} {word}")
+
+    # ------------------------------------------------------------ blocks
+
+    def _block(self, step: Step) -> Iterator[str]:
+        event = step.event
+        if event.kind not in ("module", "function", "unseen") or event.name == NOT_SHOWN:
+            return
+        margin = "  " * max(step.depth, 1)
+        items: list[tuple[str, str]] = []
+        if event.id == self._root:
+            if step.part == "head" or not event.error or event.error == self._told:
+                return
+        elif step.part != "tail":
+            items += _inputs(event)
+        if step.part != "tail" or event.id == self._root:
+            yield f"{margin}● {self._page.paint('name', cut(_head(event, step.name), LONGEST_LINE))}"
+        if step.part != "head":
+            items += self._results(event)
+        for number, (label, text) in enumerate(items):
+            branch = "└─" if step.part != "head" and number == len(items) - 1 else "├─"
+            yield f"{margin}{branch} {label}: {cut(text, LONGEST_LINE)}"
+        yield f"{margin}│"
+
+    def _results(self, event: Event) -> list[tuple[str, str]]:
+        if event.error is not None:
+            self._told = event.error
+            return [("Error", self._page.paint("error", clean(event.error)))]
+        return _labelled("Output", _entries(event.result, event.outputs), event.outputs)
+
+
+# ---------------------------------------------------------------- heads
+
+
+def _head(event: Event, name: str) -> str:
+    if event.kind == "module":
+        settings = ", ".join(f"{key}: {value}" for key, value in _settings(event))
+        return f"{clean(name)} ({clean(event.name)})" + (f" ({settings})" if settings else "")
+    where = f" @ [{clean(event.owner)}]" if event.owner else ""
+    called = clean(event.name)
+    if event.operator == "@":
+        return f"Tensor.@{where}"
+    if not called.startswith(("Tensor.", "F.", "torch.")):
+        called = f"torch.{called}"
+    if _is_operator(event):
+        return called + where
+    return f"{called}({', '.join(_plain_arguments(event.args))}){where}"
+
+
+def _is_operator(event: Event) -> bool:
+    return event.operator in BINARY and len(split_arguments(event.args)) == 2
+
+
+def _settings(event: Event) -> Iterator[tuple[str, str]]:
+    """The settings that Tracy NN tells, named where the class shows them by position alone."""
+    names = iter(())
+    if "Conv" in event.name:
+        names = iter(("in_channels", "out_channels"))
+    elif "BatchNorm" in event.name or "InstanceNorm" in event.name:
+        names = iter(("num_features",))
+    for part in split_arguments(clean(event.detail)):
+        key, equals, value = part.partition("=")
+        if not equals:
+            key, value = next(names, ""), part
+        if key in _SETTINGS:
+            yield key, value
+
+
+def _plain_arguments(args: str) -> Iterator[str]:
+    """All arguments that hold no tensor; torch's own switches and those left at None are not worth a word."""
+    for part in split_arguments(clean(args)):
+        named = _NAMED.fullmatch(part)
+        if named and named[1] and (named[1].startswith("_") or named[2] == "None"):
+            continue
+        if not _TENSOR.search(part):
+            yield part
+
+
+# ---------------------------------------------------------------- values
+
+
+def _inputs(event: Event) -> list[tuple[str, str]]:
+    entries = _entries(event.args, event.inputs)
+    if event.kind == "function" and _is_operator(event):
+        sides = [text for _, text in entries]
+        if event.name.startswith("Tensor.__r") and event.name != "Tensor.__rshift__":
+            sides.reverse()
+        return list(zip(("Left", "Right"), sides, strict=False))
+    if event.kind == "function":
+        entries = [entry for entry in entries if entry[1].startswith("Tensor ")]
+    return _labelled("Input", entries, event.inputs)
+
+
+def _labelled(word: str, entries: list[tuple[str, str]], values: tuple[Value, ...]) -> list[tuple[str, str]]:
+    """One entry is ``Input``; several are ``Input[0]``, ``Input[1]``, or go by their keys."""
+    if sum(text.startswith("Tensor ") for _, text in entries) != len(values):
+        entries = [("", _tensor(value)) for value in values]
+    if len(entries) == 1:
+        return [(word, entries[0][1])]
+    return [(f"{word}[{key or number}]", text) for number, (key, text) in enumerate(entries)]
+
+
+def _entries(text: str, values: Iterable[Value]) -> list[tuple[str, str]]:
+    """Each value in a list of arguments with its key, lists and dicts element by element."""
+    left = iter(values)
+    return [(key, word or _tensor(next(left, None))) for key, word in _plan(text)]
+
+
+@lru_cache(maxsize=4096)
+def _plan(text: str) -> tuple[tuple[str, str], ...]:
+    """The key of each value in a list of arguments, and the word for it: none for a tensor."""
+    return tuple(_planned(text, "", 0))
+
+
+def _planned(text: str, key: str, depth: int) -> Iterator[tuple[str, str]]:
+    for number, part in enumerate(split_arguments(text)):
+        named = _NAMED.fullmatch(part)
+        inner, name = part, f"{key}[{number}]" if key else ""
+        if named:
+            inner = named[2] if named[1] else named[4]
+            name = f"{key}.{named[1] or named[3][1:-1]}".lstrip(".")
+        if _TENSOR.fullmatch(inner):
+            yield clean(name), ""
+            continue
+        nested = _NESTED.fullmatch(inner)
+        if nested and depth < DEEPEST:
+            yield from _planned(nested[3], name, depth + 1)
+        else:
+            yield clean(name), _type_name(inner)
+
+
+def _tensor(value: Value | None) -> str:
+    return "Tensor" if value is None else _tensor_word(value.shape, value.device)
+
+
+@lru_cache(maxsize=4096)
+def _tensor_word(shape: tuple[int, ...] | None, device: str) -> str:
+    sizes = "?" if shape is None else ", ".join(str(size) if size >= 0 else "?" for size in shape[:64])
+    return f"Tensor [{sizes}] @ {clean(device)}"
+
+
+def _type_name(word: str) -> str:
+    """The type of an argument, from how it is written."""
+    if word == "None":
+        return word
+    if word.startswith("<"):
+        return clean(word.strip("<>").partition(" ")[0])
+    if word in ("True", "False"):
+        return "bool"
+    if word[:1] in "'\"":
+        return "str"
+    if re.fullmatch(r"-?\d+", word):
+        return "int"
+    if re.fullmatch(r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)", word):
+        return "float"
+    return clean(word.rpartition(".")[0] or word) if word.startswith("torch.") else clean(word)

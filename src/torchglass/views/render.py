@@ -1,0 +1,72 @@
+"""Finds a view by its name and writes it: how the block ended, the view itself, what the recorder had to say."""
+
+from __future__ import annotations
+
+import importlib
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from torchglass.errors import UnknownOption, UnknownView, closest
+from torchglass.views import VIEWS
+from torchglass.views.digest import Recorded
+from torchglass.views.failure.text import lines as failure_lines
+from torchglass.views.failure.view import sheet as failure_sheet
+from torchglass.views.row import COUNT, NOTE, REMARK, Cell
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import wrapped
+
+NOTHING = "Nothing was recorded: no module or torch function ran inside the block."
+ADVICE = (
+    "Call the model, or any torch code, inside `with record() as trace:`, on the same thread or on threads started"
+    " there; TORCHGLASS=0 in the environment turns recording off."
+)
+UNFINISHED = "Nothing was written before the recording stopped, or it has only begun."
+_STYLES = {COUNT: "dim", REMARK: "dim", NOTE: "note"}
+
+
+def options_for(view: str, given: Mapping[str, Any]) -> Any:
+    """The options of a view; an unknown view or option is an error that names those there are."""
+    if view not in VIEWS:
+        raise UnknownView(f"no view {view!r}; {closest(str(view), VIEWS)}")
+    options = importlib.import_module(f"torchglass.views.{view}").Options
+    known = [field.name for field in fields(options)]
+    for name in given:
+        if name not in known:
+            raise UnknownOption(f"the view {view!r} has no option {name!r}; {closest(name, known)}")
+    return options(**given)
+
+
+def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
+    """All lines of a view; ``options`` are its own."""
+    text = importlib.import_module(f"torchglass.views.{view}.text")
+    if getattr(options, "style", "") == "comments":  # a file of its own, with nothing before or behind it
+        yield from text.copy(trace, options)
+        return
+    if view != "table":
+        yield from how_it_ended(trace, page)
+    if not len(trace) and view != "variables":
+        for each in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):
+            yield from textwrap.wrap(each, page.width)
+    else:
+        sheet = importlib.import_module(f"torchglass.views.{view}.view").sheet(trace, options)
+        yield from text.lines(sheet, page)
+        for cell in sheet.below:
+            yield from _sentence(cell, page)
+    for note in trace.notes:
+        yield from _sentence(Cell(NOTE, f"note: {note}"), page)
+
+
+def how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
+    """Of a trace that an exception left: the way to the failing call, before everything else."""
+    story = failure_sheet(trace)
+    if story.rows:
+        yield from failure_lines(story, page)
+        yield ""
+
+
+def _sentence(cell: Cell, page: Page) -> Iterator[str]:
+    style = _STYLES.get(cell.kind)
+    for line in wrapped(cell.text, page.width):
+        yield page.paint(style, line) if style else line

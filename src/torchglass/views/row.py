@@ -1,0 +1,112 @@
+"""What every view has to show: rows of typed cells, each leading to its event; text, and later a page, draw them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torchglass.events.types import Location
+
+# ---------------------------------------------------------------- kinds of cells
+
+FOLD = "fold"
+"""Which calls a row stands for, and how often: ``blocks.0–11 × 12``."""
+NAME = "name"
+"""The path of a module, the name of a variable or mark."""
+EXPRESSION = "expression"
+"""What was written: ``q, k = split(x)``."""
+CLASS = "class"
+"""A module's class and settings, or how a value came about."""
+TAKES, GIVES = "takes", "gives"
+"""Shapes, or other values as text."""
+ERROR = "error"
+COUNT = "count"
+"""How many of something: ``3 calls each``, ``12 events inside``."""
+TIME = "time"
+PLACE = "place"
+NOTE = "note"
+"""What the recorder has to say of the event."""
+REMARK = "remark"
+"""What the view adds: why two rows differ."""
+ORIGIN = "origin"
+"""Where a value comes from."""
+SOURCE = "source"
+"""A line of the program; ``mark`` is the part of it that ran."""
+HEADING = "heading"
+
+# ---------------------------------------------------------------- kinds of rows
+
+EVENT = "event"
+THREAD = "thread"
+"""From here on another thread."""
+REPEAT = "repeat"
+"""Above rows, one further in, that repeat together."""
+LINE = "line"
+"""A line of source."""
+CALL = "call"
+"""Into a function or module that was called."""
+PATH = "path"
+"""On the way to another row; it names its file even where that stays the same."""
+VARIABLE = "variable"
+"""Above the changes of one."""
+GAP = "gap"
+"""Something is left out here."""
+BLANK = "blank"
+
+
+class Cell(NamedTuple):
+    """One thing that is said in a row."""
+
+    kind: str
+    text: str = ""
+    short: str | None = None
+    """What remains of it on a narrow page; None: all of it, cut."""
+    at: Location | None = None
+    """Of a place and a source line: where it is."""
+    mark: tuple[int, int] | None = None
+    """The part of the text that is meant."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One line of a view."""
+
+    depth: int
+    kind: str = EVENT
+    cells: tuple[Cell, ...] = ()
+    event: int = -1
+    """The id of the (first) event that it stands for; -1: none."""
+    times: int = 1
+    """How many in a row it stands for."""
+    each: int = 1
+    """The same, times that of the repeats it is in: how many events of the trace."""
+    hidden: int = 0
+    """Events in all of them that have no row."""
+    below: tuple[Cell, ...] = ()
+    """Notes and remarks, on lines of their own."""
+    indent: int = 0
+    """Columns before it: below a heading."""
+
+    def cell(self, kind: str) -> Cell | None:
+        """The first cell of that kind."""
+        return next((cell for cell in self.cells if cell.kind == kind), None)
+
+    @property
+    def place(self) -> Location | None:
+        """Where it was written."""
+        found = self.cell(PLACE)
+        return None if found is None else found.at
+
+    def text(self, kind: str) -> str:
+        """What the first cell of that kind says; ``""`` when there is none."""
+        found = self.cell(kind)
+        return "" if found is None else found.text
+
+
+@dataclass(slots=True)
+class Sheet:
+    """What a view has to show: rows, and sentences below them."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    below: list[Cell] = field(default_factory=list[Cell])
+    """How many there were and why some have no row (COUNT), explanations (REMARK), what is amiss (NOTE, HEADING)."""

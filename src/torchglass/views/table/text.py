@@ -1,0 +1,86 @@
+"""The table as text: layers, output shapes, parameters and time, with totals below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, TIME, Row, Sheet
+from torchglass.views.table.view import CALLS, TOTAL
+from torchglass.views.text.layout import guides, repeat_line
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import cut, width_of
+
+TITLES = {NAME: "Layer", GIVES: "Output shape", COUNT: "Parameters", TIME: "Time", CALLS: "Calls"}
+STYLES = {GIVES: "output", TIME: "time", CALLS: "dim"}
+
+
+def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+    """Titles, rows and totals, with rules between."""
+    totals = [row for row in sheet.rows if row.kind == TOTAL]
+    rows = [row for row in sheet.rows if row.kind != TOTAL]
+    if not rows:
+        return
+    kinds = [kind for kind in TITLES if _is_shown(kind, rows)]
+    cells = [_words(row, kinds, page) for row in rows]
+    titles = [TITLES[kind] for kind in kinds]
+    widths = _widths([titles, *cells], page.width)
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    yield page.paint("heading", _line(titles, widths))
+    yield page.paint("dim", rule)
+    for row, words in zip(rows, cells, strict=True):
+        if row.kind == REPEAT:
+            yield repeat_line(row, guides(row.depth, page.width), page)
+        else:
+            yield _painted(row, kinds, words, widths, page)
+    yield page.paint("dim", rule)
+    column = max(width_of(row.text(NAME)) for row in totals)
+    yield from (cut(f"{row.text(NAME):<{column}}  {row.text(COUNT)}", page.width) for row in totals)
+
+
+def _is_shown(kind: str, rows: Sequence[Row]) -> bool:
+    """Times only where they are wanted, calls only where a module was called more than once."""
+    if kind == CALLS:
+        return any(row.text(CALLS) not in ("", "0", "1") for row in rows)
+    return any(row.cell(kind) for row in rows)
+
+
+def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
+    before = guides(row.depth, page.width)
+    if row.kind == REPEAT:
+        return [before + row.text(FOLD) + row.text(COUNT), *[""] * (len(kinds) - 1)]
+    return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
+
+
+def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
+    columns = len(cells[0])
+    widths = [max(width_of(row[column]) for row in cells) for column in range(columns)]
+    fixed = sum(widths[2:]) + 2 * (columns - 1)
+    widths[1] = max(min(widths[1], page_width - fixed - min(widths[0], page_width // 3)), 8)
+    widths[0] = max(min(widths[0], page_width - fixed - widths[1]), 0)
+    over = sum(widths) + 2 * (columns - 1) - page_width
+    if over > 0:
+        widths[2] = max(widths[2] - over, 1)
+    return widths
+
+
+def _line(words: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(_cell(column, words[column], width) for column, width in enumerate(widths)).rstrip()
+
+
+def _cell(column: int, word: str, width: int) -> str:
+    word = cut(word, width)
+    space = " " * (width - width_of(word))
+    return word + space if column < 2 else space + word
+
+
+def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
+    if not page.color:
+        return _line(words, widths)
+    painted = [_cell(column, words[column], width) for column, width in enumerate(widths)]
+    before = guides(row.depth, page.width)
+    if painted[0].startswith(before):
+        painted[0] = page.paint("guide", before) + painted[0][len(before) :]
+    return "  ".join(
+        page.paint(STYLES[kind], word) if kind in STYLES and word.strip() else word
+        for kind, word in zip(kinds, painted, strict=True)
+    ).rstrip()

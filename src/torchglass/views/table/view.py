@@ -1,0 +1,309 @@
+"""The table: modules under those that hold them, in the order of their first calls, each parameter counted once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from torchglass.events.selection import Selection
+from torchglass.events.types import Event, ModuleInfo, Value
+from torchglass.views.digest import Recorded, digest_of
+from torchglass.views.fold import groups, merge_alike, range_label
+from torchglass.views.nesting import settings_of, split_index
+from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, TIME, Cell, Row, Sheet
+from torchglass.views.table import Options
+from torchglass.views.text.cells import shape_words
+from torchglass.views.text.words import clean, count, duration, plural, share, size
+
+MODULE, TOTAL = "module", "total"
+"""Kinds of rows."""
+CALLS = "calls"
+"""The kind of a cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all modules of the trace, each parameter once."""
+
+    parameters: int
+    trainable: int
+    size: int
+    """Bytes."""
+    without_shape: int
+    """Parameters that had no shape yet."""
+    forward_ns: int
+    """Host time in the outermost module calls."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One module while the table is made."""
+
+    info: ModuleInfo
+    name: str
+    calls: list[Event]
+    spent: int
+    own: int = 0
+    """Numbers in its own parameters."""
+    shared: int = 0
+    """The same for parameters that were counted further up."""
+    total: int = 0
+    """All that is counted at and below it."""
+    pattern: int = 0
+    height: int = 1
+
+
+def sheet(trace: Recorded, options: Options) -> Sheet:
+    """Rows for the modules of a trace; the sum of ``each`` times parameters over the rows is the total."""
+    calls = list(_module_calls(trace))
+    nodes, children, roots = _nodes(trace.modules(), calls)
+    totals = _count_parameters(nodes, children, roots, _forward_ns(calls))
+    if options.only is not None:
+        roots = _selected(nodes, children, roots, options.only)
+    if not roots:
+        return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
+    _find_patterns(nodes, children)
+    rows = _Rows(nodes, children, options, totals.forward_ns).in_order(roots)
+    return Sheet([*rows, *_totals(trace, totals, options)])
+
+
+def _no_rows(trace: Recorded, options: Options) -> str:
+    if options.only is not None:
+        return f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
+    return f"No module was called: {plural(len(trace), 'event')}, all of them functions. The tree shows them."
+
+
+# ---------------------------------------------------------------- modules
+
+
+def _module_calls(trace: Recorded) -> Iterator[Event]:
+    """The calls of modules: no other events are made to find them."""
+    digest = digest_of(trace)
+    is_module = [event.kind == "module" for event in digest.samples]
+    return (trace.event(number) for number, alike in enumerate(digest.alike) if is_module[alike])
+
+
+def _nodes(
+    modules: Sequence[ModuleInfo], calls: Iterable[Event]
+) -> tuple[list[_Node], dict[int, list[int]], list[int]]:
+    """Modules under the modules that hold them, those called first first."""
+    called: dict[tuple[str, str], list[Event]] = {}
+    for event in calls:
+        called.setdefault((event.root or "", event.module or ""), []).append(event)
+    never = 1 << 62
+    first = {key: events[0].id for key, events in called.items()}
+    ordered = sorted(modules, key=lambda info: first.get((info.root, info.path), never))
+    places = {(info.root, info.path): at for at, info in enumerate(ordered)}
+    nodes: list[_Node] = []
+    children: dict[int, list[int]] = {}
+    roots: list[int] = []
+    for at, info in enumerate(ordered):
+        holder = _holder(info, places)
+        outer = ordered[holder].path if holder is not None else ""
+        name = info.path[len(outer) + 1 :] if outer else info.path
+        events = called.get((info.root, info.path), [])
+        nodes.append(_Node(info, name or info.root, events, _spent(events)))
+        (roots if holder is None else children.setdefault(holder, [])).append(at)
+    return nodes, children, roots
+
+
+def _holder(info: ModuleInfo, places: dict[tuple[str, str], int]) -> int | None:
+    path = info.path
+    while path:
+        path = path.rpartition(".")[0]
+        if (info.root, path) in places:
+            return places[info.root, path]
+    return None
+
+
+def _spent(events: Iterable[Event]) -> int:
+    return sum(event.duration_ns or 0 for event in events if event.phase != "backward")
+
+
+def _forward_ns(calls: Sequence[Event]) -> int:
+    """Time in module calls that no other module call is around."""
+    spent, until = 0, dict[str, int]()
+    for event in calls:
+        end = event.end_ns or event.start_ns
+        if event.phase != "backward" and event.start_ns >= until.get(event.thread, 0):
+            spent += end - event.start_ns
+            until[event.thread] = end
+    return spent
+
+
+def _selected(
+    nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], only: Selection
+) -> list[int]:
+    """Keep what is selected and what it is in."""
+    kept: set[int] = set()
+    for at in reversed(_in_order(children, roots)):
+        children[at] = [child for child in children.get(at, ()) if child in kept]
+        if children[at] or any(map(only.matches, nodes[at].calls)):
+            kept.add(at)
+    return [at for at in roots if at in kept]
+
+
+def _in_order(children: dict[int, list[int]], roots: Sequence[int]) -> list[int]:
+    order: list[int] = []
+    pending = list(reversed(roots))
+    while pending:
+        order.append(pending.pop())
+        pending.extend(reversed(children.get(order[-1], ())))
+    return order
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def _count_parameters(
+    nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], forward_ns: int
+) -> Totals:
+    """Count each parameter at the first module that shows it."""
+    seen: dict[int, Value] = {}
+    order = _in_order(children, roots)
+    for at in order:
+        node = nodes[at]
+        for value in node.info.parameters:
+            if value.id in seen:
+                node.shared += numbers_in(value)
+            else:
+                seen[value.id] = value
+                node.own += numbers_in(value)
+    for at in reversed(order):
+        nodes[at].total = nodes[at].own + sum(nodes[child].total for child in children.get(at, ()))
+    return Totals(
+        parameters=sum(map(numbers_in, seen.values())),
+        trainable=sum(numbers_in(value) for value in seen.values() if value.requires_grad),
+        size=sum(numbers_in(value) * bytes_each(value.dtype) for value in seen.values()),
+        without_shape=sum(value.shape is None for value in seen.values()),
+        forward_ns=forward_ns,
+    )
+
+
+def numbers_in(value: Value) -> int:
+    """How many numbers a tensor holds; 0 when its shape is not known."""
+    return 0 if value.shape is None else prod(value.shape)
+
+
+def bytes_each(dtype: str) -> int:
+    """Bytes of one number, by the digits in the dtype's name (``bool`` and what has none: 1)."""
+    bits = re.search(r"\d+", dtype)
+    return max(int(bits[0]) // 8, 1) if bits else 1
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _find_patterns(nodes: Sequence[_Node], children: dict[int, list[int]]) -> None:
+    """Equal patterns for modules that may stand for each other, innermost first."""
+    known: dict[tuple[object, ...], int] = {}
+    for at in range(len(nodes) - 1, -1, -1):
+        node, below = nodes[at], children.get(at, ())
+        key = (
+            node.info.name,
+            settings_of(node.info.detail, node.info.path),
+            split_index(node.name)[0],
+            len(node.calls),
+            _shapes(node.calls[0].outputs) if node.calls else None,
+            node.own,
+            node.shared,
+            *[nodes[child].pattern for child in below],
+        )
+        node.pattern = known.setdefault(key, len(known))
+        node.height = 1 + sum(nodes[child].height for child in below)
+
+
+def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
+    return tuple((value.shape, value.dtype) for value in values)
+
+
+@dataclass(slots=True)
+class _Rows:
+    nodes: list[_Node]
+    children: dict[int, list[int]]
+    options: Options
+    forward_ns: int
+
+    def in_order(self, roots: list[int]) -> Iterator[Row]:
+        """Depth first; a module that is not opened has no rows below it."""
+        pending = self._siblings(roots, 0, 1, 0)[::-1]
+        while pending:
+            row, at, level = pending.pop()
+            yield row
+            if at >= 0 and not self._is_cut(at, level):
+                pending += self._siblings(self.children.get(at, []), row.depth + 1, row.each, level + 1)[::-1]
+
+    def _siblings(self, ids: list[int], depth: int, each: int, level: int) -> list[tuple[Row, int, int]]:
+        """Rows, each with its (first) module and its level."""
+        nodes = self.nodes
+        if not self.options.fold:
+            return [(self._row([at], depth, each, level), at, level) for at in ids]
+        found: list[tuple[Row, int, int]] = []
+        for start, unit, times in groups([nodes[at].pattern for at in ids], [nodes[at].height for at in ids]):
+            members = ids[start : start + unit * times]
+            if unit > 1:
+                span = range_label(nodes[at].name for at in members)
+                often = Cell(FOLD, f"{clean(span)} × {count(times)}"), Cell(COUNT, f", {unit} layers each:")
+                found.append((Row(depth, REPEAT, often, times=times), -1, level))
+            for offset in range(unit):
+                alike = members[offset::unit]
+                found.append((self._row(alike, depth + (unit > 1), each, level, unit == 1), alike[0], level))
+        return found
+
+    def _row(self, members: Sequence[int], depth: int, each: int, level: int, say_times: bool = True) -> Row:
+        merge_alike(members, self.children, self._add_time)
+        node = self.nodes[members[0]]
+        times, each = len(members) if say_times else 1, each * len(members)
+        span = range_label(self.nodes[at].name for at in members)
+        name = f"{clean(span)} × {count(times)}" if times > 1 else clean(span)
+        cells = [
+            Cell(NAME, name + ("" if span == node.info.name else f" ({clean(node.info.name)})")),
+            Cell(GIVES, _output(node)),
+            Cell(COUNT, _parameters(node, each, node.total if self._is_cut(members[0], level) else node.own)),
+            Cell(CALLS, count(len(node.calls))),
+        ]
+        if self.options.times:
+            cells.insert(3, Cell(TIME, share(node.spent, self.forward_ns) if node.calls else ""))
+        return Row(depth, MODULE, tuple(cells), node.calls[0].id if node.calls else -1, times, each)
+
+    def _is_cut(self, at: int, level: int) -> bool:
+        return bool(self.children.get(at)) and self.options.depth is not None and level >= self.options.depth
+
+    def _add_time(self, first: int, others: Sequence[int]) -> None:
+        self.nodes[first].spent += sum([self.nodes[at].spent for at in others])
+
+
+def _output(node: _Node) -> str:
+    if not node.calls:
+        return "not called"
+    outputs = node.calls[0].outputs
+    varies = any(_shapes(call.outputs) != _shapes(outputs) for call in node.calls)
+    return (", ".join(shape_words(outputs)) or "—") + (" varies" if varies else "")
+
+
+def _parameters(node: _Node, each: int, own: int) -> str:
+    """``12 × 590,592`` for twelve layers; ``Σ`` before what is the sum of the rows below."""
+    often = f"{count(each)} × " if each > 1 else ""
+    if own:
+        text = often + count(own)
+    elif node.total:
+        text = f"{often}Σ {count(node.total)}"
+    else:
+        text = "" if node.shared else "—"
+    return text + (f"{' + ' if text else ''}{count(node.shared)} shared" if node.shared else "")
+
+
+def _totals(trace: Recorded, totals: Totals, options: Options) -> Iterator[Row]:
+    whole = "Parameters of all modules" if options.only is not None else "Parameters"
+    lines = [
+        (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
+        ("  trainable", count(totals.trainable)),
+        ("  not trainable", count(totals.parameters - totals.trainable)),
+        *([("Forward time", duration(totals.forward_ns))] if options.times else []),
+        ("Events", count(len(trace))),
+    ]
+    if totals.without_shape:
+        lines.insert(3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet"))
+    return (Row(0, TOTAL, (Cell(NAME, name), Cell(COUNT, text))) for name, text in lines)

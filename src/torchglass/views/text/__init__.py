@@ -1,0 +1,1 @@
+"""How rows look as text: words, columns, colours."""

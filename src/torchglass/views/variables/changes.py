@@ -1,0 +1,301 @@
+"""Changes of variables as a trace tells them: what each held before and after, and in which call it happened."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.tables import Tables
+from torchglass.events.types import Event, Location, Value
+from torchglass.views.digest import Digest, Key, Recorded, digest_of, shape_key
+
+MOST_SUSPENDED = 64
+"""Calls of one function from one place among which the one is looked for that a change goes on with."""
+NOTHING, ONE, TEXT = "nothing", "one", "text"
+NOWHERE = Location("", 0, 0, 0, 0, "", "", "user")
+
+
+class Side(NamedTuple):
+    """What a variable held: nothing, one tensor or array, or anything else as text."""
+
+    kind: str
+    text: str = ""
+    value: Value | None = None
+    form: Hashable = ""
+    """Equal for what may share a row: one number stands for another, a list for a longer one."""
+
+
+UNBOUND = Side(NOTHING)
+NUMBER = "number"
+_COUNTED = re.compile(r"<\w+ of [\d,]+>")
+"""What is told of long containers: ``<list of 10,000>``."""
+
+
+@dataclass(slots=True)
+class Change:
+    """One event of a variable."""
+
+    id: int
+    event: Event
+    """One that is alike: all but its id, parent, times and values are its own."""
+    how: str
+    """``argument``, ``assigned``, ``deleted`` or ``changed`` (in place)."""
+    old: Side
+    new: Side
+    call: Call
+    parent: int
+
+    @property
+    def at(self) -> Location:
+        return self.event.location or NOWHERE
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a function of the program, as far as changes inside of it tell of it."""
+
+    frame: int
+    """Equal for calls of one function from one place, with the same callers."""
+    at: Location
+    """Where it was when it was first seen."""
+    caller: Call | None
+    called_at: Location | None
+    """The place in its caller."""
+    bound: dict[str, Side] = field(default_factory=dict[str, Side])
+    """Names that have a value, and that value."""
+    parent: int = -1
+    """The event that was under way."""
+    is_seen: bool = False
+    """Whether a variable of its own changed, and not only one of a function that it called."""
+    has_body: bool = False
+    """Whether more than its arguments was seen."""
+    module: tuple[str, str] | None = None
+    """Root and path of the module under way."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """All changes of a trace in order, and what is needed to say where their values come from."""
+
+    digest: Digest
+    changes: list[Change] = field(default_factory=list[Change])
+
+
+def read_changes(trace: Recorded) -> Reading:
+    """Read a trace once; only events of variables that hold tensors are all made."""
+    digest = digest_of(trace)
+    reading, calls = Reading(digest), Calls()
+    sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
+    own_values = _values_in(trace)
+    for number, alike in enumerate(digest.alike):
+        if alike not in sides:
+            continue
+        event, parent = digest.samples[alike], digest.parents[number]
+        old, new, how = sides[alike]
+        if old.value is not None or new.value is not None:
+            inputs, outputs = own_values(number)
+            old, new = _with_value(old, inputs), _with_value(new, outputs)
+        call = calls.call_of(event, parent, how, old, new)
+        change = Change(number, event, how, old, new, call, parent)
+        reading.changes.append(change)
+    return reading
+
+
+@runtime_checkable
+class HasTables(Protocol):
+    """A trace that has its values in columns: a quarter of the time to read one, compared with its whole event."""
+
+    @property
+    def tables(self) -> Tables: ...
+
+
+def _values_in(trace: Recorded) -> Callable[[int], tuple[tuple[Value, ...], tuple[Value, ...]]]:
+    """A function that gives what an event took and gave."""
+    if not isinstance(trace, HasTables):
+        return lambda number: (trace.event(number).inputs, trace.event(number).outputs)
+    tables = trace.tables
+    roles = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+
+    def values(number: int) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        args, first = tables.args[number], tables.first_io[number]
+        return tables.values_of(args, first), tables.values_of(tables.result[number], first + roles[args])
+
+    return values
+
+
+def _sides(event: Event) -> tuple[Side, Side, str]:
+    old, new = side_of(event.args, event.inputs), side_of(event.result, event.outputs)
+    return old, new, event.detail or _likely(event, old, new)
+
+
+def _with_value(side: Side, values: tuple[Value, ...]) -> Side:
+    return side._replace(value=values[0]) if side.value is not None else side
+
+
+def side_of(text: str, values: tuple[Value, ...]) -> Side:
+    """One tensor or array by itself is told apart from one inside a list."""
+    if len(values) == 1 and text in ("", word_of(values[0])):
+        return Side(ONE, text, values[0], (values[0].kind, *shape_key(values[0])))
+    return Side(TEXT, text, None, _form(text)) if text else UNBOUND
+
+
+def _form(text: str) -> str:
+    first = text[0]
+    if first.isdecimal() or (first == "-" and text[1:2].isdecimal()):
+        return NUMBER
+    if first in "'\"[({":
+        return first
+    return text.partition(" of ")[0] if first == "<" and _COUNTED.fullmatch(text) else text
+
+
+def word_of(value: Value) -> str:
+    """As it stands in the texts of a trace: ``f32[8, 3]``, ``u8[3] numpy``."""
+    return dtype_word(value.dtype) + shape_word(value.shape) + (" numpy" if value.kind == "array" else "")
+
+
+def _likely(event: Event, old: Side, new: Side) -> str:
+    """For traces that do not say how it changed."""
+    if new.kind == NOTHING:
+        return "deleted"
+    if old.value is not None and new.value is not None and old.form == new.form:
+        kept = new.value.storage is not None and new.value.storage == old.value.storage
+        return "changed" if kept and new.value.id != old.value.id else "assigned"
+    return "argument" if old.kind == NOTHING and not event.code else "assigned"
+
+
+# ---------------------------------------------------------------- calls
+
+
+class Calls:
+    """Finds the call that an event belongs to, by its stack: recursion and one call after the other are told apart.
+
+    A trace does not number calls. A call is known by its function and the places of its callers; a new one
+    begins when a name gets its first value that has one already, when arguments come again, or when the event
+    around it is another one. Of coroutines and generators of one function that take turns, a change goes on with
+    the one whose variable held what it begins with.
+    """
+
+    def __init__(self) -> None:
+        self._frames = _Frames()
+        self._threads: dict[tuple[int, str], int] = {}
+        self._open: dict[tuple[int, int], Call] = {}
+        self._callers: dict[tuple[int, int], tuple[int, Call]] = {}
+        """The call of a frame, as long as no other call began."""
+        self._begun_at: dict[tuple[int, int], deque[Call]] = {}
+        """The last calls of a frame, of which some may be suspended."""
+        self._begun = 0
+
+    def call_of(self, event: Event, parent: int, how: str, old: Side, new: Side) -> Call:
+        thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
+        frames = self._frames.of(event.stack)
+        caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
+        frame, at = frames[-1]
+        call = self._open.get((thread, frame))
+        if call is not None and old.kind != NOTHING and not _holds(call, event.name, old):
+            call = self._suspended(thread, frame, event.name, old) or call
+        if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, old.kind == NOTHING):
+            call = self._begin(thread, Call(frame, at, caller, called_at))
+        _note(call, event, how, parent, new)
+        return call
+
+    def _suspended(self, thread: int, frame: int, name: str, old: Side) -> Call | None:
+        """A coroutine or generator that goes on while another of the same function waits: it holds this value."""
+        earlier = self._begun_at.get((thread, frame), ())
+        found = next((each for each in reversed(earlier) if _holds(each, name, old)), None)
+        if found is not None:
+            self._begun += 1  # what it calls has another caller now
+            self._open[thread, frame] = found
+        return found
+
+    def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
+        """The call around the innermost one; those around it are walked only when another call began."""
+        frame, at = frames[-2]
+        known = self._callers.get((thread, frame))
+        if known is not None and known[0] == self._begun:
+            return known[1], at
+        caller: Call | None = None
+        called_at: Location | None = None
+        for each, place in frames[:-1]:
+            call = self._open.get((thread, each))
+            if call is None or call.caller is not caller:
+                call = self._begin(thread, Call(each, place, caller, called_at))
+            caller, called_at = call, place
+        assert caller is not None
+        self._callers[thread, frame] = (self._begun, caller)
+        return caller, at
+
+    def _begin(self, thread: int, call: Call) -> Call:
+        self._begun += 1
+        self._open[thread, call.frame] = call
+        self._begun_at.setdefault((thread, call.frame), deque(maxlen=MOST_SUSPENDED)).append(call)
+        return call
+
+
+def _is_over(call: Call, parent: int, name: str, how: str, fresh: bool) -> bool:
+    """Whether another call of the same function from the same place began.
+
+    While a call runs, the event around it stays the same (a generator's need not: its lives are joined again).
+    """
+    if call.is_seen and call.parent != parent:
+        return True
+    return fresh and (name in call.bound or (how == "argument" and call.has_body))
+
+
+def _holds(call: Call, name: str, old: Side) -> bool:
+    """Whether the variable had this value when it was last seen in the call."""
+    now = call.bound.get(name)
+    if now is None or now.value is None or old.value is None:
+        return now is not None and now.text == old.text
+    return now.value.id == old.value.id
+
+
+def _note(call: Call, event: Event, how: str, parent: int, new: Side) -> None:
+    if not call.is_seen:
+        call.is_seen = True
+        call.parent = parent
+        call.module = None if event.module is None else (event.root or "", event.module)
+    if how == "deleted":
+        call.bound.pop(event.name, None)
+    else:
+        call.bound[event.name] = new
+    call.has_body = call.has_body or how != "argument"
+
+
+class _Frames:
+    """Numbers for the frames of stacks; a stack that is the same object is known without reading it."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[int, tuple[list[tuple[int, Location]], tuple[Location, ...]]] = {}
+        self._places: dict[int, tuple[int, Location]] = {}
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, stack: tuple[Location, ...]) -> list[tuple[int, Location]]:
+        """The program's own frames, outermost first; at least one."""
+        found = self._stacks.get(id(stack))
+        if found is None:
+            # The stack is kept with its frames, so that its id stays its own.
+            found = self._stacks[id(stack)] = (self._read(stack), stack)
+        return found[0]
+
+    def _read(self, stack: tuple[Location, ...]) -> list[tuple[int, Location]]:
+        frames: list[tuple[int, Location]] = []
+        above = -1
+        for at in stack:
+            if at.origin == "user" or at is stack[-1]:
+                key: Key = ("frame", above, at.file, at.function)
+                frames.append((self._number(key), at))
+            above = self._number((above, self._place(at)))
+        return frames or [(self._number("nowhere"), NOWHERE)]
+
+    def _place(self, at: Location) -> int:
+        found = self._places.get(id(at))
+        if found is None:
+            found = self._places[id(at)] = (self._number(at), at)
+        return found[0]
+
+    def _number(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))

@@ -1,0 +1,255 @@
+"""The words of the variables view: what a variable held before and after, what made it, whose memory it shares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from torchglass.events.types import Event, Value
+from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, TAKES, Cell
+from torchglass.views.text.cells import Cells, split_arguments
+from torchglass.views.text.words import clean, count, cut, file_name, one_line, plural, tensor_word
+from torchglass.views.variables.changes import NOTHING, Change, Side
+from torchglass.views.variables.lives import paths_label
+from torchglass.views.variables.origins import Origin, Relation, Story
+from torchglass.views.variables.patterns import Changes
+
+LONGEST_TEXT = 48
+LONG_CONTAINER = 24
+MOST_VALUES = 4
+MODULE_LEVEL = "<module>"
+COMPREHENSIONS = {
+    "<listcomp>": "a list comprehension",
+    "<setcomp>": "a set comprehension",
+    "<dictcomp>": "a dict comprehension",
+    "<genexpr>": "a generator expression",
+    "<lambda>": "a lambda",
+}
+
+
+# ---------------------------------------------------------------- one row
+
+
+def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells:
+    """All cells of a row; ``function`` is said where the rows around it happened in others.
+
+    ``named``: a heading above says the name.
+    """
+    change = row.first
+    old, new = change_words(row)
+    by, op = by_word(row.stories)
+    cells = [
+        Cell(FOLD, f"× {count(row.times)}" if row.times > 1 else ""),
+        Cell(EXPRESSION, statement_word(change, named) + (f"  {in_scope(function)}" if function else "")),
+        Cell(CLASS, by + op, by),
+        Cell(TAKES, old),
+        Cell(GIVES, new),
+        Cell(PLACE, at=change.at if change.at.file else None),
+    ]
+    return tuple(cell for cell in cells if cell.text or cell.at)
+
+
+def statement_word(change: Change, named: bool = False) -> str:
+    """The statement; before it the name, where neither it nor a heading tells it."""
+    name = clean(change.event.name)
+    code = one_line(change.event.code)
+    if change.how == "argument":
+        return "argument" if named else f"{name}: argument"
+    if not code:
+        return name
+    return code if named or _tells(code, name) else f"{name}: {code}"
+
+
+@lru_cache(maxsize=8192)
+def _tells(code: str, name: str) -> bool:
+    """Whether a statement begins with this variable, or ends with it as in ``with … as f:``, and no other is meant."""
+    own = re.escape(name)
+    begins = rf"(?:(?:async )?(?:for|def) |class |del |(?:from \S+ )?import )?{own}(?!\w|\s*,)"
+    return re.match(begins, code) is not None or re.search(rf" as {own}(?::|$)", code) is not None
+
+
+def change_words(row: Changes) -> tuple[str, str]:
+    """Before and after; before is empty for a first value."""
+    change = row.first
+    old, new = change.old, change.new
+    if new.kind == NOTHING:
+        return _side(old), "deleted"
+    if old.value is not None and new.value is not None:
+        return _both(old.value, new.value, change.how)
+    if new.value is not None:
+        return _side(old), _with_device(new.value)
+    if row.times > 1 or len(row.changes) > 1:
+        return _spread(row.changes)
+    grown = _grown(old.text, new.text)
+    return grown or (_side(old), _side(new))
+
+
+def _side(side: Side) -> str:
+    if side.value is not None:
+        return _with_device(side.value)
+    return cut(clean(side.text), LONGEST_TEXT)
+
+
+def _with_device(value: Value) -> str:
+    """Where it is, unless that is the CPU."""
+    return tensor_word(value, device=value.device not in ("cpu", ""))
+
+
+def _both(old: Value, new: Value, how: str) -> tuple[str, str]:
+    moved = old.device != new.device
+    before, after = tensor_word(old, device=moved), tensor_word(new, device=moved)
+    if old.kind != new.kind:
+        return _of_kind(before, old), _of_kind(after, new)
+    if before != after:
+        return before, after
+    if how == "changed":
+        return before, "same shape, changed in place"
+    return before, "same shape, another " + kind_word(new)
+
+
+def _of_kind(word: str, value: Value) -> str:
+    return word if value.kind == "array" else f"{word} torch"
+
+
+def kind_word(value: Value) -> str:
+    """``tensor`` or ``array``."""
+    return "array" if value.kind == "array" else "tensor"
+
+
+# ---------------------------------------------------------------- several values
+
+
+def _spread(changes: Sequence[Change]) -> tuple[str, str]:
+    """``0 … 11`` for the values of several changes that share a row; before them the first one's."""
+    first, last = changes[0], changes[-1]
+    texts = list(dict.fromkeys(change.new.text for change in changes))
+    if texts[0][:1] in ("[", "(", "{") and len(texts) > 1:
+        lengths = dict.fromkeys((_length(first.new.text), _length(last.new.text)))
+        return _side(first.old), " … ".join(lengths)
+    return _side(first.old), values_word([change.new.text for change in changes])
+
+
+def values_word(texts: Sequence[str]) -> str:
+    """A few values as they are; of many numbers the first and last, or the least and greatest; else both ends."""
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) <= MOST_VALUES:
+        return cut(clean(", ".join(distinct)), LONGEST_TEXT)
+    numbers = [_number(text) for text in distinct]
+    known = [number for number in numbers if number is not None]
+    if len(known) < len(numbers):
+        return f"{cut(clean(distinct[0]), 20)} … {cut(clean(distinct[-1]), 20)}"
+    pairs = list(pairwise(known))
+    if all(a < b for a, b in pairs) or all(a > b for a, b in pairs):
+        return f"{clean(distinct[0])} … {clean(distinct[-1])}"
+    least, most = (distinct[known.index(pick(known))] for pick in (min, max))
+    return f"from {clean(least)} to {clean(most)}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _length(text: str) -> str:
+    items = _items(text)
+    return cut(clean(text), LONG_CONTAINER) if items is None or len(items) < 2 else plural(len(items), "item")
+
+
+def _items(text: str) -> tuple[str, ...] | None:
+    """What is in a list, tuple, set or dict as written; None when not all of it was kept."""
+    if text[:1] not in ("[", "(", "{") or "…" in text or text[-1:] not in ("]", ")", "}"):
+        return None
+    return split_arguments(text[1:-1])
+
+
+def _grown(old: str, new: str) -> tuple[str, str] | None:
+    """What a long list or dict has more than before: ``3 items → + 3: f32[6, 3]``."""
+    if len(old) + len(new) <= 2 * LONG_CONTAINER or old[:1] != new[:1]:
+        return None
+    before, after = _items(old), _items(new)
+    if not before or not after or before == after:
+        return None
+    if after[: len(before)] == before:
+        more = cut(clean(", ".join(after[len(before) :])), LONGEST_TEXT)
+        return plural(len(before), "item"), f"+ {more}"
+    if before[: len(after)] == after or before[-len(after) :] == after:
+        return plural(len(before), "item"), plural(len(after), "item")
+    return None
+
+
+# ---------------------------------------------------------------- where it comes from
+
+
+def by_word(stories: Sequence[Story]) -> tuple[str, str]:
+    """The call in the statement that made the value: ``permute``, ``encoder.fc``; and the op below it."""
+    origins = [story.origin for story in stories if story.origin is not None and story.origin.here]
+    if not origins:
+        return "", ""
+    return origin_word(origins), f" › {clean(origins[0].op)}" if origins[0].op else ""
+
+
+def origin_word(origins: Sequence[Origin]) -> str:
+    """The name of what made one value, or several alike."""
+    first = origins[0]
+    if first.event.kind == "module":
+        return clean(paths_label([_path(origin.event) for origin in origins]))
+    name = first.event.name.removeprefix("Tensor.")
+    return clean(first.event.operator or name if name.startswith("__") else name)
+
+
+def _path(event: Event) -> str:
+    return event.module or event.root or event.name
+
+
+def remarks_of(row: Changes) -> list[str]:
+    """What the statement does not tell: another name of the same tensor, who made it elsewhere, shared memory."""
+    story, change = row.stories[0], row.first
+    value = change.new.value
+    if value is None:
+        return []
+    origins = [each.origin for each in row.stories if each.origin is not None]
+    told = change.at.function if story.same_as is None or not story.same_as.scope else story.same_as.scope
+    made = f"made by {_made(origins, change.at.file, told)}" if origins and not origins[0].here else ""
+    remarks: list[str] = []
+    if story.same_as is not None:
+        same = f"same {kind_word(value)} as {_relation(story.same_as)}"
+        remarks.append(f"{same}, {made}" if made else same)
+    elif made:
+        remarks.append(made)
+    if story.shares_before:
+        remarks.append("shares memory with the " + ("tensor" if value.kind == "array" else "array") + " before")
+    if story.shares is not None:
+        remarks.append(f"shares memory with {_relation(story.shares)}")
+    return remarks
+
+
+def _made(origins: Sequence[Origin], file: str, function: str) -> str:
+    """What made a value elsewhere, and where; file and function are named unless the reader is there already."""
+    made = origins[0].event.location
+    word = origin_word(origins)
+    if made is None:
+        return word
+    place = f":{made.line}" if made.file == file else f"{file_name(made.file)}:{made.line}"
+    return f"{word} at {place}" + ("" if made.function == function else f" {in_scope(made.function)}")
+
+
+def _relation(relation: Relation) -> str:
+    return clean(relation.name) + (f" {in_scope(relation.scope)}" if relation.scope else "")
+
+
+def in_scope(function: str) -> str:
+    """``in load``, ``at module level``."""
+    return "at module level" if function == MODULE_LEVEL else f"in {scope_word(function)}"
+
+
+def scope_word(function: str) -> str:
+    """``outer.inner`` for a function in a function; a comprehension by what it is in."""
+    inner = function.replace(".<locals>", "")
+    head, _, last = inner.rpartition(".")
+    if last in COMPREHENSIONS:
+        return COMPREHENSIONS[last] + (f" in {clean(head)}" if head else "")
+    return "module level" if inner == MODULE_LEVEL else clean(inner) or "?"

@@ -1,1 +1,0 @@
-"""What a trace means, view by view."""

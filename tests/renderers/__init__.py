@@ -1,1 +1,0 @@
-"""How it looks, renderer by renderer."""

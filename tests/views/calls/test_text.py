@@ -1,0 +1,97 @@
+"""The order of module calls as text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+import torchglass as tg
+from tests import programs
+from tests.handmade import HandmadeTrace, Maker, blocks
+from tests.views import shown
+from tests.views.tree.test_text import ESCAPES, TRACES
+from torchglass.events.selection import select
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import width_of
+
+
+def lines_of(trace: object, width: int = 80, page: Page | None = None, **options: object) -> list[str]:
+    return shown.lines_of(trace, "calls", page or Page(width), **options)
+
+
+def recorded(name: str) -> tg.Trace:
+    with suppress(Exception), tg.record() as trace:
+        programs.load(name).main()
+    return trace
+
+
+def test_one_path_a_line() -> None:
+    assert lines_of(blocks(2)) == [
+        "Net", "blocks.0", "blocks.0.fc", "blocks.1", "blocks.1.fc", "5 calls of 5 modules",
+    ]  # fmt: skip
+    assert lines_of(blocks(2), order="end") == [
+        "blocks.0.fc", "blocks.0", "blocks.1.fc", "blocks.1", "Net", "5 calls of 5 modules",
+    ]  # fmt: skip
+
+
+def test_shapes_stand_in_columns() -> None:
+    assert (
+        "\n".join(lines_of(recorded("attention"), shapes=True))
+        == """\
+MHA                 f32[10, 20, 6] → f32[10, 20, 6]
+query_weights       f32[10, 20, 6] → f32[10, 20, 6]
+key_weights         f32[10, 20, 6] → f32[10, 20, 6]
+value_weights       f32[10, 20, 6] → f32[10, 20, 6]
+dropout         f32[10, 3, 20, 20] → f32[10, 3, 20, 20]
+out_projection      f32[10, 20, 6] → f32[10, 20, 6]
+6 calls of 6 modules"""
+    )
+
+
+def test_repeats_are_counted() -> None:
+    assert (
+        "\n".join(lines_of(recorded("generation"), counts=True))
+        == """\
+× 12, 4 calls each:
+  Decoder
+  embed
+  qkv
+  out
+48 calls of 4 modules"""
+    )
+
+
+def test_threads_are_told_apart() -> None:
+    trace = recorded("threads")
+    others = {event.thread for event in trace.events(kind="module")} - {next(trace.events(kind="module")).thread}
+    titles = [line for line in lines_of(trace) if line.startswith("── thread ")]
+    assert len(titles) == len(others)
+
+
+def test_a_failing_call_says_its_error() -> None:
+    lines = lines_of(recorded("shape_error"))
+    assert lines[0].startswith("✗ RuntimeError")
+    (third,) = [line for line in lines if line.startswith("third ")]
+    assert "✗ RuntimeError" in third
+
+
+def test_nothing_to_list() -> None:
+    make = Maker()
+    make.add("function", "cat", None, "torch.cat(xs)")
+    assert lines_of(HandmadeTrace(make.made)) == ["No module was called. The tree shows what was recorded."]
+    assert "No module call is selected" in lines_of(blocks(3), only=select(module="nothing"))[0]
+    assert "Nothing was recorded" in lines_of(HandmadeTrace([]))[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"shapes": True}, {"counts": True, "shapes": True, "order": "end"}], ids=str)
+@pytest.mark.parametrize("width", [40, 80, 157])
+@pytest.mark.parametrize("name", [*TRACES, "generation", "shape_error", "threads", "structured_outputs"])
+def test_no_line_is_wider_than_the_page_and_nothing_escapes(name: str, width: int, options: dict[str, object]) -> None:
+    trace = TRACES[name] if name in TRACES else recorded(name)
+    plain = lines_of(trace, width, **options)
+    for line in plain:
+        assert line.isprintable(), line
+        assert width_of(line) <= width, line
+    colored = lines_of(trace, page=Page(width, color=True), **options)
+    assert [ESCAPES.sub("", line).rstrip() for line in colored] == plain
