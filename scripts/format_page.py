@@ -19,6 +19,7 @@ A trace that is kept is a **bundle**, a folder:
 run.trace/                        for its owner only (0700, files 0600)
   manifest.json                   which format, which run; made first
   full                            only where there are 4,096 parts: later processes are not in the bundle
+  agent00000                      only of ranks: which torchrun writes to it, one for each machine of the job
   rank00000-pid1234/              one part for each process that recorded
     events.sqlite                 the events: the tables below
     tensors-0000.safetensors      the contents of tensors that were saved, if any

@@ -147,21 +147,87 @@ def test_without_a_bundle_children_are_not_recorded(tmp_path: Path) -> None:
     assert run(tmp_path, source) == "['ones'] False\n"
 
 
-def test_the_environment_is_put_back_in_whatever_order_recordings_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCHGLASS_RUN", "what the user had")
+def test_multiprocessing_is_put_back_in_whatever_order_recordings_end(tmp_path: Path) -> None:
     original = spawn.get_preparation_data
     first, second = tg.record(to=tmp_path / "a.trace"), tg.record(to=tmp_path / "b.trace")
     first.__enter__()
-    of_the_first = os.environ["TORCHGLASS_RUN"]
     second.__enter__()
-    assert os.environ["TORCHGLASS_RUN"] not in (of_the_first, "what the user had")
     first.__exit__(None, None, None)
-    assert os.environ["TORCHGLASS_RUN"] not in (of_the_first, "what the user had")
+    assert spawn.get_preparation_data is not original
     second.__exit__(None, None, None)
-    assert os.environ["TORCHGLASS_RUN"] == "what the user had"
     assert spawn.get_preparation_data is original
+
+
+ENVIRONMENTS = """
+    import multiprocessing, os, subprocess, sys
+    import torch
+    import torchglass as tg
+
+    def ours():
+        return sorted(name for name in os.environ if name.startswith("TORCHGLASS"))
+
+    def work(n):
+        torch.ones(n)
+        print("child:", ours(), flush=True)
+
+    if __name__ == "__main__":
+        child = [sys.executable, "-c", "import os; print('subprocess:', [n for n in os.environ if 'TORCHGLASS' in n])"]
+        with tg.record(to="run.trace"):
+            print("inside:", ours(), flush=True)
+            subprocess.run(child, check=True)
+            for method in ("fork", "spawn"):
+                process = multiprocessing.get_context(method).Process(target=work, args=(2,))
+                process.start()
+                process.join()
+        print("after:", ours())
+"""
+
+
+def test_the_environment_is_not_touched(tmp_path: Path) -> None:
+    """Neither of the program nor of what it starts, and children of multiprocessing join all the same."""
+    expected = "inside: []\nsubprocess: []\nchild: []\nchild: []\nafter: []\n"
+    assert run(tmp_path, ENVIRONMENTS) == expected
+    ones = list(tg.load(tmp_path / "run.trace").events(function="ones"))
+    assert len({event.process for event in ones}) == 2
+
+
+ITSELF = """
+    import subprocess, sys
+    import torch
+    import torchglass as tg
+
+    with tg.record(to="run.trace"):
+        torch.ones(len(sys.argv))
+        if len(sys.argv) < 3:
+            subprocess.run([sys.executable, *sys.argv, "again"], check=True)
+    if len(sys.argv) == 1:  # nobody records any more
+        late = subprocess.run([sys.executable, *sys.argv, "a", "b", "late"], capture_output=True, text=True)
+        print(late.returncode, late.stderr.splitlines()[-1].partition(" ")[2].partition(":")[0])
+"""
+
+
+def test_a_process_that_comes_from_a_recorded_one_may_write_to_the_same_path(tmp_path: Path) -> None:
+    """It needs nothing in its environment: the process that it comes from is seen to be writing there."""
+    assert run(tmp_path, ITSELF).endswith("run.trace exists already\n")
+    events = list(tg.load(tmp_path / "run.trace").events())
+    assert sorted(event.outputs[0].shape for event in events) == [(1,), (2,), (3,)]
+    assert len({event.process for event in events}) == 3
+
+
+def test_the_listing_of_a_forked_child_begins_at_the_program(tmp_path: Path) -> None:
+    """Not at the console script that runs all of it."""
+    (tmp_path / "forks.py").write_text(
+        "import os, torch\nif os.fork() == 0:\n    torch.ones(2)\nelse:\n    os.wait()\n"
+    )
+    command = [str(Path(sys.executable).with_name("torchglass")), "run", "forks.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    trace = tg.load(tmp_path / "forks.trace")
+    (event,) = trace.events(function="ones")
+    assert [(Path(at.file).name, at.line) for at in event.stack] == [("forks.py", 3)]
+    assert [Path(file).name for file in trace.sources] == ["forks.py"]
+    titles = [line for line in tg.render(trace, "listing").splitlines() if line.startswith("──")]
+    assert len(titles) == 1
 
 
 UNCHANGED = """

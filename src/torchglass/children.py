@@ -2,7 +2,7 @@
 
 A forked child goes on in its own part at once. One that multiprocessing starts anew (spawn, forkserver) is told by
 what its parent sends it first: that is unpickled before anything of the program runs. So nothing has to be changed in
-the program, and a process that a forkserver starts after the recording knows nothing of it.
+the program or in its environment, and a process that a forkserver starts after the recording knows nothing of it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from torchglass.store import BundleFull
+from torchglass.store import BundleFull, rank
 
 JOIN = "try:\n    from torchglass.recording import join\n    join(told)\nexcept ImportError:\n    pass\n"
 """Run by the child. The builtin ``exec`` is there whether or not the child can import torchglass."""
 
 Told = dict[str, Any]
-"""What a child must know: the path, the options, and the environment that lets it join."""
+"""What a child must know: the path, the options, and the run whose bundle it may join."""
 
 
 class Parent(Protocol):
@@ -32,8 +32,9 @@ class Parent(Protocol):
 
 _standing: list[tuple[Parent, Told]] = []
 """The recordings of this process that write to a bundle, and what children are told of each."""
-_environment_before: dict[str, str | None] = {}
 _following: list[bool] = []
+_said: list[bool] = []
+"""Whether this rank has said that it is recorded into memory only."""
 _patched: list[Callable[..., Any]] = []
 """The original of ``multiprocessing.spawn.get_preparation_data``, while ours is in its place."""
 
@@ -51,26 +52,21 @@ class _Joins:
 def invite(recording: Parent, told: Told) -> None:
     """Let processes that are started from now on write to the same bundle."""
     if not _standing:
-        _environment_before.update({name: os.environ.get(name) for name in told["environment"]})
         _tell_new_processes()
     _standing.append((recording, told))
-    os.environ.update(told["environment"])
     _follow_forks()
 
 
 def uninvite(recording: Parent) -> None:
     """No longer; recordings may end in another order than they began."""
     _standing[:] = [each for each in _standing if each[0] is not recording]
-    if _standing:
-        os.environ.update(_standing[-1][1]["environment"])
-        return
-    for name, before in _environment_before.items():
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-    _environment_before.clear()
-    _tell_no_more()
+    if not _standing:
+        _tell_no_more()
+
+
+def told() -> Told | None:
+    """What child processes of the innermost recording are told; None where they are not recorded."""
+    return _standing[-1][1] if _standing else None
 
 
 def is_invited() -> bool:
@@ -115,7 +111,6 @@ def _follow_forks() -> None:
 
 def _go_on_in_child() -> None:
     inherited, _standing[:] = list(_standing), []
-    _environment_before.clear()
     _tell_no_more()
     for recording, _ in inherited:
         try:
@@ -129,6 +124,13 @@ def say_not_recorded(fault: Exception) -> None:
     if isinstance(fault, BundleFull) and not fault.first:
         return
     sys.stderr.write(f"torchglass: the child process {os.getpid()} is not recorded: {fault}\n")
+
+
+def say_in_memory(fault: Exception) -> None:
+    """One line of a rank that may not write to the bundle, however often that happens to it."""
+    if not _said and sys.stderr is not None:
+        _said.append(True)
+        sys.stderr.write(f"torchglass: rank {rank()} is recorded into memory only: {fault}\n")
 
 
 def stop_at_exit(recording: Parent) -> None:

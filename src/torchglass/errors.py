@@ -59,6 +59,8 @@ def expect(value: object, kind: type, message: str) -> None:
 def closest(word: str, words: Iterable[str]) -> str:
     """A hint for a misspelt word: the nearest one and the whole list."""
     known = sorted(words)
+    if not known:
+        return "there are none"
     near = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}there are: {', '.join(known)}"

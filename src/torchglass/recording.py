@@ -6,13 +6,15 @@ With a bundle, child processes are recorded too, each into a part of its own (ch
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torchglass import children, store
+from torchglass.errors import BundleError
 from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
@@ -37,13 +39,15 @@ class Recording:
         """Which run's bundle a child process joins."""
         self._part: store.Part | None = None
         """The part of the bundle that this process writes."""
+        self._refused = ""
+        """Why this rank records into memory, although a bundle was asked for."""
+        self._program: CodeType | None = None
+        """Of the function of ours that runs the whole program, if one does."""
         self.trace = Trace(self, self)
 
     def start(self, frame: FrameType | None, outermost: bool = False) -> None:
         if os.environ.get("TORCHGLASS") == "0":
             return
-        from torchglass.capture.recorder import Options, Recorder
-
         # Needed by the first mark: a child that is forked while a thread imports waits for that import for ever.
         importlib.import_module("torchglass.capture.marks")
 
@@ -52,25 +56,39 @@ class Recording:
             from torchglass.capture.variables import Watch
 
             Watch(names=self._options["variables"])
+        self._program = frame.f_code if outermost and frame is not None else None
+        try:
+            self._begin(frame, outermost)
+        except (BundleError, OSError) as error:
+            if self._to is None or self._run is not None or not store.in_job():
+                raise
+            # Of a launched job no process may fail for our sake.
+            self._refused, self._to = str(error), None
+            children.say_in_memory(error)
+            self._begin(frame, outermost)
+
+    def _begin(self, frame: FrameType | None, outermost: bool) -> None:
+        from torchglass.capture.recorder import Options, Recorder
+
         part = None if self._to is None else store.open_part(self._to, self._run)
         self._recorder = Recorder(Options(**self._options), part)
         self._recorder.start(frame, outermost)
         if part is not None:
             self._to, self._part, self._run = part.bundle.path, part, part.bundle.run
-            told = {"path": str(self._to), "options": self._options, "environment": part.bundle.environment()}
-            children.invite(self, told)
+            children.invite(self, {"path": str(self._to), "options": self._options, "run": self._run})
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""
         if self._part is not None:
             self._part.forget()
         self._recorder, self._settled, self._part = None, None, None
-        self.start(None)
+        frame = _frame_of(self._program)
+        self.start(frame, outermost=frame is not None)
         children.stop_at_exit(self)
 
-    def join(self, environment: dict[str, str]) -> None:
+    def join(self, run: str) -> None:
         """In a process that was started anew: the same."""
-        os.environ.update(environment)
+        self._run = run
         self.start(None)
         children.stop_at_exit(self)
 
@@ -116,6 +134,8 @@ class Recording:
             tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
         if tables.complete:
             self._settled = tables
+            if self._refused:
+                tables.notes.append(f"recorded into memory only: {clean(self._refused)}")
         return tables
 
     # Contents of values
@@ -180,6 +200,14 @@ def opened(content: store.Content, tables: Tables, value: int) -> Any:
     return opened_as(content, tables.metas[tables.value_meta[value]].kind)
 
 
+def _frame_of(code: CodeType | None) -> FrameType | None:
+    """The frame that runs this code below which the caller stands; it is looked for, since frames are never kept."""
+    frame = inspect.currentframe() if code is not None else None
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame
+
+
 def _stored(number: int, name: str, value: int, copy: Any) -> Iterator[Stored]:
     from torchglass.capture.contents import CannotKeep, content_pieces
 
@@ -198,6 +226,6 @@ def join(told: dict[str, Any]) -> None:
     try:
         options = dict(told["options"], variables=tuple(told["options"].get("variables", ())))
         recording = Recording(options, None, Path(told["path"]))
-        recording.join(told["environment"])
+        recording.join(told["run"])
     except Exception as fault:
         children.say_not_recorded(fault)

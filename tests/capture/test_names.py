@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -180,7 +181,8 @@ def test_the_stack_is_the_one_of_the_traceback() -> None:
     with tg.record() as trace:
         theirs = program()
     (ours,) = [event for event in trace.events() if event.error]
-    kept = [(f.filename, f.name) for f in theirs if "/torchglass/" not in f.filename]
+    our_folder = str(Path(tg.__file__).parent) + os.sep
+    kept = [(f.filename, f.name) for f in theirs if not f.filename.startswith(our_folder)]
     assert [(at.file, at.function.rpartition(".")[2]) for at in ours.stack] == kept
 
 

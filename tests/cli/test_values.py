@@ -162,6 +162,13 @@ def test_nothing_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         torch.ones(2)
     assert main(["values", str(tmp_path / "run.trace")]) == 0
     assert capsys.readouterr().out == "0 tensors kept; torchglass.mark(name, tensor) keeps one\n"
+    said = fails(capsys, str(tmp_path / "run.trace"), "--name", "q")
+    assert said.endswith("no tensor 'q' was kept; there are none: torchglass.mark(name, tensor) keeps one\n")
+
+
+def test_a_name_or_number_that_is_not_there_is_an_error(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no tensor 'arry' was kept; did you mean 'array'?" in fails(capsys, str(bundle), "--name", "arry")
+    assert "no tensor 99 was kept" in fails(capsys, str(bundle), "--id", "99")
 
 
 def test_without_torch(bundle: Path, tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ class TestAsking:
         assert trace.outputs("Twice:layer") == first
         with pytest.raises(tg.NotRecorded, match="did you mean 'layer'"):
             trace.outputs("laier")
+        with pytest.raises(tg.NotRecorded, match=r"no module 'zz' was called; there are: '' \(the root\), layer$"):
+            trace.outputs("zz")
         with pytest.raises(tg.NotRecorded, match="2 time"):
             trace.outputs("layer", 2)
 

@@ -111,11 +111,11 @@ class TestJoining:
             tg.mark("of the parent", torch.arange(8, dtype=torch.uint8))
             assert self.run(tmp_path / "x", 3, {}).stdout == "5\n"
             assert self.run(tmp_path / "x", 2, {"RANK": "3"}).stdout == "4\n"
-            stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
-            assert "BundleError" in stranger.stderr
-            assert "exists already" in stranger.stderr
             with pytest.raises(BundleError, match="exists already"):
                 open_part(tmp_path / "x")  # not twice by one process
+        stranger = self.run(tmp_path / "x", 5, {RUN: "0" * 32})
+        assert "BundleError" in stranger.stderr
+        assert "exists already" in stranger.stderr
         assert "exists already" in self.run(tmp_path / "x", 5, {}).stderr
         assert len(part_paths(tmp_path / "x")) == 3
         assert part_paths(tmp_path / "x")[-1].name.startswith("rank00003-")

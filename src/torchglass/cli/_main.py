@@ -32,20 +32,27 @@ OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
+    """Run one command; returns the exit status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C.
+
+    A program under ``run`` that Ctrl-C stops ends as under python: by the exception, and so the process by SIGINT.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given[:1] == ["run"]:
             return _run_program(given[1:])
         _make_printable()
         try:
-            return _run(given, [])
+            return _run(given, argparse.Namespace())
         finally:
             sys.stdout.flush()
     except TorchglassError as error:
         print(f"torchglass: {error}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if given[:1] == ["run"]:
+            from torchglass.cli.uncaught import raise_printed
+
+            raise_printed(error)  # of the program, which has ended by it, or of a user who did not wait for that
         return INTERRUPTED
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         _print_no_more()
@@ -61,13 +68,13 @@ def _run_program(given: list[str]) -> int:
     from torchglass.cli import run
 
     own, program = run.split(given)
-    return _run(["run", *own], program)
+    return _run(["run", *own], argparse.Namespace(program=program, own=own))
 
 
-def _run(given: list[str], program: list[str]) -> int:
+def _run(given: list[str], known: argparse.Namespace) -> int:
     # Importing all commands takes longer than any of them needs to begin: the one that is meant is enough.
     parser = build_parser(given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS)
-    options = parser.parse_args(given, argparse.Namespace(program=program))
+    options = parser.parse_args(given, known)
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
         return WRONG_USE

@@ -1,22 +1,27 @@
 """Run a script or module, unchanged, and record what it does to its tensors.
 
 The program behaves as under `python`: same output, arguments, exit status and traceback. What was recorded is
-kept in a bundle, also when the program fails or is interrupted.
+kept in a bundle, also when the program fails or is interrupted. Without --to the newest run has the plain name; an
+earlier train.trace becomes train-1.trace. Child processes and the ranks of a torchrun write to the same bundle.
 
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
   torchglass run --to run.trace --ops train.py  with every aten op, in run.trace
   torchglass run --show tree -m mypackage       print the tree at the end, keep nothing
+  torchglass run -m torch.distributed.run --nproc-per-node 2 train.py
+  torchrun --nproc-per-node 2 --no-python torchglass run train.py
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
+import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,10 +29,12 @@ from torchglass.cli.program import CannotStart, Program, find_module, find_scrip
 from torchglass.cli.uncaught import print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
 
-FAILED, WRONG_USE, INTERRUPTED = 1, 2, 130
-VALUED = ("--to", "--fused", "--max-events", "--name", "--show", "--variables")
+FAILED, WRONG_USE = 1, 2
+OWN = ("--to", "--show")
+"""Options of a run as a whole; its ranks have all others too."""
+VALUED = (*OWN, "--fused", "--max-events", "--name", "--variables")
 """Options that are followed by a value."""
-MOST_NAMES = 10_000
+MOST_NAMES = 100
 """How many names of our own choosing are tried."""
 
 
@@ -65,6 +72,19 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     if rest and rest[0][:2] == "-m" and rest[0] != "-m":  # python takes -mpackage too
         rest[:1] = ["-m", rest[0][2:]]
     return own, rest
+
+
+def for_ranks(own: Sequence[str]) -> list[str]:
+    """Of our own arguments those that ranks have too."""
+    kept: list[str] = []
+    rest = list(own)
+    while rest:
+        option = rest.pop(0)
+        taken = [option, *(rest[:1] if option in VALUED else [])]
+        del rest[: len(taken) - 1]
+        if option.partition("=")[0] not in OWN:
+            kept += taken
+    return kept
 
 
 def run(options: argparse.Namespace) -> int:
@@ -109,26 +129,58 @@ def _record(program: Program, options: argparse.Namespace) -> int:
         ending.error = error
     # Not in the handler: an exception of the program's own excepthook is none that was raised in answer.
     print_uncaught(ending.error, program.by_runpy)
-    return INTERRUPTED if isinstance(ending.error, KeyboardInterrupt) else FAILED
+    if isinstance(ending.error, KeyboardInterrupt):
+        raise ending.error  # python itself then ends by SIGINT, once everything is put away
+    return FAILED
 
 
 def _begun(program: Program, options: argparse.Namespace, frame: FrameType) -> _Ending:
-    """Begin to record; a name of our own choosing that somebody else takes at this moment gives way to the next."""
+    """Begin to record, and have ranks that the program starts do so too."""
+    from torchglass import children
+    from torchglass.cli.ranks import Ranks
+    from torchglass.store.bundle import RUN
+
+    chooses = not options.to and not options.show and os.environ.get("TORCHGLASS") != "0"
+    try:
+        ending = _begun_anew(program.title, options, frame) if chooses else _begun_at(options.to, options, frame)
+    except BundleError as error:
+        raise BundleError(f"{error}; --to PATH names another") from None
+    os.environ.pop(RUN, None)  # it was meant for this process
+    told = children.told()
+    if told is not None:
+        ending.bundle = Path(told["path"])
+    if os.environ.get("TORCHGLASS") != "0":
+        ending.ranks = Ranks(for_ranks(options.own), ending.bundle, told["run"] if told is not None else "")
+        ending.ranks.follow()
+    return ending
+
+
+def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _Ending:
+    """Under a name of our own choosing; one that somebody else takes at this moment gives way to the next."""
+    from torchglass.cli.names import free_name
+
+    importlib.import_module("torchglass.capture.recorder")  # it takes seconds: not while others wait for the folder
+    tried: list[str] = []
+    while True:
+        try:
+            with free_name(title, tried) as name:
+                tried.append(name.path.name)
+                ending = _begun_at(name.path, options, frame)
+        except BundleError as error:
+            if isinstance(error.__context__, FileExistsError) and len(tried) < MOST_NAMES:
+                continue
+            raise
+        if name.said and sys.stderr is not None:
+            print(f"torchglass: {name.said}", file=sys.stderr)
+        return ending
+
+
+def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ours = not options.to and not options.show
-    names = _free_names(program.title) if ours else iter([options.to or None])
-    refusal: BundleError | None = None
-    for to in names:
-        ending = _Ending(record(to=to, **_asked_for(options)), options.show)
-        try:
-            ending.trace = ending.recording.begin_program(frame)
-            return ending
-        except BundleError as error:
-            refusal = error
-            if not (ours and isinstance(error.__context__, FileExistsError)):
-                break
-    raise BundleError(f"{refusal or 'no name is free for the bundle'}; --to PATH names another") from None
+    ending = _Ending(record(to=to or None, **_asked_for(options)), options.show)
+    ending.trace = ending.recording.begin_program(frame)
+    return ending
 
 
 def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
@@ -144,14 +196,6 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _free_names(stem: str) -> Iterator[str]:
-    """``train.trace``, or ``train-2.trace`` when there is one already, and so on: no name comes twice."""
-    for number in range(1, MOST_NAMES + 1):
-        name = f"{stem}.trace" if number == 1 else f"{stem}-{number}.trace"
-        if not os.path.lexists(name):
-            yield name
-
-
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
@@ -159,6 +203,8 @@ class _Ending:
         self.recording = recording
         self.view = view
         self.trace: Any = None
+        self.bundle: Path | None = None
+        self.ranks: Any = None
         self.error: BaseException | None = None
         self._process = os.getpid()
 
@@ -177,11 +223,22 @@ class _Ending:
             pass
 
     def _tell(self) -> None:
-        if self.view:
-            from torchglass.api import show
+        from torchglass.api import load, show
 
+        trace = self.trace
+        if self.bundle is not None and self.ranks.started:
+            trace = load(self.bundle)  # the launcher itself does little with tensors
+        if self.view:
             sys.stdout.flush()
-            show(self.trace, self.view)
-        elif sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TORCHGLASS") != "0":
-            path = self.recording.to
-            print(f"torchglass: {len(self.trace):,} events kept; to see them: torchglass show {path}", file=sys.stderr)
+            show(trace, self.view)
+        elif self._is_to_say():
+            told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
+            print(f"torchglass: {told}", file=sys.stderr)
+
+    def _is_to_say(self) -> bool:
+        """Somebody looks, and of several ranks this is the first."""
+        from torchglass.store.bundle import read_manifest
+
+        if sys.stderr is None or not sys.stderr.isatty() or self.bundle is None:
+            return False
+        return read_manifest(self.bundle)["owner"] == self._process

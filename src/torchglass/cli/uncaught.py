@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, FunctionType, SimpleNamespace, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from torchglass.cli.program import runpy_parts
 
 OUR_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
-MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "modules.py")
+MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "torch" / "modules.py")
 HANDOVER = "handle_torch_function"
 """The function by which a torch function written in Python asks whoever listens."""
 Place = tuple[FrameType, int, int]
@@ -40,6 +40,19 @@ def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
         sys.__excepthook__(type(failed), failed, failed.__traceback__)
         _say("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def raise_printed(error: BaseException) -> NoReturn:
+    """Have python end as it does by an uncaught exception, without printing this one once more."""
+    as_usual = sys.excepthook
+
+    def excepthook(kind: Any, value: BaseException, _: TracebackType | None) -> None:
+        sys.excepthook = as_usual
+        clean_tracebacks(value)
+        sys.last_type, sys.last_value, sys.last_traceback = kind, value, value.__traceback__
+
+    sys.excepthook = excepthook
+    raise error
 
 
 def watch_others() -> None:

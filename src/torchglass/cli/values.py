@@ -55,6 +55,8 @@ def _list(trace: Any, options: argparse.Namespace) -> None:
     from torchglass.views.text.words import plural
 
     kept: dict[int, str] = trace.kept()
+    if options.name is not None or options.id is not None:
+        _chosen(trace, options)  # what was asked for and is not there is an error, as it is with --out
     for value, given in sorted(kept.items()):
         if options.name not in (None, given) or options.id not in (None, value):
             del kept[value]
@@ -80,5 +82,6 @@ def _chosen(trace: Any, options: argparse.Namespace) -> int:
     named = [value for value, name in kept.items() if name == options.name]
     if not named:
         what = "give --name or --id to choose one" if options.name is None else f"no tensor {options.name!r} was kept"
-        raise NotRecorded(f"{what}; {closest(clean(options.name or ''), set(map(clean, kept.values())))}")
+        known = closest(clean(options.name or ""), set(map(clean, kept.values())))
+        raise NotRecorded(f"{what}; {known}" + ("" if kept else ": torchglass.mark(name, tensor) keeps one"))
     return named[-1]

@@ -191,7 +191,8 @@ class Trace:
         tables = self.tables
         rows = [n for n, row in enumerate(tables.modules) if row.path == below and root in ("", row.root)]
         if not rows:
-            raise NotRecorded(f"no module {path!r} was called; {closest(path, {row.path for row in tables.modules})}")
+            paths = {row.path or "'' (the root)" for row in tables.modules}
+            raise NotRecorded(f"no module {path!r} was called; {closest(path, paths)}")
         calls = [n for n in range(len(tables)) if tables.module[n] in rows and tables.call[n] != NONE]
         if not -len(calls) <= call < len(calls):
             raise NotRecorded(f"{path!r} was called {len(calls)} time(s): no call {call}")

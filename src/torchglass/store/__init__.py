@@ -1,6 +1,7 @@
 """How a trace is kept: a folder with the events as SQLite, tensors as safetensors, and the sources."""
 
 from torchglass.store.bundle import BundleFull
+from torchglass.store.launch import in_job, rank
 from torchglass.store.loading import Loaded, load
 from torchglass.store.part import Part, open_part
 from torchglass.store.progress import watched
@@ -15,8 +16,10 @@ __all__ = [
     "Loaded",
     "Part",
     "SavedTensor",
+    "in_job",
     "load",
     "open_part",
+    "rank",
     "repair",
     "save",
     "watched",

@@ -1,4 +1,4 @@
-"""Making a bundle, joining one that a parent process made, and knowing one when it is met."""
+"""Making a bundle, joining one that a parent process or another rank made, and knowing one when it is met."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from pathlib import Path
 from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.database import FORMAT
+from torchglass.store.launch import Launch, ancestors, launched, rank
 from torchglass.store.layout import (
+    AGENT,
     FULL,
     MANIFEST,
+    PART,
     PARTS,
     SMALL_FILE,
     SOURCES,
     Unsound,
+    agent_name,
+    is_held,
     part_paths,
     read_object,
     read_small,
@@ -29,10 +34,19 @@ from torchglass.store.layout import (
 )
 
 RUN = "TORCHGLASS_RUN"
-"""The environment variable by which child processes know whose bundle they may join."""
+"""The environment variable by which a rank that `torchglass run` has a launcher start knows whose bundle it may join.
+
+Nobody else is given it: forked children remember, those of multiprocessing are told (children.py).
+"""
 LONGEST_INSIDE = 100
 """Bytes that the names inside of a bundle add to its path, at most."""
 LONGEST_PATH = 4095
+PATIENCE = 5.0
+"""Seconds that a rank waits for another one to finish making the bundle."""
+JUST_MADE = 60.0
+"""Seconds in which a bundle without parts counts as one that is being made."""
+_written: set[tuple[int, str]] = set()
+"""The runs to which this process has written as a rank, with its number, since a forked child inherits this."""
 
 
 class BundleFull(BundleError):
@@ -59,8 +73,7 @@ class Bundle:
     def new_part(self) -> Path:
         """A folder of this process's own; a second recording of the same process gets another."""
         self._check_room()
-        rank = os.environ.get("RANK", "0")
-        name = f"rank{int(rank) if rank.isdecimal() and len(rank) <= 5 else 0:05}-pid{os.getpid()}"
+        name = f"rank{rank():05}-pid{os.getpid()}"
         for again in range(1, 10_000):
             part = self.path / (name if again == 1 else f"{name}-{again}")
             try:
@@ -93,8 +106,11 @@ class Bundle:
             shutil.rmtree(made, ignore_errors=True)
 
 
-def make_bundle(path: Path | str) -> Bundle:
-    """Make a new bundle; refused before anything is written when the path cannot become one."""
+def make_bundle(path: Path | str, launch: Launch | None = None) -> Bundle:
+    """Make a new bundle, to which all ranks of the ``launch`` may write.
+
+    Refused before anything is written when the path cannot become one.
+    """
     place = Path(path).absolute()
     if len(os.fsencode(place)) + LONGEST_INSIDE > LONGEST_PATH:
         raise BundleError(f"{spelt(place)[:60]}… is too long a path for a bundle: choose a shorter one")
@@ -106,6 +122,9 @@ def make_bundle(path: Path | str) -> Bundle:
     content = {"torchglass": __version__, "format": FORMAT, "run": run, "created": time.time(), "owner": os.getpid()}
     try:
         (place / SOURCES).mkdir(mode=0o700)
+        if launch is not None:
+            content["job"] = launch.job
+            write_first(place / agent_name(launch.group), launch.agent.encode())
         write_first(place / MANIFEST, json.dumps(content, indent=1).encode())
     except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
@@ -116,14 +135,87 @@ def make_bundle(path: Path | str) -> Bundle:
 
 
 def make_or_join(path: Path | str, run: str | None = None) -> Bundle:
-    """The bundle of this run: a child of the process that made it joins, whoever else finds it there is refused."""
-    place = Path(path).absolute()
-    run = run or os.environ.get(RUN)
-    if run and os.path.lexists(place / MANIFEST):
-        manifest = read_manifest(place)
-        if manifest["run"] == run and manifest["owner"] != os.getpid():
-            return Bundle(place, run, owned=False)
-    return make_bundle(place)
+    """The bundle of this run, made or joined; whoever else finds one there is refused.
+
+    Those who join: a process of the run (``run``, or its environment says so), a rank of the torchrun that made the
+    bundle, and a process that comes from one which is writing to it.
+    """
+    place, launch = Path(path).absolute(), launched()
+    joined = find_joinable(place, run) or _of_an_ancestor(place)
+    if joined is None:
+        try:
+            joined = make_bundle(place, launch)
+        except BundleError as error:
+            if launch is None or not isinstance(error.__context__, FileExistsError):
+                raise
+            joined = _made_meanwhile(place)  # by another rank
+            if joined is None:
+                raise
+    if launch is not None:
+        _written.add((os.getpid(), joined.run))
+    return joined
+
+
+def find_joinable(path: Path | str, run: str | None = None) -> Bundle | None:
+    """The bundle at this path, if it is this run's or of the torchrun whose rank this process is."""
+    place, run = Path(path).absolute(), run or os.environ.get(RUN)
+    launch = launched()
+    if not os.path.lexists(place / MANIFEST) or not (run or launch):
+        return None
+    manifest = read_manifest(place)
+    its_run = str(manifest["run"])
+    ours = its_run == run and manifest["owner"] != os.getpid()
+    # A second recording of one rank is refused, as it is of a process without ranks.
+    as_rank = launch is not None and (os.getpid(), its_run) not in _written
+    if ours or (as_rank and launch is not None and _is_entered(place, launch, manifest.get("job") == launch.job)):
+        return Bundle(place, its_run, owned=False)
+    return None
+
+
+def _is_entered(place: Path, launch: Launch, same_job: bool) -> bool:
+    """Whether a torchrun is among those whose ranks write to a bundle.
+
+    One of the same job whose number nobody has is entered now. A later job may look the same but for its agents, and
+    those find their numbers taken.
+    """
+    name = agent_name(launch.group)
+    try:
+        entered = {each.name: read_small(each) for each in place.iterdir() if AGENT.fullmatch(each.name)}
+        if same_job and name not in entered:
+            write_first(place / name, launch.agent.encode())
+            return True
+    except FileExistsError:
+        return _is_entered(place, launch, same_job=False)
+    except (OSError, Unsound):
+        return False
+    return launch.agent.encode() in entered.values()
+
+
+def _made_meanwhile(place: Path) -> Bundle | None:
+    """What another rank is making, as soon as it can be joined."""
+    until = time.monotonic() + PATIENCE
+    while not os.path.lexists(place / MANIFEST) and place.is_dir() and time.monotonic() < until:
+        time.sleep(0.01)
+    return find_joinable(place)
+
+
+def _of_an_ancestor(place: Path) -> Bundle | None:
+    """The bundle to which a process is writing that this one comes from, if it is there."""
+    if not os.path.lexists(place / MANIFEST) or not os.access(place, os.R_OK | os.X_OK):
+        return None
+    parts = {int(name[2]): part for part in part_paths(place) if (name := PART.fullmatch(part.name))}
+    if any(is_held(parts[process]) for process in ancestors() if process in parts):
+        return Bundle(place, str(read_manifest(place)["run"]), owned=False)
+    return None
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a living process writes to a bundle, or may do so where that cannot be known."""
+    parts = part_paths(path)
+    if not parts:
+        created = read_manifest(path).get("created")
+        return isinstance(created, float) and abs(time.time() - created) < JUST_MADE
+    return any(is_held(part, unsure=True) for part in parts)
 
 
 def refused(path: Path, error: Exception) -> BundleError:

@@ -5,6 +5,7 @@
     run.trace/                      0700
       manifest.json                 made first; who makes it owns the bundle
       full                          made when there were as many parts as there may be; empty
+      agent00000                    of ranks: the torchrun whose ranks write to it, one for each machine of the job
       rank00000-pid1234/            one part a process
         journal-0                   what is recorded, while it is; gone when the part is finished
         tensors-0000.safetensors
@@ -30,6 +31,7 @@ from torchglass.events.spelling import clean
 from torchglass.journal.descriptors import Owned
 
 MANIFEST, EVENTS, DONE, SOURCES, FULL = "manifest.json", "events.sqlite", "done", "sources", "full"
+AGENT = re.compile(r"agent\d{5}", re.ASCII)
 PART = re.compile(r"rank(\d{5})-pid(\d{1,10})(?:-(\d{1,4}))?", re.ASCII)
 JOURNAL = re.compile(r"journal-(\d{1,6})", re.ASCII)
 SHARD = re.compile(r"tensors-(\d{4})\.safetensors", re.ASCII)
@@ -70,6 +72,11 @@ def find_journal(part: Path) -> tuple[Path, int] | None:
 def shard_name(number: int) -> str:
     """The file of a shard."""
     return f"tensors-{number:04}.safetensors"
+
+
+def agent_name(number: int) -> str:
+    """The file that says which torchrun of a job has this number."""
+    return f"agent{number:05}"
 
 
 def spelt(path: Path | str) -> str:
@@ -228,8 +235,8 @@ class Hold:
         self._owned.close(self._descriptor)
 
 
-def is_held(part: Path) -> bool:
-    """Whether a living process is writing this part."""
+def is_held(part: Path, unsure: bool = False) -> bool:
+    """Whether a living process is writing this part; ``unsure``: what to answer where folders cannot be locked."""
     if os.path.lexists(part / DONE):
         return False
     try:
@@ -241,7 +248,7 @@ def is_held(part: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False
+        return unsure
     finally:
         os.close(descriptor)
     return False

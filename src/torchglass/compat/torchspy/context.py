@@ -79,7 +79,7 @@ class DebugContext:
     def _warn(self, name: str, module: object) -> None:
         """Once for each name and class in this context: a loop must not fill the log."""
         text = (
-            f"spy_save({clean(str(name))!r}) saved nothing: the saver does not know this "
+            f"Module path unknown: spy_save({clean(str(name))!r}) saved nothing, the saver does not know this "
             f"{clean(type(module).__name__)}; register it: saver.register_modules(model)"
         )
         if text not in self._warned:

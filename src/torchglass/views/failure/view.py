@@ -26,7 +26,9 @@ def sheet(trace: Recorded) -> Sheet:
     while path[-1].parent is not None:
         path.append(trace.event(path[-1].parent))
     path.reverse()
-    last = visible_events(list(trace.events()))[-LAST:]
+    # What other processes and threads did last has as a rule nothing to do with it, and may be later or earlier.
+    at = (event.process, event.thread)
+    last = [each for each in visible_events(list(trace.events())) if (each.process, each.thread) == at][-LAST:]
     rows = [
         Row(0, ERROR, (Cell(ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id),
         Row(0, HEADING, (Cell(HEADING, "path to the failing call"),)),

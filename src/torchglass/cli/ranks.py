@@ -1,0 +1,122 @@
+"""Has the ranks recorded that a launcher (torchrun) starts under `torchglass run`.
+
+A launcher starts python once for each rank, with the rank in its environment. That command becomes `python -m
+torchglass run --to THE_BUNDLE …`, and joins. Whatever else the program starts is left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from torchglass.store.bundle import RUN
+
+RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
+"""What a launcher puts into the environment of a rank, and what is different in its own, or missing."""
+FLAGS = re.compile(r"-[bBdEIOPqsuv]+|-[XW].+")
+"""Flags of python that change nothing in how a program is found."""
+BINDERS = ("numactl", "taskset")
+"""Commands that run another on certain cores."""
+
+
+@dataclass
+class Ranks:
+    """Changes the commands that start ranks, so that they write to a bundle; without one it says why they do not."""
+
+    options: list[str]
+    """Of `torchglass run`, for the ranks."""
+    bundle: Path | None
+    run: str = ""
+    started: int = 0
+    """How many ranks have been started that are recorded."""
+    _said: list[str] = field(default_factory=list[str])
+
+    def follow(self) -> None:
+        """From now on, for as long as this process lives."""
+        begin = subprocess.Popen.__init__
+
+        @functools.wraps(begin)
+        def __init__(popen: Any, *given: Any, **options: Any) -> None:
+            args = given[0] if given else options.get("args")
+            try:
+                changed = self.changed(args, options)
+            except Exception:  # it was given something odd, and says itself what
+                changed = None
+            if changed is not None:
+                command, environment = changed
+                given, options = (command, *given[1:]), {**options, "env": environment}
+                options.pop("args", None)
+            begin(popen, *given, **options)
+
+        popen_class: Any = subprocess.Popen
+        popen_class.__init__ = __init__
+
+    def changed(self, args: Any, options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]] | None:
+        """The command and environment by which a rank is recorded; None when it is none, or cannot be."""
+        environment: Any = options.get("env")
+        if not is_rank(environment) or isinstance(args, str | bytes) or options.get("shell"):
+            return None
+        command: list[str] = [os.fspath(each) for each in args]
+        if Path(command[0]).name == "torchglass":
+            return None
+        at = python_at(command, environment)
+        program = None if at is None else program_at(command, at + 1)
+        if program is None:
+            return self._say(f"{command[0]} is not the python of this torchglass, or does not run a file or module")
+        if command[program:][:2] == ["-m", "torchglass"]:
+            return None
+        if self.bundle is None:
+            return self._say("they need a bundle, and --to PATH names one")
+        self.started += 1
+        ours = ["-m", "torchglass", "run", *self.options, "--to", str(self.bundle), "--"]
+        return [*command[:program], *ours, *command[program:]], {**environment, RUN: self.run}
+
+    def _say(self, reason: str) -> None:
+        """Once for each reason."""
+        if reason not in self._said and sys.stderr is not None:
+            self._said.append(reason)
+            sys.stderr.write(f"torchglass: the ranks that are started here are not recorded: {reason}\n")
+
+
+def is_rank(environment: Any) -> bool:
+    """Whether a child with this environment is a rank that this process is not itself."""
+    if not isinstance(environment, Mapping):
+        return False
+    given = [cast("Mapping[str, str]", environment).get(name) for name in RANK]
+    return None not in given and given != [os.environ.get(name) for name in RANK]
+
+
+def python_at(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
+    """Where in a command this python stands; another one may have no torchglass."""
+    places = range(len(command)) if Path(command[0]).name in BINDERS else [0]
+    return next((at for at in places if _is_this_python(command[at], environment)), None)
+
+
+def _is_this_python(word: str, environment: Mapping[str, str]) -> bool:
+    """By folder and file: environments share one file, but each has a folder of its own."""
+    found = shutil.which(word, path=environment.get("PATH"))
+    if found is None or Path(found).absolute().parent != Path(sys.executable).parent:
+        return False
+    return Path(found).samefile(sys.executable)
+
+
+def program_at(command: Sequence[str], at: int) -> int | None:
+    """Where behind python's own flags the program begins: a path, or -m and a module."""
+    while at < len(command):
+        word = command[at]
+        if word[:2] == "-m" or not word.startswith("-"):
+            return at
+        if word in ("-X", "-W"):
+            at += 1
+        elif not FLAGS.fullmatch(word):
+            return None
+        at += 1
+    return None
