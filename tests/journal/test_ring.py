@@ -48,7 +48,7 @@ class TestWhatIsKept:
         assert added[:20] == [number + 0.5 for number in range(20)]
         assert added[-150:] == [number + 0.5 for number in range(2850, 3000)]
         assert added == sorted(set(added))
-        assert 400 <= len(events) <= 1.2 * 400
+        assert 0.85 * 400 <= len(events) - 1 <= 400
         assert len(events) - 1 + int(gap.note.split()[0].replace(",", "")) == 6001  # with torch.ones
         assert gap.kind == "unseen"
         assert "the limit of 400 was reached; record(max_events=…) raises it" in (gap.note or "")
@@ -320,8 +320,8 @@ def test_records_alone(tmp_path: Path) -> None:
         assert open_record(thread, number) == number
     kept = [words[WHAT] for words in records(journal.streams, 0)]
     assert kept[:100] == list(range(100))
-    assert kept[-800:] == list(range(49_200, 50_000))
-    assert 1000 <= len(kept) <= 1130
+    assert kept[-750:] == list(range(49_250, 50_000))
+    assert 850 <= len(kept) <= 1000
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 10, 11, 99])

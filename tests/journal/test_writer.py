@@ -33,7 +33,7 @@ from torchglass.journal.layout import (
 from torchglass.journal.reader import StoredBytes, read_journal
 from torchglass.journal.writer import Journal, ThreadWriter
 
-MANY = 3000
+MANY = 5000
 """Records: more than a first chunk has room for, and the second."""
 
 

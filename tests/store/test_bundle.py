@@ -233,6 +233,8 @@ class TestNoBundle:
             empty = load(tmp_path / "x").tables()
             assert (len(empty), empty.complete) == (0, False)
             (part / "journal-0").write_bytes(b"")
+            assert len(load(tmp_path / "x").tables()) == 0
+            (part / "journal-0").write_bytes(b"something else")
             with pytest.raises(BundleError, match=r"journal-0 cannot be read: it does not begin as a journal does"):
                 load(tmp_path / "x")
             (part / "journal-0").unlink()

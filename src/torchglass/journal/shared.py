@@ -55,10 +55,10 @@ class RowWriter:
             size = max(journal.next_size(self.stream, 0), need)
             chunk, before = journal.new_chunk(self.stream, 0, size), self.chunk
             journal.begin(chunk)
-            if before is not None:
-                journal.filled(before)
             start, end = chunk.start, len(chunk.buffer)
             self.chunk, self.at, self.end, self.buffer = chunk, start, end, chunk.buffer
+            if before is not None:
+                journal.filled(before)  # last: until then others may add to it
 
     def end_chunk(self) -> None:
         """Have the next row begin a new chunk."""
@@ -109,9 +109,9 @@ class ValueWriter:
                 return  # another thread was first
             chunk, before = journal.new_chunk(VALUES, 0, journal.next_size(VALUES, 0)), self.chunk
             journal.begin(chunk)
-            if before is not None:
-                journal.filled(before)
             self._take_over(chunk)
+            if before is not None:
+                journal.filled(before)  # last: until then others may write to it
 
     def _take_over(self, chunk: Chunk) -> None:
         """Take over what the newest chunk says, all at once."""

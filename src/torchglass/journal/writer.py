@@ -256,21 +256,21 @@ class ThreadWriter:
         if journal.dead:
             return False
         with journal.lock:
+            if self.chunk is not None:
+                journal.filled(self.chunk)  # first: where the file takes no more, the next chunk is in memory already
             size = journal.ring.room_for(journal, self)
             if size <= 0:
                 return False
             # What is carried is named by the chunk: it comes behind the place up to which all else may be dropped.
             since = (self.id_base + self.id_at, journal.values.first, journal.passing.position())
             carried = self._carried() if journal.ring.is_turning else []
-            chunk, before = journal.new_chunk(RECORDS, self.number, size, len(carried)), self.chunk
+            chunk = journal.new_chunk(RECORDS, self.number, size, len(carried))
             for index, (number, words) in enumerate(carried):
                 at = HEADER + index * COPY
                 memoryview(chunk.buffer)[at : at + 8].cast("q")[0] = number
                 pack_record(chunk.buffer, at + 8, *words)
             chunk.since = since
             journal.begin(chunk, self.at)
-            if before is not None:
-                journal.filled(before)
             self.copies = {number: HEADER + index * COPY + 8 for index, (number, _) in enumerate(carried)}
             self.chunk, self.buffer, self.shift = chunk, chunk.buffer, chunk.start - chunk.first * RECORD
             self.first, self.end = chunk.first, chunk.last
@@ -354,11 +354,10 @@ class ThreadWriter:
         if journal.dead:
             return False
         with journal.lock:
-            before = self.id_chunk
+            if self.id_chunk is not None:
+                journal.filled(self.id_chunk)
             chunk = journal.new_chunk(IDS, self.number, max(journal.next_size(IDS, self.number), count * 8))
             journal.begin(chunk)
-            if before is not None:
-                journal.filled(before)
             self.id_chunk, self.ids = chunk, chunk.words(chunk.first, chunk.last)
             self.id_at, self.id_base, self.id_end = 0, chunk.first, chunk.last - chunk.first
         return True
