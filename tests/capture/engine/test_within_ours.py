@@ -6,6 +6,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,41 @@ def test_a_signal_handler_that_calls_a_module() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+class TimeoutOfTheProgram(Exception):
+    """What a handler of the program's raises: an ordinary exception, as ours could be."""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here")
+@pytest.mark.parametrize(
+    "options", [{}, {"ops": True}, {"variables": True}, {"to": "run.trace"}], ids=["default", "ops", "variables", "to"]
+)
+def test_a_timeout_by_signal_always_arrives(options: dict[str, Any], tmp_path: Path) -> None:
+    """Wherever it falls, in our handlers or not, it is the program's, and it leaves everything as it was."""
+
+    def on_signal(number: int, frame: Any) -> None:
+        raise TimeoutOfTheProgram
+
+    model, given = TwoLayers(), torch.ones(2, 4)
+    if "to" in options:
+        options = {"to": tmp_path / options["to"]}
+    before = signal.signal(signal.SIGALRM, on_signal)
+    arrived = 0
+    try:
+        with tg.record(**options) as trace:
+            for attempt in range(60):
+                with pytest.raises(TimeoutOfTheProgram):
+                    signal.setitimer(signal.ITIMER_REAL, 0.002 + attempt * 0.000037)
+                    for _ in range(300):
+                        run(model, given)
+                arrived += 1
+            run(model, given)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert arrived == 60
+    assert not any("fault" in note for note in trace.notes)
+    last = [event for event in trace.events() if event.name == "TwoLayers"][-1]
+    assert (last.error, last.parent) == (None, None)
+    assert any("TimeoutOfTheProgram" in (event.error or "") for event in trace.events())

@@ -40,8 +40,8 @@ What is not
     * On 3.11, all that follows a ``sys.settrace`` of the program's own, such as ``breakpoint()`` and ``continue``:
       ``notes`` says so.
     * On 3.13 two stores may be one instruction: the offset, and so the columns, are then those of the first.
-    * An exception that a signal handler raises while we look is taken for a fault of ours, unless it is no
-      ``Exception`` (Ctrl-C goes on).
+    * With ``sys.settrace``, what is assigned between an exception that a signal handler raises while we look and the
+      next event of torch: Python takes away a trace function that an exception leaves.
 """
 
 from torchglass.capture.variables.engine import Engine

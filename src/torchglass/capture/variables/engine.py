@@ -14,6 +14,7 @@ from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 
+from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.looks import Entry, Looks
@@ -51,6 +52,10 @@ class Core(Protocol):
 
     def unmute(self, plan: Plan) -> None:
         """Tell again of the places in a code object that were switched off for having nothing to look at."""
+        ...
+
+    def interrupted(self) -> None:
+        """An exception of the program's is about to leave the function that Python tells."""
         ...
 
     def abandon(self) -> None:
@@ -102,6 +107,8 @@ class Engine:
         self._cells: dict[int, Entry] = {}
         self._path_entries: dict[Any, tuple[Any, Entry]] = {}
         self._serials = count()
+        self.on_interrupt: Callable[[Callable[..., Any]], None] = _ignore
+        """Told of a trace function that Python is about to take away, since an exception leaves it."""
         self._others: frozenset[int] = frozenset()
         self._owns = owns
         self._core = _choose(core)(self)
@@ -153,7 +160,13 @@ class Engine:
             self.notes.append(text)
 
     def fault(self, error: Exception) -> None:
-        """A fault of our own costs an event, never the program: count it, keep one line about it."""
+        """A fault of our own costs an event, never the program: count it, keep one line about it.
+
+        What a signal handler of the program's has raised while we looked goes on.
+        """
+        if is_signals(error):
+            self._core.interrupted()
+            raise error
         self.fault_count += 1
         where, trace = "", error.__traceback__
         while trace is not None:
@@ -296,6 +309,10 @@ class Engine:
             reference = None
         known = self._path_entries[key] = (reference, Entry())
         return known[1], True
+
+
+def _ignore(tracer: Callable[..., Any]) -> None:
+    return
 
 
 def _telling(sink: Any) -> Callable[[Fields, FrameType], bool]:

@@ -342,13 +342,18 @@ class VariablesProbe:
         if session.records_functions:
             session.on_write.append(self._events.written)
             SET_PATCHES.acquire()
+        self._engine.on_interrupt = self._put_back
         self._engine.start(frame)
         session.stacks.tracers.update({tracer: tracer for tracer in self._engine.tracers})
+
+    def _put_back(self, tracer: Any) -> None:
+        """Have the next event that finds no trace function put ours back, as it does where it has paused ours."""
+        self._events.session.stacks.tracers[None] = tracer
 
     def stop(self) -> None:
         """End; what the engine had to say goes into the notes of the trace."""
         engine, session = self._engine, self._events.session
-        for tracer in engine.tracers:
+        for tracer in (*engine.tracers, None):
             session.stacks.tracers.pop(tracer, None)
         engine.stop()
         session.watched.difference_update(self._names)

@@ -69,6 +69,9 @@ class MonitoringCore:
                 self.engine.fault(fault)
         self.abandon()
 
+    def interrupted(self) -> None:
+        """Callbacks stay when an exception leaves them."""
+
     def abandon(self) -> None:
         TOOL.leave(self)
 

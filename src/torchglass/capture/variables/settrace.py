@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 Trace = Callable[..., Any]
 
 REPLACED = "the program changed sys.settrace inside the block: variables were not followed from there on"
+INTERRUPTED = (
+    "an exception of a signal handler fell into the following of variables: what was assigned from there to the next "
+    "call of torch is not known"
+)
 
 _UNKNOWN: Any = object()
 _FOR_THREADS = threading.RLock()
@@ -47,6 +51,7 @@ class SettraceCore:
         """Whether what it stands before need not come back to it any more."""
         self._block: tuple[FrameType, Any, bool] | None = None
         self._block_line = 0
+        self._is_interrupted = False
 
     def start(self, frame: FrameType) -> None:
         engine = self.engine
@@ -66,6 +71,8 @@ class SettraceCore:
         current = sys.gettrace()
         if current is not None and current in self.tracers:
             sys.settrace(_at_work(self.tracers[current]))
+        elif current is None and self._is_interrupted:
+            pass  # said already
         elif not any(_stands_before(current, each) for each in self.tracers):
             self.engine.note(REPLACED)
         self._leave_threads()
@@ -73,6 +80,14 @@ class SettraceCore:
 
     def unmute(self, plan: Plan) -> None:
         """Lines are never switched off."""
+
+    def interrupted(self) -> None:
+        """Python takes away a trace function that an exception leaves: somebody else has to put it back."""
+        current = sys.gettrace()
+        self.engine.note(INTERRUPTED)
+        self._is_interrupted = True
+        if current in self.alone:
+            self.engine.on_interrupt(current)
 
     def abandon(self) -> None:
         self._block = None
