@@ -21,7 +21,8 @@ run.trace/                        for its owner only (0700, files 0600)
   full                            only where there are 4,096 parts: later processes are not in the bundle
   agent00000                      only of ranks: which torchrun writes to it, one for each machine of the job
   rank00000-pid1234/              one part for each process that recorded
-    events.sqlite                 the events: the tables below
+    journal-0                     only without an end: what was recorded, as it was written ([journal](journal.md))
+    events.sqlite                 the events: the tables below; made when the recording ends
     tensors-0000.safetensors      the contents of tensors that were saved, if any
     done                          made last: the part is finished; SHA-256 of events.sqlite, sizes of the shards
   sources/<sha256>.py             the user's source files that ran, named by their content
@@ -30,8 +31,8 @@ run.trace/                        for its owner only (0700, files 0600)
 **A bundle holds code and data**: source texts, file names, the texts of errors, and tensors where they were saved.
 Treat it like the program it came from. `record(sources=False)` leaves the source texts out.
 
-`torchglass.load("run.trace")` reads it, also while it is being written and after the program was killed; `torchglass
-repair run.trace` finishes what a kill left. Reading trusts nothing: a bundle that was changed, cut off or made to
+`torchglass.load("run.trace")` reads it, also while it is being written and after the program was killed: then what is
+asked for is made from the journal. `torchglass repair run.trace` finishes what a kill left. Reading trusts nothing: a bundle that was changed, cut off or made to
 mislead is refused with one `BundleError` that names the file.
 
 ## Asking with SQLite alone
@@ -47,9 +48,8 @@ Each process that recorded has a part, and each part is a database with numbers 
 `torchglass.load("run.trace").sql("SELECT …")` asks all of them as one.
 
 The same tables answer `trace.sql("SELECT …")` and `trace.columns("events")` in Python, for a trace in memory as well.
-A finished file may be opened by anybody at any time. While the program is still running (there is no `done`), open it
-read-only; what has been committed is seen. Do not write to it: `load` notices and refuses, until `torchglass repair`
-has accepted the file as it is now.
+While the program is still running there is no such file yet, only the journal: ask `torchglass.load`. Do not write
+to the database: `load` notices and refuses, until `torchglass repair` has accepted the file as it is now.
 
 ### Examples
 
@@ -125,17 +125,17 @@ ORDER BY depth DESC, position;
 """
 CLOSING = """## Tensors
 A shard is a [safetensors](https://github.com/huggingface/safetensors) file whose header has a fixed size of 1 MiB,
-filled with spaces. A tensor is found by its row in `saved_tensors`; its bytes are written before its row is
-committed, so every row can be followed, also after a kill. When a shard is finished its header names the tensors
+filled with spaces. A tensor is found by its row in `saved_tensors`; its bytes are there before its row is, in the
+journal too, so every row can be followed, also after a kill. When a shard is finished its header names the tensors
 (`name@id`; `padding@…` are bytes between tensors) and any safetensors reader opens it. A dtype that safetensors has
 no name for is there as `U8`; the row has the true one. Where a row has strides, the entry is the whole storage as one
 row of elements.
 
 ## Reading by hand
 The compact tables hold everything that the views show. Numbers are rows of other tables, counted from 0 without a
-gap; a row is never renumbered. An event that was open when it was last written has no `duration_ns`; in a bundle
-without an end (`trace.linked` is 0) `storage` and `producer` are still -1 and are found from `address`, `before` and
-the order of events. Text that is no valid Unicode (odd file names) is kept as a BLOB.
+gap. An event that was open when the process died has no `duration_ns`. In a bundle of format 2 without an end
+(`trace.linked` is 0) `storage` and `producer` are still -1 and are found from `address`, `before` and the order of
+events. Text that is no valid Unicode (odd file names) is kept as a BLOB.
 """
 PART = re.compile(r"^-- PART (.*)\n-- (.*)\n", re.MULTILINE)
 TABLE = re.compile(
