@@ -1,4 +1,4 @@
-"""Writes docs/format.md from the comments in schema.sql, so that the page cannot say anything else."""
+"""Writes docs/format.md from the schema and the comments of its views, so that the page cannot say anything else."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 import sys
 from pathlib import Path
 
+from torchglass.events import schema
+
 ROOT = Path(__file__).parent.parent
-SCHEMA = ROOT / "src" / "torchglass" / "events" / "schema.sql"
 PAGE = ROOT / "docs" / "format.md"
 OPENING = """# The format of a trace
 
-<!-- Written by scripts/format_page.py from src/torchglass/events/schema.sql: change those instead. -->
+<!-- Written by scripts/format_page.py from src/torchglass/events/schema.py and views.sql: change those instead. -->
 
 A trace that is kept is a **bundle**, a folder:
 
@@ -32,8 +33,8 @@ run.trace/                        for its owner only (0700, files 0600)
 Treat it like the program it came from. `record(sources=False)` leaves the source texts out.
 
 `torchglass.load("run.trace")` reads it, also while it is being written and after the program was killed: then what is
-asked for is made from the journal. `torchglass repair run.trace` finishes what a kill left. Reading trusts nothing: a bundle that was changed, cut off or made to
-mislead is refused with one `BundleError` that names the file.
+asked for is made from the journal. `torchglass repair run.trace` finishes what a kill left. Reading trusts nothing:
+a bundle that was changed, cut off or made to mislead is refused with one `BundleError` that names the file.
 
 ## Asking with SQLite alone
 `events.sqlite` is an ordinary database; any SQLite tool from 3.38 on opens it, and neither Python nor torch is needed:
@@ -137,38 +138,35 @@ gap. An event that was open when the process died has no `duration_ns`. In a bun
 (`trace.linked` is 0) `storage` and `producer` are still -1 and are found from `address`, `before` and the order of
 events. Text that is no valid Unicode (odd file names) is kept as a BLOB.
 """
-PART = re.compile(r"^-- PART (.*)\n-- (.*)\n", re.MULTILINE)
-TABLE = re.compile(
-    r"((?:^-- [^\n]*\n)+)CREATE (?:TABLE (\w+) \(\n(.*?)^\)[^\n]*;|VIEW (\w+) AS SELECT\n(.*?)^FROM)",
-    re.MULTILINE | re.DOTALL,
-)
-COLUMN = re.compile(r"^\s+(\w+)\s+([A-Z][A-Z ]+?),?\s+-- (.*)$", re.MULTILINE)
+VIEW = re.compile(r"((?:^-- [^\n]*\n)+)CREATE VIEW (\w+) AS SELECT\n(.*?)^FROM", re.MULTILINE | re.DOTALL)
 VIEW_COLUMN = re.compile(r"^.*\bAS (\w+),?\s+-- (.*)$", re.MULTILINE)
+ORDER = (
+    "trace", "notes", "events", "event_values", "tensor_values", "modules", "parameters", "stacks", "frames", "sources",
+    "threads", "saved_tensors",
+)  # fmt: skip
+"""Of what is to be asked: tables and views."""
 
 
-def page(schema: str) -> str:
+def page() -> str:
     """The whole page."""
-    version = re.search(r"^-- FORMAT (\d+)$", schema, re.MULTILINE)
-    parts = [OPENING]
-    _, *pieces = PART.split(schema)
-    for title, words, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-        parts.append(f"## {title}\n{words}\n")
-        if len(parts) == 2:
-            parts.append(f"Format {version.group(1) if version else '?'}.\n")
-        parts += [section(*found) for found in TABLE.findall(body)]
-    return "\n".join([*parts, CLOSING])
+    found = {name: _view(comment, name, body) for comment, name, body in VIEW.findall(schema.VIEWS)}
+    found |= {table.name: _table(table) for table in schema.TO_BE_ASKED}
+    asked = "## To be asked\nViews and tables with the words of the Python interface. Start here.\n"
+    behind = "## Behind the views\nThe compact form: mostly numbers of rows elsewhere. A view above says it in words.\n"
+    parts = [OPENING, asked, f"Format {schema.FORMAT}.\n", *(found[name] for name in ORDER), behind]
+    return "\n".join([*parts, *(_table(table) for table in schema.BEHIND), CLOSING])
 
 
-def section(comment: str, table: str, columns: str, view: str, expressions: str) -> str:
-    """One table or view and its columns."""
+def _table(table: schema.Table) -> str:
+    lines = [f"### {table.name}", table.meaning, "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [_row(each.name, schema.SQL[each.type].lower(), each.meaning) for each in table.columns]
+    return "\n".join(lines) + "\n"
+
+
+def _view(comment: str, name: str, body: str) -> str:
     words = " ".join(line[3:] for line in comment.splitlines())
-    lines = [f"### {table or view}", words, ""]
-    if table:
-        lines += ["| column | type | meaning |", "|---|---|---|"]
-        lines += [_row(name, " ".join(kind.lower().split()), text) for name, kind, text in COLUMN.findall(columns)]
-    else:
-        lines += ["| column | meaning |", "|---|---|"]
-        lines += [_row(name, "", text) for name, text in VIEW_COLUMN.findall(expressions)]
+    lines = [f"### {name}", words, "", "| column | meaning |", "|---|---|"]
+    lines += [_row(column, "", text) for column, text in VIEW_COLUMN.findall(body)]
     return "\n".join(lines) + "\n"
 
 
@@ -179,11 +177,11 @@ def _row(column: str, kind: str, text: str) -> str:
 
 def main() -> int:
     """Write the page; with ``--check`` only say whether it is as it should be."""
-    text = page(SCHEMA.read_text(encoding="utf-8"))
+    text = page()
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
             return 0
-        print("docs/format.md is not what schema.sql says: run `python scripts/format_page.py`")
+        print("docs/format.md is not what the schema says: run `python scripts/format_page.py`")
         return 1
     PAGE.write_text(text, encoding="utf-8")
     return 0

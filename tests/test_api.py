@@ -62,7 +62,7 @@ class TestBadInput:
         ("options", "message"),
         [
             ({"fused": "shut"}, "takes 'keep' or 'open', not 'shut'"),
-            ({"max_events": 0}, "from 1 on, not 0"),
+            ({"max_events": 0}, "from 1 on, or None for all, not 0"),
             ({"max_events": "9"}, "not '9'"),
             ({"max_events": True}, "not True"),
             ({"only": "encoder.*"}, "takes a selection made by select"),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import torchglass as tg
 from tests import programs
 from tests.zoo import FAMILIES
-from torchglass.events.database import TABLES
+from torchglass.events.schema import ASKED
 from torchglass.events.tables import Tables
 from torchglass.events.trace import summary
 
@@ -99,7 +99,7 @@ class TestAsking:
         assert columns["name"] == [e.name for e in trace.events()]
         assert columns["parent"] == [e.parent for e in trace.events()]
         assert {len(column) for column in columns.values()} == {6}
-        for table in TABLES:
+        for table in ASKED:
             trace.columns(table)
         with pytest.raises(tg.NotRecorded, match="did you mean 'events'"):
             trace.columns("event")
@@ -163,7 +163,7 @@ class TestSql:
 
     @pytest.mark.parametrize("query", ["SELEC 1", "SELECT x FROM events", "SELECT 1; SELECT 2", "SELECT ?"])
     def test_a_query_with_a_mistake_names_the_tables(self, trace: tg.Trace, query: str) -> None:
-        with pytest.raises(tg.UsageError, match="the tables are: trace, notes, events"):
+        with pytest.raises(tg.UsageError, match="the tables are: events, event_values"):
             trace.sql(query)
 
     def test_something_else(self, trace: tg.Trace) -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import torchglass as tg
 from tests import programs
-from torchglass.events.tables import NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
+from torchglass.events import schema
+from torchglass.events.schema import KINDS, NONE, ORIGINS, Form, Meta, ModuleRow, SiteNames, What
+from torchglass.events.tables import Tables
 from torchglass.events.types import Location
-from torchglass.store.checks import KINDS, ORIGINS
 
 
 def differences(one: Tables, two: Tables, ignore: tuple[str, ...] = ()) -> list[str]:
@@ -131,15 +132,11 @@ def _add_values(draw: Any, made: Tables) -> None:
 
 
 def _add_event(draw: Any, made: Tables, number: int) -> None:
-    ranges = {
-        "what": (0, len(made.whats)), "parent": (NONE, number), "thread": (0, len(made.threads)), "backward": (0, 2),
-        "start_ns": (0, BIG), "end_ns": (NONE, BIG), "module": (NONE, len(made.modules)), "call": (NONE, 5),
-        "stack": (NONE, len(made.stack_sites)), "owner": (NONE, len(made.texts)),
-        "operands": (0, len(made.operand_texts)), "direct": (0, 2), "args": (NONE, len(made.forms)),
-        "result": (NONE, len(made.forms)), "occurrence": (0, BIG), "error": (NONE, len(made.texts)),
-    }  # fmt: skip
-    for column, (low, high) in ranges.items():
-        getattr(made, column).append(draw(numbers(low, high)))
+    for column in schema.EVENT_ROWS.columns:
+        if column.field:
+            high = len(getattr(made, schema.BY_NAME[column.to].rows)) if column.to else min(column.high, BIG)
+            low = NONE if column.name == "duration_ns" else max(column.low, NONE)
+            getattr(made, column.field).append(draw(numbers(low, number if column.is_back else high)))
     made.first_io.append(len(made.io))
     for form in (made.args[-1], made.result[-1]):
         for _ in made.forms[form].roles if form != NONE else ():

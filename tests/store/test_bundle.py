@@ -20,7 +20,7 @@ import torchglass as tg
 from tests import programs
 from tests.store.samples import differences, recorded
 from torchglass.errors import BundleError, TorchglassError
-from torchglass.events.database import FORMAT
+from torchglass.events.schema import FORMAT
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 from torchglass.store import load, loading, open_part, save

@@ -14,7 +14,7 @@ import pytest
 import torchglass as tg
 from tests.store.samples import differences, left_by_a_kill
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT
+from torchglass.events.schema import FORMAT
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 from torchglass.store import load, repair

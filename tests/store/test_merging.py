@@ -39,3 +39,10 @@ def test_a_variable_that_no_process_has_seen_is_missed() -> None:
     note = NEVER.format("video")
     assert notes_of(part(1, [note]), part(2, [], "audio")) == [f"part-1: {note}"]
     assert notes_of(part(1, [note], "audio")) == [note]
+
+
+def test_numbers_of_python_calls_count_on() -> None:
+    one, two = part(1, [], "x", "x"), part(2, [], "x")
+    one.tables.python_call, two.tables.python_call = array("q", [-1, 0, 1]), array("q", [-1, 0])
+    tables, _ = merged([one, two], [Path("part-1"), Path("part-2")])
+    assert list(tables.python_call) == [-1, 0, 1, -1, 2]

@@ -1,4 +1,4 @@
-"""The tables of a trace as rows of an SQLite database, after the commented schema in schema.sql.
+"""The tables of a trace as rows of an SQLite database, after the schema in schema.py.
 
 The same rows go into memory for ``sql()`` and into the file of a bundle, so both can be asked in the same way.
 """
@@ -7,38 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sqlite3
-from collections.abc import Callable, Iterator
-from importlib.resources import files
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+from torchglass.events import schema
 from torchglass.events.links import form_sizes
-from torchglass.events.tables import NONE, Tables
-
-FORMAT = 3
-FORMATS = (2, 3)
-"""What is written, and what is read."""
-SCHEMA = files("torchglass.events").joinpath("schema.sql").read_text(encoding="utf-8")
-TABLES, COMPACT = (
-    tuple(re.findall(r"^CREATE (?:TABLE|VIEW) (\w+)", part, re.MULTILINE))
-    for part in SCHEMA.split("-- PART Behind the views")
-)
-"""What people ask; and what stands behind the views of it."""
+from torchglass.events.schema import FORMAT, NONE, Column, Table
+from torchglass.events.tables import Tables
 
 MOST_PLACES = 999
 """How many question marks every SQLite takes in one statement."""
 Row = tuple[Any, ...]
-Rows = Callable[[Tables, int], Iterator[Row]]
-"""The rows of a table that were added to the tables since there were this many."""
 
 
 def fill_database(tables: Tables) -> sqlite3.Connection:
     """A database in memory with all tables filled, then closed to writing."""
     connection = sqlite3.connect(":memory:", check_same_thread=False)
     connection.text_factory = decoded
-    connection.executescript(SCHEMA)
+    connection.executescript(schema.statements())
     for table, rows in all_rows(tables):
         insert(connection, table, rows)
     connection.commit()
@@ -48,16 +36,9 @@ def fill_database(tables: Tables) -> sqlite3.Connection:
 
 
 def all_rows(tables: Tables) -> Iterator[tuple[str, Iterator[Row]]]:
-    """Every table of the schema that has rows, with its rows."""
-    yield "trace", iter([trace_row(tables, tables.complete, not tables.value_address)])
-    yield "notes", note_rows(tables)
-    yield "event_rows", event_rows(tables)
-    yield "value_rows", value_rows(tables)
-    yield "modules", (module_row(tables, number) for number in range(len(tables.modules)))
-    yield "parameters", (row for number in range(len(tables.modules)) for row in parameter_rows(tables, number))
-    yield "sources", ((text(file), text(source), digest(source)) for file, source in tables.sources.items())
-    for table, (_, rows) in GROWING.items():
-        yield table, rows(tables, 0)
+    """Every table of the schema that a trace has rows for, with its rows."""
+    for table, rows in _ROWS.items():
+        yield table, iter(rows(tables))
 
 
 def insert(connection: sqlite3.Connection, table: str, rows: Iterator[Row], how: str = "INSERT") -> None:
@@ -109,145 +90,68 @@ def digest(source: str) -> str:
     return hashlib.sha256(encoded(source)).hexdigest()
 
 
-# One row at a time
+# ---------------------------------------------------------------- rows
 
 
-def trace_row(tables: Tables, complete: bool, linked: bool) -> Row:
-    """The row that says what the trace is."""
-    return (
-        FORMAT,
-        text(tables.name),
-        tables.process,
-        tables.started_at,
-        tables.duration_ns,
-        int(complete),
-        json.dumps(tables.left_by),
-        int(linked),
-    )
-
-
-def note_rows(tables: Tables) -> Iterator[Row]:
-    """The notes; they may be written anew."""
-    return ((number, text(note)) for number, note in enumerate(tables.notes))
-
-
-def module_row(tables: Tables, number: int) -> Row:
-    """A module; it may be written anew."""
-    row = tables.modules[number]
-    return number, text(row.root), text(row.path), text(row.name), text(row.detail)
-
-
-def parameter_rows(tables: Tables, module: int) -> Iterator[Row]:
-    """The parameters of one module."""
-    return ((module, text(name), value) for name, value in tables.modules[module].parameters)
-
-
-def event_rows(tables: Tables, start: int = 0, offset: int = 0) -> Iterator[Row]:
-    """Events from the ``start``-th in the tables on; ``offset`` is the id of the first one that the tables hold.
-
-    Whole columns side by side: making each row in Python took longer than SQLite takes to store it.
-    """
-    begins, ends = tables.start_ns[start:], tables.end_ns[start:]
-    return zip(
-        range(start + offset, len(tables) + offset), tables.what[start:], tables.parent[start:], tables.thread[start:],
-        tables.backward[start:], begins,
-        [None if end == NONE else end - begin for begin, end in zip(begins, ends, strict=True)],
-        tables.module[start:], tables.call[start:], tables.stack[start:], tables.owner[start:],
-        tables.operands[start:], tables.direct[start:], tables.args[start:], tables.result[start:],
-        tables.occurrence[start:], tables.error[start:], _id_lists(tables, start),
-        strict=True,
+def _trace(tables: Tables) -> Iterator[Row]:
+    yield (
+        FORMAT, text(tables.name), tables.process, tables.started_at, tables.duration_ns, int(tables.complete),
+        json.dumps(tables.left_by), int(not tables.value_address),
     )  # fmt: skip
 
 
-def _id_lists(tables: Tables, start: int) -> list[str]:
-    """What the events took and gave, each as ``id_list`` spells it; as many formats as there are lengths."""
-    counts, firsts = form_sizes(tables), tables.first_io[start:]
-    below = min(firsts, default=0)
-    io = tuple(tables.io[below:])
-    lengths = [
-        counts[args] + counts[result] for args, result in zip(tables.args[start:], tables.result[start:], strict=True)
-    ]
+def _numbers(table: Table) -> Callable[[Tables], Iterator[Row]]:
+    """Rows of numbers: whole columns side by side, since making each row in Python took longer than storing it."""
+    columns = table.columns[1:]
+
+    def rows(tables: Tables) -> Iterator[Row]:
+        count = len(getattr(tables, table.rows))
+        return zip(range(count), *(_column(tables, column, count) for column in columns), strict=True)
+
+    return rows
+
+
+def _column(tables: Tables, column: Column, count: int) -> Iterable[Any]:
+    if not column.field:
+        return _id_lists(tables)
+    known = getattr(tables, column.field)
+    if column.field == "end_ns":
+        return [None if end == NONE else end - begin for begin, end in zip(tables.start_ns, known, strict=True)]
+    if column.type == "int | None":
+        return [None if each == NONE else each for each in known] if column.to else known or [None] * count
+    return known
+
+
+def _id_lists(tables: Tables) -> list[str]:
+    """What the events took and gave, as JSON; as many formats as there are lengths."""
+    counts, io = form_sizes(tables), tuple(tables.io)
+    lengths = [counts[args] + counts[result] for args, result in zip(tables.args, tables.result, strict=True)]
     formats = {length: f"[{','.join(['%d'] * length)}]" for length in set(lengths)}
     return [
-        formats[length] % io[first - below : first - below + length]
-        for first, length in zip(firsts, lengths, strict=True)
+        formats[length] % io[first : first + length] for first, length in zip(tables.first_io, lengths, strict=True)
     ]
 
 
-def id_list(ids: list[int]) -> str:
-    """A JSON list; a list of ints is spelt the same in Python, and quicker."""
-    return str(ids).replace(" ", "")
+def _objects(table: Table) -> Callable[[Tables], Iterator[Row]]:
+    """Rows that are objects in memory, with a field for each column."""
+    names = [column.name for column in table.columns[1:]]
+
+    def rows(tables: Tables) -> Iterator[Row]:
+        for number, each in enumerate(getattr(tables, table.rows)):
+            yield number, *(cell_of(getattr(each, name)) for name in names)
+
+    return rows
 
 
-def value_row(tables: Tables, number: int) -> Row:
-    """One value; it may be written anew."""
-    raw = (tables.value_address[number], tables.value_before[number]) if tables.value_address else (None, None)
-    return (
-        number, tables.value_meta[number], tables.value_version[number], tables.value_storage[number],
-        tables.value_producer[number], *raw,
-    )  # fmt: skip
+def cell_of(value: Any) -> Any:
+    """A field as SQLite takes it."""
+    if isinstance(value, str):
+        return text(value)
+    return json.dumps(value) if isinstance(value, tuple) else value
 
 
-def value_rows(tables: Tables, start: int = 0) -> Iterator[Row]:
-    """Values from the ``start``-th on; address and the value before only where links are not known yet."""
-    raw = tables.value_address
-    return zip(
-        range(start, len(tables.value_meta)),
-        tables.value_meta[start:],
-        tables.value_version[start:],
-        tables.value_storage[start:],
-        tables.value_producer[start:],
-        raw[start:] if raw else [None] * (len(tables.value_meta) - start),
-        tables.value_before[start:] if raw else [None] * (len(tables.value_meta) - start),
-        strict=True,
-    )
-
-
-# Tables that only grow
-
-
-def _whats(tables: Tables, start: int) -> Iterator[Row]:
-    for number, what in enumerate(tables.whats[start:], start):
-        yield number, what.kind, text(what.name), text(what.note), text(what.detail)
-
-
-def _forms(tables: Tables, start: int) -> Iterator[Row]:
-    return ((number, len(form.roles)) for number, form in enumerate(tables.forms[start:], start))
-
-
-def _form_parts(tables: Tables, start: int) -> Iterator[Row]:
-    for number, form in enumerate(tables.forms[start:], start):
-        for position, (piece, role) in enumerate(zip(form.pieces, (*form.roles, None), strict=True)):
-            yield number, position, text(piece), text(role)
-
-
-def _metas(tables: Tables, start: int) -> Iterator[Row]:
-    for number, meta in enumerate(tables.metas[start:], start):
-        yield (
-            number, text(meta.kind), _sizes(meta.shape), text(meta.dtype), text(meta.device), _sizes(meta.stride),
-            text(meta.layout), int(meta.requires_grad), text(meta.type), text(meta.word),
-        )  # fmt: skip
-
-
-def _sizes(sizes: tuple[int, ...] | None) -> str | None:
-    return None if sizes is None else json.dumps(sizes)
-
-
-def _threads(tables: Tables, start: int) -> Iterator[Row]:
-    for number, name in enumerate(tables.threads[start:], start):
-        yield number, text(name), tables.process_of(number)
-
-
-def _texts(tables: Tables, start: int) -> Iterator[Row]:
-    return ((number, text(each)) for number, each in enumerate(tables.texts[start:], start))
-
-
-def _operand_lists(tables: Tables, start: int) -> Iterator[Row]:
-    return ((number, json.dumps(each)) for number, each in enumerate(tables.operand_texts[start:], start))
-
-
-def _sites(tables: Tables, start: int) -> Iterator[Row]:
-    for number, site in enumerate(tables.sites[start:], start):
+def _sites(tables: Tables) -> Iterator[Row]:
+    for number, site in enumerate(tables.sites):
         at = site.location
         yield (
             number, text(at.file), at.line, at.end_line, at.col, at.end_col, text(at.function), text(at.source),
@@ -255,32 +159,44 @@ def _sites(tables: Tables, start: int) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _stacks(tables: Tables, start: int) -> Iterator[Row]:
-    for number, (base, user) in enumerate(
-        zip(tables.stack_base[start:], tables.stack_user[start:], strict=True), start
-    ):
-        yield number, None if base == NONE else base, None if user == NONE else user
+def _form_parts(tables: Tables) -> Iterator[Row]:
+    for number, form in enumerate(tables.forms):
+        for position, (piece, role) in enumerate(zip(form.pieces, (*form.roles, None), strict=True)):
+            yield number, position, text(piece), text(role)
 
 
-def _stack_sites(tables: Tables, start: int) -> Iterator[Row]:
-    for number, sites in enumerate(tables.stack_sites[start:], start):
-        for position, site in enumerate(sites):
-            yield number, position, site
+def _numbered(texts: Iterable[str]) -> Iterator[Row]:
+    return ((number, text(each)) for number, each in enumerate(texts))
 
 
-GROWING: dict[str, tuple[str, Rows]] = {
-    "whats": ("whats", _whats),
-    "forms": ("forms", _forms),
-    "form_parts": ("forms", _form_parts),
-    "metas": ("metas", _metas),
-    "threads": ("threads", _threads),
-    "texts": ("texts", _texts),
-    "operand_lists": ("operand_texts", _operand_lists),
-    "sites": ("sites", _sites),
-    "stacks": ("stack_sites", _stacks),
-    "stack_sites": ("stack_sites", _stack_sites),
+_ROWS: dict[str, Callable[[Tables], Iterable[Row]]] = {
+    "trace": _trace,
+    "notes": lambda tables: _numbered(tables.notes),
+    "event_rows": _numbers(schema.EVENT_ROWS),
+    "value_rows": _numbers(schema.VALUE_ROWS),
+    "stacks": _numbers(schema.STACKS),
+    "modules": _objects(schema.MODULES),
+    "parameters": lambda tables: (
+        (number, text(name), value) for number, row in enumerate(tables.modules) for name, value in row.parameters
+    ),
+    "sources": lambda tables: ((text(file), text(each), digest(each)) for file, each in tables.sources.items()),
+    "whats": _objects(schema.WHATS),
+    "forms": lambda tables: ((number, len(form.roles)) for number, form in enumerate(tables.forms)),
+    "form_parts": _form_parts,
+    "metas": _objects(schema.METAS),
+    "threads": lambda tables: (
+        (number, text(name), tables.process_of(number)) for number, name in enumerate(tables.threads)
+    ),
+    "texts": lambda tables: _numbered(tables.texts),
+    "operand_lists": lambda tables: ((number, json.dumps(each)) for number, each in enumerate(tables.operand_texts)),
+    "sites": _sites,
+    "stack_sites": lambda tables: (
+        (number, position, site)
+        for number, sites in enumerate(tables.stack_sites)
+        for position, site in enumerate(sites)
+    ),
 }
-"""By table: the field of ``Tables`` whose length counts its rows' subjects, and what makes the rows."""
+"""By table: what makes its rows."""
 
 _READING = {
     sqlite3.SQLITE_READ,

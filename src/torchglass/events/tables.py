@@ -8,80 +8,17 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field, replace
 
-from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.schema import (
+    EVENT_COLUMNS,
+    NONE,
+    Form,
+    Meta,
+    ModuleRow,
+    SiteNames,
+    StackColumns,
+    What,
+)
 from torchglass.events.types import Event, Location, ModuleInfo, Value
-
-NONE = -1
-EVENT_COLUMNS = (
-    "what", "parent", "thread", "backward", "start_ns", "end_ns", "module", "call", "stack", "owner", "operands",
-    "direct", "args", "result", "first_io", "occurrence", "error",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class What:
-    """What happened: a kind, a name, and a note that holds for every such event."""
-
-    kind: str
-    name: str
-    note: str | None = None
-    detail: str = ""
-    """Of a variable: how it got its value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """How arguments or results stood: the role of each tensor, and the text around them."""
-
-    roles: tuple[str, ...]
-    pieces: tuple[str, ...]
-    """One more than there are tensors: the text before, between and behind them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meta:
-    """What tensors of one kind have in common."""
-
-    kind: str
-    shape: tuple[int, ...] | None
-    dtype: str
-    device: str
-    stride: tuple[int, ...] | None
-    layout: str
-    requires_grad: bool
-    type: str
-    word: str
-    """``f32[8, 3]``."""
-
-    @classmethod
-    def of(
-        cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
-        requires_grad: bool, python_type: str, kind: str = "tensor",
-    ) -> Meta:  # fmt: skip
-        word = dtype_word(dtype) + shape_word(shape) + (" numpy" if kind == "array" else "")
-        return cls(kind, shape, dtype, device, stride, layout, requires_grad, python_type, word)
-
-
-@dataclass(frozen=True, slots=True)
-class SiteNames:
-    """What the source says at one place."""
-
-    location: Location
-    code: str
-    target: tuple[str, ...]
-    operator: str | None
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleRow:
-    """A module under one path; ``parameters`` are (name, value id)."""
-
-    root: str
-    path: str
-    name: str
-    detail: str
-    parameters: tuple[tuple[str, int], ...]
 
 
 def _ints() -> array[int]:
@@ -89,8 +26,8 @@ def _ints() -> array[int]:
 
 
 @dataclass(slots=True)
-class Tables:
-    """Every table of one trace. Event columns have one entry an event, in order of opening."""
+class Tables(StackColumns):
+    """Every table of one trace. Columns of numbers come from the schema; those of events are in order of opening."""
 
     process: int = 0
     name: str = ""
@@ -102,38 +39,10 @@ class Tables:
     """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
     sources: dict[str, str] = field(default_factory=dict[str, str])
 
-    what: array[int] = field(default_factory=_ints)
-    parent: array[int] = field(default_factory=_ints)
-    thread: array[int] = field(default_factory=_ints)
-    backward: array[int] = field(default_factory=_ints)
-    start_ns: array[int] = field(default_factory=_ints)
-    end_ns: array[int] = field(default_factory=_ints)
-    module: array[int] = field(default_factory=_ints)
-    call: array[int] = field(default_factory=_ints)
-    stack: array[int] = field(default_factory=_ints)
-    owner: array[int] = field(default_factory=_ints)
-    operands: array[int] = field(default_factory=_ints)
-    direct: array[int] = field(default_factory=_ints)
-    """1 when the expression at the innermost user site made the call itself."""
-    args: array[int] = field(default_factory=_ints)
-    result: array[int] = field(default_factory=_ints)
     first_io: array[int] = field(default_factory=_ints)
     """Offset of an event's values in ``io``: its inputs, then its outputs."""
-    occurrence: array[int] = field(default_factory=_ints)
-    error: array[int] = field(default_factory=_ints)
-
     io: array[int] = field(default_factory=_ints)
-    """Value ids."""
-    value_meta: array[int] = field(default_factory=_ints)
-    value_version: array[int] = field(default_factory=_ints)
-    value_storage: array[int] = field(default_factory=_ints)
-    value_producer: array[int] = field(default_factory=_ints)
-    value_address: array[int] = field(default_factory=_ints)
-    """Of the storages (0: not known); only while storages and producers are not linked yet, else empty."""
-    value_before: array[int] = field(default_factory=_ints)
-    """The value that the same tensor was before a change (-2 - n: it lies in the memory of value n).
-
-    Kept as long as the addresses are."""
+    """Value ids. The addresses of values, and what they were before, are empty once they are linked."""
 
     whats: list[What] = field(default_factory=list[What])
     forms: list[Form] = field(default_factory=list[Form])
@@ -146,11 +55,8 @@ class Tables:
     """Errors and owners."""
     operand_texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     sites: list[SiteNames] = field(default_factory=list[SiteNames])
-    stack_base: array[int] = field(default_factory=_ints)
     stack_sites: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     """The sites below the base, outermost first."""
-    stack_user: array[int] = field(default_factory=_ints)
-    """The innermost user site of a stack."""
     _stacks: dict[int, tuple[Location, ...]] = field(default_factory=dict[int, tuple[Location, ...]])
 
     def __len__(self) -> int:
@@ -241,13 +147,14 @@ class Tables:
             key=self.key(number, what, row, site),
             error=self.texts[error] if error >= 0 else None,
             note=what.note,
+            python_call=None if (number_of_call := self.python_call[number]) < 0 else number_of_call,
         )
 
     def keep(self, numbers: list[int]) -> Tables:
         """The same trace with only these events; each hangs below its nearest kept ancestor."""
         place = {number: index for index, number in enumerate(numbers)}
         kept = replace(self, _stacks={})
-        for name in EVENT_COLUMNS:
+        for name in (*EVENT_COLUMNS, "first_io"):
             column = getattr(self, name)
             setattr(kept, name, array("q", [column[number] for number in numbers]))
         for index, number in enumerate(numbers):

@@ -10,7 +10,8 @@ from operator import add
 from typing import Any, Protocol
 
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
-from torchglass.events.database import COMPACT, TABLES, fill_database
+from torchglass.events import schema
+from torchglass.events.database import fill_database
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
 from torchglass.events.tables import NONE, Tables
@@ -209,8 +210,8 @@ class Trace:
 
     def columns(self, table: str = "events") -> dict[str, list[Any]]:
         """One table as lists by column name, in the form of the file format (see docs/format.md)."""
-        if table not in (*TABLES, *COMPACT):
-            raise NotRecorded(f"no table {table!r}; {closest(table, TABLES)}")
+        if table not in (*schema.ASKED, *schema.BY_NAME):
+            raise NotRecorded(f"no table {table!r}; {closest(table, schema.ASKED)}")
         cursor = self._connection().execute(f"SELECT * FROM {table}")
         names = [each[0] for each in cursor.description]
         rows = cursor.fetchall()
@@ -227,7 +228,7 @@ class Trace:
         return pandas.DataFrame(self.columns(table))
 
     def sql(self, query: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Ask in SQL; the tables are those of ``schema.sql``. Reading only."""
+        """Ask in SQL; the tables are those of docs/format.md. Reading only."""
         expect(query, str, "sql() takes the text of a query")
         try:
             return self._connection().execute(query, parameters).fetchall()
@@ -235,7 +236,7 @@ class Trace:
             # "not authorized", "authorization denied", "cannot modify events because it is a view"
             if "authoriz" in str(error) or " view" in str(error):
                 raise UsageError(f"sql() only reads a trace, and {query.split()[0].upper()} is no reading") from None
-            raise UsageError(f"{error}; the tables are: {', '.join(TABLES)} (docs/format.md)") from None
+            raise UsageError(f"{error}; the tables are: {', '.join(schema.ASKED)} (docs/format.md)") from None
 
     def _connection(self) -> sqlite3.Connection:
         tables = self.tables

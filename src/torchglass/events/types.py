@@ -109,6 +109,8 @@ class Event(NamedTuple):
     """``Type: text`` of the exception that left this event."""
     note: str | None
     """What the reader should know: what was not seen, and how to see it."""
+    python_call: int | None = None
+    """Variables: which call of a Python function it belongs to; equal numbers are one call."""
 
     @property
     def file(self) -> str | None:

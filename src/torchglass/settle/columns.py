@@ -65,7 +65,9 @@ class Batch:
         """How many values there were before those in ``io``."""
 
 
-VARYING = ("parent", "backward", "start_ns", "end_ns", "module", "call", "first_io", "occurrence", "error")
+VARYING = (
+    "parent", "backward", "start_ns", "end_ns", "module", "call", "first_io", "occurrence", "error", "python_call",
+)  # fmt: skip
 
 
 class Columns:
@@ -89,6 +91,7 @@ class Columns:
         self.occurrences: list[int] = []
         """How often each stem has occurred."""
         self._labels: dict[int, str] = {}
+        self._python_calls: dict[int, int] = {}
         self._operand_id(())
 
     def extend(self, thread: int, batch: Batch) -> None:
@@ -102,6 +105,10 @@ class Columns:
             getattr(tables, name).fromlist(batch.varying[index :: len(VARYING)])
         tables.thread.fromlist([self._thread(thread)] * count)
         tables.io.fromlist(batch.io)
+
+    def python_call(self, number: int) -> int:
+        """The calls of Python functions whose variables were followed, counted from 0 on."""
+        return NONE if number == NONE else self._python_calls.setdefault(number, len(self._python_calls))
 
     def add_gap(self, note: str) -> Fixed:
         """What stands where events were dropped."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from torchglass.events.tables import EVENT_COLUMNS, NONE
+from torchglass.events.schema import EVENT_COLUMNS, NONE
 from torchglass.events.types import Event
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ARGS,
+    CALL,
     END,
     ERROR,
     INPUTS,
@@ -36,7 +37,7 @@ class LiveSettler(Settler):
         self.open: dict[Record, tuple[Event, int]] = {}
         """Events that are open and their modules."""
         self.count = 0
-        self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.io]
+        self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.first_io, self.tables.io]
         """One row at a time is made and forgotten; what it refers to stays."""
 
     def opened(self, thread: int, at: int, words: list[int], in_backward: bool) -> Event:
@@ -99,7 +100,7 @@ class LiveSettler(Settler):
         batch.fixed.append(fixed.columns)
         batch.varying += (
             parent, backward, words[START], words[END], module, call, 0, columns.occurrences[fixed.stem],
-            columns.error(words[ERROR]),
+            columns.error(words[ERROR]), columns.python_call(words[CALL]),
         )  # fmt: skip
         columns.occurrences[fixed.stem] += 1
         batch.io += self._values(thread, words[INPUTS], fixed.taken)

@@ -15,6 +15,7 @@ from torchglass.events.tables import NONE, Tables
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import ARGS as ARGS_WORD
 from torchglass.journal.layout import (
+    CALL,
     END,
     ERROR,
     INPUTS,
@@ -198,7 +199,7 @@ class Settler:
         fixed, batch = self.columns.add_gap(note), Batch(len(self.tables.io))
         module = self.tables.module[parent] if parent != NONE else NONE
         batch.fixed.append(fixed.columns)
-        batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE)
+        batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE, NONE)
         self.columns.extend(thread, batch)
 
     def _is_over_the_limit(self) -> bool:
@@ -243,9 +244,20 @@ class Settler:
         ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
         state.last_start = words[START - RECORD_WORDS]
         try:
-            for what, parent_at, stack, args, inputs, result, outputs, error, end, start, is_backward in _records(
-                words, backward
-            ):
+            for (
+                what,
+                parent_at,
+                stack,
+                args,
+                inputs,
+                python_call,
+                result,
+                outputs,
+                error,
+                end,
+                start,
+                is_backward,
+            ) in _records(words, backward):
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:
@@ -275,6 +287,7 @@ class Settler:
                 varying += (
                     parent, is_backward, start, end, module, call, batch.first_io + len(io), occurrences[stem],
                     NONE if error == NONE else columns.error(error),
+                    NONE if python_call == NONE else columns.python_call(python_call),
                 )  # fmt: skip
                 occurrences[stem] += 1
                 if taken:
@@ -367,7 +380,7 @@ def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]
     return zip(*(words[field::RECORD_WORDS] for field in _FIELDS), backward, strict=True)
 
 
-_FIELDS = (WHAT, PARENT, STACK, ARGS_WORD, INPUTS, RESULT, OUTPUTS, ERROR, END, START)
+_FIELDS = (WHAT, PARENT, STACK, ARGS_WORD, INPUTS, CALL, RESULT, OUTPUTS, ERROR, END, START)
 
 
 def unread_files(tables: Tables) -> list[str]:

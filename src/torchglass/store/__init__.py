@@ -1,5 +1,6 @@
 """How a trace is kept: a folder with the events as SQLite, tensors as safetensors, and the sources."""
 
+from torchglass.events.schema import SavedTensor
 from torchglass.store.bundle import BundleFull
 from torchglass.store.launch import in_job, rank
 from torchglass.store.loading import Loaded, load
@@ -7,7 +8,6 @@ from torchglass.store.part import Part, open_part
 from torchglass.store.progress import watched
 from torchglass.store.repairing import repair
 from torchglass.store.saving import save
-from torchglass.store.shards import SavedTensor
 from torchglass.store.tensors import Content
 
 __all__ = [

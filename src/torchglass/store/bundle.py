@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torchglass._version import __version__
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT
+from torchglass.events.schema import FORMAT
 from torchglass.store.launch import Launch, ancestors, launched, rank
 from torchglass.store.layout import (
     AGENT,

@@ -9,13 +9,12 @@ from itertools import starmap
 from operator import lt
 from typing import Any, TypeVar, cast
 
-from torchglass.events.tables import NONE, Tables
+from torchglass.events import schema
+from torchglass.events.schema import KINDS, NONE, ORIGINS
+from torchglass.events.tables import Tables
 from torchglass.store.layout import Unsound
 
 T = TypeVar("T")
-KINDS = {"module", "function", "op", "call", "variable", "mark", "step", "unseen"}
-ORIGINS = {"user", "torch", "stdlib", "generated"}
-LONGEST_TIME = 1 << 62
 FRAMES = 50_000_000
 """The most frames that all stacks together may have when they are written out."""
 
@@ -75,29 +74,28 @@ def row_ids(ids: Sequence[Any], first: int, table: str) -> None:
 
 def check_tables(tables: Tables) -> None:
     """Every number points to something that is there; parents and bases come before what hangs on them."""
-    events, values, texts = len(tables), len(tables.value_meta), len(tables.texts)
-    within("what", tables.what, 0, len(tables.whats))
-    within("thread", tables.thread, 0, len(tables.threads))
-    within("backward", tables.backward, 0, 2)
-    within("direct", tables.direct, 0, 2)
-    within("start_ns", tables.start_ns, -LONGEST_TIME, LONGEST_TIME)
-    within("end_ns", tables.end_ns, -LONGEST_TIME, LONGEST_TIME)
-    within("module", tables.module, NONE, len(tables.modules))
-    within("call", tables.call, NONE, LONGEST_TIME)
-    within("stack", tables.stack, NONE, len(tables.stack_sites))
-    within("owner", tables.owner, NONE, texts)
-    within("operands", tables.operands, 0, len(tables.operand_texts))
-    within("occurrence", tables.occurrence, 0, LONGEST_TIME)
-    within("error", tables.error, NONE, texts)
+    for table in (schema.EVENT_ROWS, schema.VALUE_ROWS, schema.STACKS):
+        for column in table.columns:
+            if column.field:
+                _check_numbers(tables, column)
+    values = len(tables.value_meta)
     within("io", tables.io, 0, values)
-    _before_own("parent", tables.parent)
-    _check_values(tables, events, values)
+    within("before", tables.value_before, -1 - values, values)
     _check_places(tables)
-    if not {what.kind for what in tables.whats} <= KINDS:
+    if not {what.kind for what in tables.whats} <= set(KINDS):
         raise Unsound("an event is of a kind that is not known here")
     for module in tables.modules:
         if not all(0 <= value < values for _, value in module.parameters):
             raise Unsound("a parameter is a value that is not there")
+
+
+def _check_numbers(tables: Tables, column: schema.Column) -> None:
+    found = getattr(tables, column.field)
+    if column.is_back:
+        _before_own(column.name, found)
+    else:
+        rows = schema.BY_NAME[column.to].rows if column.to else ""
+        within(column.name, found, column.low, len(getattr(tables, rows)) if rows else column.high)
 
 
 def within(name: str, column: Sequence[int], low: int, high: int) -> None:
@@ -111,17 +109,7 @@ def _before_own(name: str, column: Sequence[int]) -> None:
         raise Unsound(f"a number in {name} does not point back")
 
 
-def _check_values(tables: Tables, events: int, values: int) -> None:
-    within("meta", tables.value_meta, NONE, len(tables.metas))
-    within("version", tables.value_version, NONE, LONGEST_TIME)
-    within("storage", tables.value_storage, NONE, values)
-    within("producer", tables.value_producer, NONE, events)
-    within("before", tables.value_before, -1 - values, values)
-
-
 def _check_places(tables: Tables) -> None:
-    _before_own("base", tables.stack_base)
-    within("user", tables.stack_user, NONE, len(tables.sites))
     depths: list[int] = []
     for base, sites in zip(tables.stack_base, tables.stack_sites, strict=True):
         within("site", sites, 0, len(tables.sites))

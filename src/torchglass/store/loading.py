@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from torchglass.errors import BundleError
+from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.journal.reader import BadJournal, OtherJournal, StoredFile, read_journal
 from torchglass.journal.rows import SavedRow
@@ -42,7 +43,6 @@ from torchglass.store.merging import merged
 from torchglass.store.opening import opened
 from torchglass.store.progress import stretch
 from torchglass.store.reader import Contents, check_saved, read_contents
-from torchglass.store.shards import SavedTensor
 from torchglass.store.tensors import Content, Maps, are_there, check_extents
 
 Stamp = tuple[object, ...]

@@ -9,21 +9,22 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from torchglass.events.tables import NONE, Tables
-from torchglass.store.reader import Contents, SavedTensor
+from torchglass.events import schema
+from torchglass.events.schema import NONE, SavedTensor
+from torchglass.events.tables import Tables
+from torchglass.store.reader import Contents
 
 LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
 """Lists that are laid one behind the other."""
 POINTERS = {
-    "what": "whats", "parent": "what", "thread": "threads", "module": "modules", "stack": "stack_sites",
-    "owner": "texts", "operands": "operand_texts", "args": "forms", "result": "forms", "first_io": "io",
-    "error": "texts", "io": "value_meta", "value_meta": "metas", "value_storage": "value_meta",
-    "value_producer": "what", "stack_base": "stack_sites", "stack_user": "sites",
+    **{each.field: schema.BY_NAME[each.to].rows for each in schema.pointers()}, "first_io": "io", "io": "value_meta",
 }  # fmt: skip
 """By column: the list or column that its numbers count in."""
 _NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
 """What the recorder says of a name that it was asked to follow."""
-PLAIN = ("backward", "start_ns", "end_ns", "call", "direct", "occurrence", "value_version")
+PLAIN = tuple(each.field for each in schema.plain_numbers() if not each.counts_on)
+COUNTING = tuple(each.field for each in schema.plain_numbers() if each.counts_on)
+"""Columns whose numbers each part begins from 0."""
 
 
 def merged(parts: Sequence[Contents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:
@@ -60,8 +61,9 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
     """Add one part; what its numbers count in has grown by what is there already."""
     values = len(whole.value_meta)
     base = {target: len(getattr(whole, target)) for target in POINTERS.values()}
-    for column, target in POINTERS.items():
-        shift = base[target]
+    shifts = {column: base[target] for column, target in POINTERS.items()}
+    shifts |= {column: max(getattr(whole, column), default=NONE) + 1 for column in COUNTING}
+    for column, shift in shifts.items():
         numbers = getattr(part, column)
         getattr(whole, column).extend(
             numbers if not shift else array("q", [each if each == NONE else each + shift for each in numbers])

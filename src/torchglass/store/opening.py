@@ -12,7 +12,8 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-from torchglass.events.database import FORMAT, SCHEMA, decoded
+from torchglass.events.database import decoded
+from torchglass.events.schema import FORMAT, FORMATS, statements
 from torchglass.store.layout import EVENTS, EVENTS_FILE, Unsound, plain_size
 
 LONGEST_TEXT = 1 << 26
@@ -103,17 +104,19 @@ def check_schema(connection: sqlite3.Connection) -> bool:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > FORMAT:
         raise Unsound(f"it has format {version}, and up to {FORMAT} is read here: update torchglass")
-    for name, sql in expected_tables().items():
+    if version not in FORMATS:
+        raise Unsound(f"it has format {version}, which is not read here")
+    for name, sql in expected_tables(version).items():
         if bare(found.get(name, "")) != sql:
             raise Unsound(f"the table {name} is {'missing' if name not in found else 'another than is made here'}")
     return True
 
 
 @cache
-def expected_tables() -> dict[str, str]:
-    """The statement of each table of the schema, without comments."""
+def expected_tables(number: int) -> dict[str, str]:
+    """The statement of each table in files of a format, without comments."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(SCHEMA)
+        connection.executescript(statements(number))
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
     return {name: bare(sql) for name, sql in rows}
 

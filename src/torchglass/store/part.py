@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT, SCHEMA, all_rows, encoded, insert
-from torchglass.events.database import text as text_cell
+from torchglass.events.database import all_rows, cell_of, encoded, insert
+from torchglass.events.schema import FORMAT, SAVED_TENSORS, SavedTensor, statements
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
 from torchglass.store.bundle import Bundle, make_or_join, refused
@@ -35,7 +35,7 @@ from torchglass.store.layout import (
     spelt,
     write_whole,
 )
-from torchglass.store.shards import Given, SavedTensor, Shards
+from torchglass.store.shards import Given, Shards
 from torchglass.store.tensors import Content, Maps
 
 APPLICATION = 0x74676C73
@@ -213,11 +213,7 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
 
 def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
     """A row of ``saved_tensors``."""
-    stride = None if saved.stride is None else json.dumps(saved.stride)
-    return (
-        saved.id, text_cell(saved.name), saved.value, saved.event, saved.shard, saved.offset, saved.length, saved.dtype,
-        json.dumps(saved.shape), stride, saved.storage_offset,
-    )  # fmt: skip
+    return tuple(cell_of(getattr(saved, column.name)) for column in SAVED_TENSORS.columns)
 
 
 def new_database(path: Path) -> sqlite3.Connection:
@@ -229,7 +225,7 @@ def new_database(path: Path) -> sqlite3.Connection:
         for pragma in ("synchronous = OFF", "journal_mode = OFF", "locking_mode = EXCLUSIVE"):
             connection.execute(f"PRAGMA {pragma}")
         connection.executescript(
-            f"BEGIN; PRAGMA user_version = {FORMAT}; PRAGMA application_id = {APPLICATION};\n{SCHEMA}\nCOMMIT;"
+            f"BEGIN; PRAGMA user_version = {FORMAT}; PRAGMA application_id = {APPLICATION};\n{statements()}\nCOMMIT;"
         )
     except BaseException:
         connection.close()

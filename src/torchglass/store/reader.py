@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, chain
 from operator import add
 from typing import Any, cast
 
-from torchglass.events.database import FORMATS, decoded
+from torchglass.events import schema
+from torchglass.events.database import decoded
 from torchglass.events.links import link_storages, link_values
-from torchglass.events.tables import NONE, Form, Meta, ModuleRow, SiteNames, Tables, What
+from torchglass.events.schema import FORMATS, NONE, Column, Form, Meta, ModuleRow, SavedTensor, SiteNames, Table, What
+from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 from torchglass.store.checks import (
     check_tables,
@@ -28,21 +30,11 @@ from torchglass.store.checks import (
 )
 from torchglass.store.layout import Unsound
 from torchglass.store.progress import tell
-from torchglass.store.shards import SavedTensor
 
 CHUNK = 500
 """Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
 EVENT_SHARE = 0.6
 """The part of the time that goes into reading events; the rest is for values, checks and links."""
-EVENT_SELECT = (
-    "id, what, parent, thread, backward, start_ns,"
-    " CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END,"
-    " module, call, stack, owner, operands, direct, args, result, occurrence, error, io"
-)
-EVENT_TARGETS = (
-    "what", "parent", "thread", "backward", "start_ns", "end_ns", "module", "call", "stack", "owner", "operands",
-    "direct", "args", "result", "occurrence", "error",
-)  # fmt: skip
 
 
 @dataclass
@@ -53,17 +45,31 @@ class Contents:
     digests: dict[str, str] = field(default_factory=dict[str, str])
     tensors: list[SavedTensor] = field(default_factory=list[SavedTensor])
     linked: bool = True
+    format: int = schema.FORMAT
+
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "int": int_of,
+    "bool": lambda cell: bool(int_of(cell)),
+    "str": text_of,
+    "str | None": text_or_none,
+    "tuple[str, ...]": texts_of,
+    "tuple[int, ...]": lambda cell: sizes_of(text_of(cell)),
+    "tuple[int, ...] | None": sizes_of,
+    "id": int_of,
+}
+"""By the type of a column: what a cell must hold, as Python has it."""
 
 
 def read_contents(connection: sqlite3.Connection, link: bool = True) -> Contents:
     """Everything in one part; links between values are found now where they were not kept."""
     tables = Tables()
     contents = Contents(tables)
-    contents.linked = _read_trace(connection, tables)
+    contents.format, contents.linked = _read_trace(connection, tables)
     _read_lists(connection, tables)
     _read_places(connection, tables)
-    _read_events(connection, tables)
-    _read_values(connection, tables, contents.linked)
+    _read_events(connection, tables, contents.format)
+    _read_values(connection, tables, contents)
     tables.modules = _read_modules(connection)
     contents.digests = _read_digests(connection)
     contents.tensors = read_tensors(connection)
@@ -79,7 +85,8 @@ def read_contents(connection: sqlite3.Connection, link: bool = True) -> Contents
     return contents
 
 
-def _read_trace(connection: sqlite3.Connection, tables: Tables) -> bool:
+def _read_trace(connection: sqlite3.Connection, tables: Tables) -> tuple[int, bool]:
+    """What the trace as a whole is; returns its format, and whether its values are linked."""
     rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
     if len(rows) != 1:
         raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
@@ -94,7 +101,7 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> bool:
     tables.complete = bool(int_of(complete))
     tables.left_by = texts_of(left_by)
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
-    return bool(int_of(linked))
+    return int_of(number), bool(int_of(linked))
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -106,25 +113,25 @@ def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...
         yield row
 
 
+def _objects(connection: sqlite3.Connection, table: Table) -> Iterator[list[Any]]:
+    """The rows of a table, each cell as the schema says that it must be."""
+    readers = [READ[column.type] for column in table.columns[1:]]
+    for row in _rows(connection, table.name):
+        yield [read(each) for read, each in zip(readers, row[1:], strict=True)]
+
+
 def _read_lists(connection: sqlite3.Connection, tables: Tables) -> None:
-    for _, kind, name, note, detail in _rows(connection, "whats"):
-        tables.whats.append(What(text_of(kind), text_of(name), text_or_none(note), text_of(detail)))
+    tables.whats = [What(*cells) for cells in _objects(connection, schema.WHATS)]
     tables.forms = _read_forms(connection)
-    for _, kind, shape, dtype, device, stride, layout, grad, python_type, word in _rows(connection, "metas"):
-        tables.metas.append(
-            Meta(
-                text_of(kind), sizes_of(shape), text_of(dtype), text_of(device), sizes_of(stride), text_of(layout),
-                bool(int_of(grad)), text_of(python_type), text_of(word),
-            )
-        )  # fmt: skip
+    tables.metas = [Meta(*cells) for cells in _objects(connection, schema.METAS)]
     processes: list[int] = []
-    for _, name, process in _rows(connection, "threads"):
-        tables.threads.append(text_of(name))
-        processes.append(int_of(process))
+    for name, process in _objects(connection, schema.THREADS):
+        tables.threads.append(name)
+        processes.append(process)
     if any(process != tables.process for process in processes):
         tables.thread_processes = processes
-    tables.texts = [text_of(text) for _, text in _rows(connection, "texts")]
-    tables.operand_texts = [texts_of(texts) for _, texts in _rows(connection, "operand_lists")]
+    tables.texts = [text for (text,) in _objects(connection, schema.TEXTS)]
+    tables.operand_texts = [texts for (texts,) in _objects(connection, schema.OPERAND_LISTS)]
 
 
 def _read_forms(connection: sqlite3.Connection) -> list[Form]:
@@ -151,12 +158,9 @@ def _read_forms(connection: sqlite3.Connection) -> list[Form]:
 
 
 def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
-    for _, file, line, end_line, col, end_col, function, source, origin, *names in _rows(connection, "sites"):
-        lines = int_of(line), int_of(end_line), int_of(col), int_of(end_col)
-        location = Location(text_of(file), *lines, text_of(function), text_of(source), text_of(origin))
-        code, target, operator, problem = names
-        names = text_of(code), texts_of(target), text_or_none(operator), text_or_none(problem)
-        tables.sites.append(SiteNames(location, *names))
+    count = len(fields(Location))
+    for cells in _objects(connection, schema.SITES):
+        tables.sites.append(SiteNames(Location(*cells[:count]), *cells[count:]))
     stacks: list[list[int]] = []
     for _, base, user in _rows(connection, "stacks"):
         tables.stack_base.append(NONE if base is None else int_of(base))
@@ -181,12 +185,27 @@ def _chunks(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[A
         connection.text_factory = decoded
 
 
-def _read_events(connection: sqlite3.Connection, tables: Tables) -> None:
+def _numbers(table: Table, number: int) -> list[Column]:
+    """The columns of numbers that files of a format have."""
+    return [column for column in table.of_format(number) if column.field]
+
+
+def _missing(tables: Tables, table: Table, number: int) -> None:
+    """What files of an earlier format do not tell."""
+    for column in table.columns:
+        if column.field and column.since > number:
+            setattr(tables, column.field, array("q", [NONE]) * len(getattr(tables, table.rows)))
+
+
+def _read_events(connection: sqlite3.Connection, tables: Tables, number: int) -> None:
     """Columns at a time: a hundred thousand events are to be there within a second."""
-    columns = [getattr(tables, name) for name in EVENT_TARGETS]
+    found = _numbers(schema.EVENT_ROWS, number)
+    columns = [getattr(tables, column.field) for column in found]
+    ends = "CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END"
+    names = ", ".join(ends if column.field == "end_ns" else column.name for column in found)
     lengths: list[int] = []
     (last,) = connection.execute("SELECT max(id) FROM event_rows").fetchone()
-    for rows in _chunks(connection, f"SELECT {EVENT_SELECT} FROM event_rows NOT INDEXED ORDER BY id"):
+    for rows in _chunks(connection, f"SELECT id, {names}, io FROM event_rows NOT INDEXED ORDER BY id"):
         ids, *cells, io = zip(*rows, strict=True)
         row_ids(ids, len(tables), "event_rows")
         for column, cell in zip(columns, cells, strict=True):
@@ -195,6 +214,7 @@ def _read_events(connection: sqlite3.Connection, tables: Tables) -> None:
         lengths += map(len, lists)
         ints_of(tables.io, chain.from_iterable(lists))
         tell(EVENT_SHARE * len(tables) / max(int_of(last), 1))
+    _missing(tables, schema.EVENT_ROWS, number)
     within("args", tables.args, NONE, len(tables.forms))
     within("result", tables.result, NONE, len(tables.forms))
     counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
@@ -214,16 +234,17 @@ def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
     return cast("list[Any]", lists)
 
 
-def _read_values(connection: sqlite3.Connection, tables: Tables, linked: bool) -> None:
-    names = "id, meta, version, storage, producer" + ("" if linked else ", address, before")
-    columns = [tables.value_meta, tables.value_version, tables.value_storage, tables.value_producer]
-    if not linked:
-        columns += [tables.value_address, tables.value_before]
-    for rows in _chunks(connection, f"SELECT {names} FROM value_rows NOT INDEXED ORDER BY id"):
+def _read_values(connection: sqlite3.Connection, tables: Tables, contents: Contents) -> None:
+    # What links are made of is NULL once they are made.
+    found = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each.type == "int" or not contents.linked]
+    names = ", ".join(column.name for column in found)
+    columns = [getattr(tables, column.field) for column in found]
+    for rows in _chunks(connection, f"SELECT id, {names} FROM value_rows NOT INDEXED ORDER BY id"):
         ids, *cells = zip(*rows, strict=True)
         row_ids(ids, len(tables.value_meta), "value_rows")
         for column, cell in zip(columns, cells, strict=True):
             ints_of(column, cell)
+    _missing(tables, schema.VALUE_ROWS, contents.format)
 
 
 def _describe_unknown(tables: Tables) -> None:
@@ -244,8 +265,8 @@ def _read_modules(connection: sqlite3.Connection) -> list[ModuleRow]:
         last = row
         parameters.setdefault(int_of(module), []).append((text_of(name), int_of(value)))
     modules = [
-        ModuleRow(text_of(root), text_of(path), text_of(name), text_of(detail), tuple(parameters.pop(number, ())))
-        for number, root, path, name, detail in _rows(connection, "modules")
+        ModuleRow(*cells, parameters=tuple(parameters.pop(number, ())))
+        for number, cells in enumerate(_objects(connection, schema.MODULES))
     ]
     if parameters:
         raise Unsound("a parameter belongs to no module")
@@ -272,14 +293,8 @@ def read_tensors(connection: sqlite3.Connection) -> list[SavedTensor]:
 
 
 def _saved_tensor(row: tuple[Any, ...]) -> SavedTensor:
-    number, name, value, event, shard, offset, length, dtype, shape, stride, storage_offset = row
-    sizes, strides = sizes_of(shape), sizes_of(stride)
-    saved = SavedTensor(
-        int_of(number), text_of(name), int_of(value), int_of(event), int_of(shard), int_of(offset), int_of(length),
-        text_of(dtype), sizes or (), strides, int_of(storage_offset),
-    )  # fmt: skip
-    if sizes is None:
-        raise Unsound(f"the saved tensor {number} has no sizes")
+    cells = [READ[column.type](each) for column, each in zip(schema.SAVED_TENSORS.columns, row, strict=True)]
+    saved = SavedTensor(*cells)
     check_saved(saved)
     return saved
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from torchglass._version import __version__
 from torchglass.errors import BundleError
-from torchglass.events.database import FORMAT
+from torchglass.events.schema import FORMAT, SavedTensor
 from torchglass.events.spelling import clean
 from torchglass.journal.homes import write_all
 from torchglass.store.bundle import read_manifest
@@ -42,7 +42,7 @@ from torchglass.store.loading import read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
 from torchglass.store.reader import Contents
-from torchglass.store.shards import HEADER, Entry, SavedTensor, header, padded
+from torchglass.store.shards import HEADER, Entry, header, padded
 from torchglass.store.tensors import check_header
 
 NO_END = (

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.errors import BundleError
+from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.store.bundle import make_bundle
 from torchglass.store.part import Part
-from torchglass.store.shards import Given, SavedTensor
+from torchglass.store.shards import Given
 
 Tensors = Iterable[tuple[SavedTensor, Any]]
 

@@ -16,6 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from torchglass.events.schema import SavedTensor
 from torchglass.journal.descriptors import Owned
 from torchglass.journal.homes import write_all
 from torchglass.store.layout import shard_name
@@ -38,26 +39,6 @@ SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
     "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class SavedTensor:
-    """Where the content of a tensor is; a row of ``saved_tensors``."""
-
-    id: int
-    name: str
-    value: int
-    event: int
-    shard: int
-    offset: int
-    length: int
-    dtype: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...] | None
-    """None: the elements lie side by side."""
-    storage_offset: int
-    part: int = 0
-    """Which part of the bundle it is in."""
 
 
 @dataclass(frozen=True)

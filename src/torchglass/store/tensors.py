@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from torchglass.events.schema import SavedTensor
 from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name, shard_paths
-from torchglass.store.shards import HEADER, NAMES, SIZES, SavedTensor
+from torchglass.store.shards import HEADER, NAMES, SIZES
 
 ITEM_SIZES = {
     **{dtype: SIZES[name] for dtype, name in NAMES.items()},

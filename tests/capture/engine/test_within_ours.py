@@ -147,6 +147,12 @@ class TimeoutOfTheProgram(Exception):
     """What a handler of the program's raises: an ordinary exception, as ours could be."""
 
 
+def until_stopped(model: nn.Module, given: torch.Tensor, delay: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, delay)
+    for _ in range(300):
+        run(model, given)
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here")
 @pytest.mark.parametrize(
     "options", [{}, {"ops": True}, {"variables": True}, {"to": "run.trace"}], ids=["default", "ops", "variables", "to"]
@@ -166,9 +172,7 @@ def test_a_timeout_by_signal_always_arrives(options: dict[str, Any], tmp_path: P
         with tg.record(**options) as trace:
             for attempt in range(60):
                 with pytest.raises(TimeoutOfTheProgram):
-                    signal.setitimer(signal.ITIMER_REAL, 0.002 + attempt * 0.000037)
-                    for _ in range(300):
-                        run(model, given)
+                    until_stopped(model, given, 0.002 + attempt * 0.000037)
                 arrived += 1
             run(model, given)
     finally:

@@ -391,3 +391,36 @@ def test_variables_are_followed_behind_errors_in_functions_and_modules() -> None
     assert len(of(trace, "after")) == 4
     assert trace.notes == ()
     assert sys.gettrace() is None
+
+
+def countdown(n: int) -> int:
+    left = n - 1
+    below = countdown(left) if left else 0
+    return below + left
+
+
+def letters(count: int) -> Any:
+    for at in range(count):
+        letter = "abc"[at]
+        yield letter
+
+
+def test_each_call_of_a_python_function_has_a_number() -> None:
+    """Recursion, one call after the other and generators that take turns are told apart by it, and by nothing else."""
+    with tg.record(variables=["left", "below", "letter"]) as trace:
+        countdown(3)
+        countdown(1)
+        for _ in zip(letters(2), letters(2), strict=True):
+            pass
+        torch.ones(1)
+    calls = [[event.python_call for event in of(trace, name)] for name in ("left", "below", "letter")]
+    first, second, third, again = calls[0]
+    assert len({first, second, third, again}) == 4
+    assert calls[1] == [third, second, first, again]
+    one, two = calls[2][:2]
+    assert calls[2] == [one, two, one, two]
+    assert len({*calls[0], one, two}) == 6
+    (ones,) = trace.events(function="ones")
+    assert ones.python_call is None
+    rows = trace.sql("SELECT DISTINCT python_call FROM events WHERE kind = 'variable' ORDER BY 1")
+    assert rows == [(number,) for number in range(6)]

@@ -86,7 +86,7 @@ class SettraceCore:
         current = sys.gettrace()
         self.engine.note(INTERRUPTED)
         self._is_interrupted = True
-        if current in self.alone:
+        if current is not None and current in self.alone:
             self.engine.on_interrupt(current)
 
     def abandon(self) -> None:

@@ -1,0 +1,388 @@
+"""The tables of a trace, each column once: its type, what its numbers point to, their range, one line of meaning.
+
+From here come the columns that ``Tables`` has in memory, the statements that make the database, what is inserted, what
+is read and how it is checked, how the parts of a bundle are joined, and docs/format.md. To add a column, add its line
+here and fill it where it is known. The views over these tables, with the words of the Python interface, are in
+views.sql.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.types import Location
+
+FORMAT = 3
+FORMATS = (2, 3)
+"""What is written, and what is read."""
+NONE = -1
+KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
+ORIGINS = ("user", "torch", "stdlib", "generated")
+LONGEST_TIME = 1 << 62
+SQL = {
+    "id": "INTEGER PRIMARY KEY", "int": "INTEGER NOT NULL", "int | None": "INTEGER", "bool": "INTEGER NOT NULL",
+    "float": "REAL NOT NULL", "str": "TEXT NOT NULL", "str | None": "TEXT", "str key": "TEXT PRIMARY KEY",
+    "tuple[str, ...]": "TEXT NOT NULL", "tuple[int, ...]": "TEXT NOT NULL", "tuple[int, ...] | None": "TEXT",
+}  # fmt: skip
+"""By the type in Python: that in SQLite. Tuples are JSON lists."""
+
+
+class Column(NamedTuple):
+    """One column of one table."""
+
+    name: str
+    type: str
+    """A key of ``SQL``."""
+    meaning: str
+    to: str = ""
+    """The table whose rows its numbers are."""
+    low: int = 0
+    high: int = LONGEST_TIME
+    """Where it points to nothing: the numbers that it may hold, from ``low`` to before ``high``."""
+    is_back: bool = False
+    """Whether it points to an earlier row of its own table."""
+    among: tuple[str, ...] = ()
+    """The texts that it may hold, if only some make sense."""
+    counts_on: bool = False
+    """Whether its numbers begin from 0 in each part of a bundle, and count on where parts are joined."""
+    since: int = FORMATS[0]
+    """The first format that has it; in files of an earlier one it is NONE."""
+    field: str = ""
+    """Of numbers: the field of ``Tables``."""
+
+
+def _ints() -> array[int]:
+    return array("q")
+
+
+def numbers(meaning: str, **facts: Any) -> Any:
+    """A column of numbers in memory, one for each row; ``none=True``: -1 stands for nothing."""
+    low = NONE if facts.pop("none", False) else facts.pop("low", 0)
+    name = facts.pop("name", "")
+    made = Column(name, facts.pop("type", "int"), meaning, low=low, **facts)
+    return field(default_factory=_ints, metadata={"column": made})
+
+
+def cell(meaning: str, default: Any = MISSING, **facts: Any) -> Any:
+    """One cell of a row that is an object in memory."""
+    return field(default=default, metadata={"column": Column("", "", meaning, **facts)})
+
+
+# ---------------------------------------------------------------- columns of numbers, as Tables has them
+
+
+@dataclass(slots=True)
+class EventColumns:
+    """One row for each event, in order of opening."""
+
+    what: array[int] = numbers("row of whats", to="whats")
+    parent: array[int] = numbers("an earlier row of event_rows, or -1", to="event_rows", none=True, is_back=True)
+    thread: array[int] = numbers("row of threads", to="threads")
+    backward: array[int] = numbers("1: in the backward pass", high=2)
+    start_ns: array[int] = numbers("monotonic host clock", low=-LONGEST_TIME)
+    end_ns: array[int] = numbers("NULL when it had not ended", name="duration_ns", type="int | None", low=-LONGEST_TIME)
+    module: array[int] = numbers("row of modules, or -1", to="modules", none=True)
+    call: array[int] = numbers("module events: how often called before; else -1", none=True)
+    stack: array[int] = numbers("row of stacks, or -1", to="stacks", none=True)
+    owner: array[int] = numbers("row of texts, or -1", to="texts", none=True)
+    operands: array[int] = numbers("row of operand_lists", to="operand_lists")
+    direct: array[int] = numbers("1: the expression at the innermost user frame made the call itself", high=2)
+    args: array[int] = numbers("row of forms, or -1", to="forms", none=True)
+    result: array[int] = numbers("row of forms, or -1", to="forms", none=True)
+    occurrence: array[int] = numbers("how often what the key says had happened before")
+    error: array[int] = numbers("row of texts, or -1", to="texts", none=True)
+    python_call: array[int] = numbers(
+        "variables: the number of the Python call whose variable it is, or -1", none=True, counts_on=True, since=3
+    )
+
+
+@dataclass(slots=True)
+class ValueColumns(EventColumns):
+    """One row for each tensor at one version."""
+
+    value_meta: array[int] = numbers("row of metas, or -1", to="metas", none=True)
+    value_version: array[int] = numbers("in-place version counter, or -1", none=True)
+    value_storage: array[int] = numbers("equal numbers share memory; -1 not known", to="value_rows", none=True)
+    value_producer: array[int] = numbers("row of event_rows, or -1", to="event_rows", none=True)
+    value_address: array[int] = numbers(
+        "of the storage while it lived; NULL once storages are known", type="int | None", low=-LONGEST_TIME
+    )
+    value_before: array[int] = numbers(
+        "the value that the same tensor was before a change, or -1; -2 - n: it lies in the memory of value n;"
+        " NULL likewise", type="int | None", low=-LONGEST_TIME,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class StackColumns(ValueColumns):
+    """Stacks, as chains: a stack is its base and the frames below it."""
+
+    stack_base: array[int] = numbers(
+        "the stack above, or NULL", to="stacks", type="int | None", none=True, is_back=True
+    )
+    stack_user: array[int] = numbers(
+        "row of sites: the innermost user frame of the whole stack, or NULL", to="sites", type="int | None", none=True
+    )
+
+
+# ---------------------------------------------------------------- rows that are objects
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What happened, without when and where."""
+
+    kind: str = cell("module, function …", among=KINDS)
+    name: str = cell("class, public name of the function, or the user's string")
+    note: str | None = cell("what the reader should know", None)
+    detail: str = cell("of a variable: argument, assigned, deleted or changed (in place)", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How arguments or results stood: the role of each tensor, and the text around them."""
+
+    roles: tuple[str, ...]
+    pieces: tuple[str, ...]
+    """One more than there are tensors: the text before, between and behind them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What tensors of one kind have in common."""
+
+    kind: str = cell("tensor")
+    shape: tuple[int, ...] | None = cell("JSON list of sizes, or NULL")
+    dtype: str = cell("float32")
+    device: str = cell("cuda:0")
+    stride: tuple[int, ...] | None = cell("JSON list, or NULL")
+    layout: str = cell("strided, sparse_coo …")
+    requires_grad: bool = cell("0 or 1")
+    type: str = cell("Python class")
+    word: str = cell("f32[8, 3]")
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
+        requires_grad: bool, python_type: str, kind: str = "tensor",
+    ) -> Meta:  # fmt: skip
+        word = dtype_word(dtype) + shape_word(shape) + (" numpy" if kind == "array" else "")
+        return cls(kind, shape, dtype, device, stride, layout, requires_grad, python_type, word)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteNames:
+    """Places in the code, and what the source says there."""
+
+    location: Location
+    code: str = cell("the exact expression, or ''")
+    target: tuple[str, ...] = cell("JSON list of the names the result is assigned to")
+    operator: str | None = cell("@ + += [] …")
+    problem: str | None = cell("why the source could not be read")
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """One row for each module under one path of one root."""
+
+    root: str = cell("label of the root: its class, #2 when two share it")
+    path: str = cell("'' is the root itself")
+    name: str = cell("class")
+    detail: str = cell("settings")
+    parameters: tuple[tuple[str, int], ...] = ()
+    """Name and value id: rows of ``parameters``."""
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """One row for each tensor whose content was kept."""
+
+    id: int
+    name: str = cell("given by the user, or ''")
+    value: int = cell("row of tensor_values, or -1", to="value_rows", low=NONE)
+    event: int = cell("row of events: the mark that saved it, or -1", to="event_rows", low=NONE)
+    shard: int = cell("3 means the file tensors-0003.safetensors", high=10_000)
+    offset: int = cell("of the first byte of its storage, from the beginning of the file")
+    length: int = cell("bytes of its storage")
+    dtype: str = cell("float32; the shard says U8 where safetensors has no name for it")
+    shape: tuple[int, ...] = cell("JSON list")
+    stride: tuple[int, ...] | None = cell("JSON list, counted in elements; NULL when contiguous")
+    storage_offset: int = cell("elements before its first one in its storage")
+    part: int = 0
+    """Which part of the bundle it is in."""
+
+
+# ---------------------------------------------------------------- the tables
+
+
+class Table(NamedTuple):
+    """One table of the database."""
+
+    name: str
+    meaning: str
+    columns: tuple[Column, ...]
+    key: str = ""
+    """The primary key, where it is not one column."""
+    rows: str = ""
+    """The field of ``Tables`` that has as many entries as the table has rows."""
+
+    def of_format(self, number: int) -> tuple[Column, ...]:
+        """Its columns in files of a format."""
+        return tuple(each for each in self.columns if each.since <= number)
+
+
+def cells(cls: type[Any]) -> tuple[Column, ...]:
+    """The columns that a class of rows says it has."""
+    return tuple(_completed(each) for each in fields(cls) if "column" in each.metadata)
+
+
+def _completed(each: Field[Any]) -> Column:
+    known: Column = each.metadata["column"]
+    return known._replace(name=each.name, type=str(each.type))
+
+
+def _columns(cls: type[Any], prefix: str = "") -> tuple[Column, ...]:
+    """The columns of numbers that a class adds to those of its bases."""
+    own = [each for each in fields(cls) if each.name in cls.__annotations__]
+    found: list[Column] = []
+    for each in own:
+        known: Column = each.metadata["column"]
+        found.append(known._replace(name=known.name or each.name.removeprefix(prefix), field=each.name))
+    return tuple(found)
+
+
+def _id(meaning: str) -> Column:
+    return Column("id", "id", meaning)
+
+
+def _row(to: str, name: str = "") -> Column:
+    return Column(name or to.removesuffix("s"), "int", f"row of {to}", to=to)
+
+
+_LOCATION = (
+    Column("file", "str", "file name"),
+    Column("line", "int", "first line"),
+    Column("end_line", "int", "last line"),
+    Column("col", "int", "first column, from 0"),
+    Column("end_col", "int", "behind the last column"),
+    Column("function", "str", "qualified name"),
+    Column("source", "str", "the source line"),
+    Column("origin", "str", "user, torch, stdlib, generated", among=ORIGINS),
+)
+_POSITION = Column("position", "int", "from 0")
+
+TRACE = Table("trace", "One row: what the trace as a whole is.", (
+    Column("format", "int", "version of this schema"),
+    Column("name", "str", "the name given to record(), or ''"),
+    Column("process", "int", "process id"),
+    Column("started_at", "float", "seconds since 1970"),
+    Column("duration_ns", "int", "from start to stop, host time"),
+    Column("complete", "int", "0 while the recording is still running, and when its end was lost"),
+    Column("left_by", "str", "JSON list: the exception that left the block, then what it was raised in answer to"),
+    Column("linked", "int", "1: storage and producer of values are known; 0: not yet, they are found at the end"),
+))  # fmt: skip
+NOTES = Table("notes", "What was lost, not seen, or went wrong in the recorder itself.", (
+    _id("order"), Column("text", "str", "the note"),
+))  # fmt: skip
+MODULES = Table(
+    "modules", ModuleRow.__doc__ or "", (_id("from 0, in order of first call"), *cells(ModuleRow)), rows="modules"
+)
+PARAMETERS = Table("parameters", "The parameters a module has itself, not its children's; in order of rowid.", (
+    _row("modules"),
+    Column("name", "str", "weight"),
+    Column("value", "int", "row of tensor_values; a shared parameter is the same value", to="value_rows"),
+))  # fmt: skip
+STACKS = Table(
+    "stacks", StackColumns.__doc__ or "", (_id("from 0"), *_columns(StackColumns, "stack_")), rows="stack_sites"
+)
+SOURCES = Table("sources", "The user's source files that ran.", (
+    Column("file", "str key", "file name"),
+    Column("text", "str | None", "whole text; NULL in a bundle, which keeps it as the file sources/<sha256>.py"),
+    Column("sha256", "str", "of the text in UTF-8"),
+))  # fmt: skip
+THREADS = Table("threads", "The threads that were recorded.", (
+    _id("from 0, in order of first event"),
+    Column("name", "str", "#2 is added when two share it"),
+    Column("process", "int", "process id"),
+), rows="threads")  # fmt: skip
+SAVED_TENSORS = Table(
+    "saved_tensors", SavedTensor.__doc__ or "", (_id("from 0, in order of saving"), *cells(SavedTensor))
+)
+EVENT_ROWS = Table("event_rows", EventColumns.__doc__ or "", (
+    _id("from 0, in order of opening"),
+    *_columns(EventColumns),
+    Column("io", "str", "JSON list of rows of value_rows: those it took, then those it gave"),
+), rows="what")  # fmt: skip
+VALUE_ROWS = Table("value_rows", ValueColumns.__doc__ or "", (
+    _id("from 0, in order of first sight"), *_columns(ValueColumns, "value_"),
+), rows="value_meta")  # fmt: skip
+WHATS = Table("whats", What.__doc__ or "", (_id("from 0"), *cells(What)), rows="whats")
+FORMS = Table("forms", "How arguments or results stood, without the tensors.", (
+    _id("from 0"), Column("tensors", "int", "how many tensors it has places for"),
+), rows="forms")  # fmt: skip
+FORM_PARTS = Table("form_parts", "The text of a form, piece by piece, each but the last followed by a tensor.", (
+    _row("forms"),
+    _POSITION,
+    Column("text", "str", "before the tensor; of the last row: behind them all"),
+    Column("role", "str | None", "of the tensor; NULL in the last row"),
+), key="form, position")  # fmt: skip
+METAS = Table("metas", Meta.__doc__ or "", (_id("from 0"), *cells(Meta)), rows="metas")
+TEXTS = Table("texts", "Errors and owners.", (_id("from 0"), Column("text", "str", "the text")), rows="texts")
+OPERAND_LISTS = Table("operand_lists", "The source text of the tensor arguments of a call.", (
+    _id("from 0"), Column("texts", "tuple[str, ...]", "JSON list"),
+), rows="operand_texts")  # fmt: skip
+SITES = Table("sites", SiteNames.__doc__ or "", (_id("from 0"), *_LOCATION, *cells(SiteNames)), rows="sites")
+STACK_SITES = Table("stack_sites", "The sites of a stack below its base, outermost first.", (
+    _row("stacks"), _POSITION, _row("sites"),
+), key="stack, position")  # fmt: skip
+
+TO_BE_ASKED = (TRACE, NOTES, MODULES, PARAMETERS, STACKS, SOURCES, THREADS, SAVED_TENSORS)
+BEHIND = (EVENT_ROWS, VALUE_ROWS, WHATS, FORMS, FORM_PARTS, METAS, TEXTS, OPERAND_LISTS, SITES, STACK_SITES)
+ALL = (*TO_BE_ASKED, *BEHIND)
+BY_NAME = {table.name: table for table in ALL}
+EVENT_COLUMNS = tuple(each.field for each in EVENT_ROWS.columns if each.field)
+"""The fields of ``Tables`` that have an entry for each event."""
+
+
+# ---------------------------------------------------------------- statements
+
+VIEWS = files("torchglass.events").joinpath("views.sql").read_text(encoding="utf-8")
+VIEW_NAMES = tuple(re.findall(r"^CREATE VIEW (\w+)", VIEWS, re.MULTILINE))
+ASKED = (*VIEW_NAMES, *(table.name for table in TO_BE_ASKED))
+"""What people ask; the other tables stand behind."""
+
+
+def statement(table: Table, number: int = FORMAT) -> str:
+    """The statement that makes a table, with its comments."""
+    columns = table.of_format(number)
+    names, types = (max(map(len, each)) for each in ([c.name for c in columns], [SQL[c.type] for c in columns]))
+    lines: list[str] = []
+    for index, column in enumerate(columns):
+        comma = "," if index < len(columns) - 1 or table.key else ""
+        lines.append(f"    {column.name:<{names}}  {SQL[column.type] + comma:<{types + 1}}  -- {column.meaning}")
+    if table.key:
+        lines.append(f"    PRIMARY KEY ({table.key})")
+    return "\n".join([f"CREATE TABLE {table.name} (", *lines, f"){' WITHOUT ROWID' if table.key else ''};"])
+
+
+def statements(number: int = FORMAT) -> str:
+    """All that makes an empty database."""
+    return "\n\n".join([*(statement(table, number) for table in ALL), VIEWS])
+
+
+def pointers() -> Iterator[Column]:
+    """The columns of numbers whose numbers are rows of some table."""
+    for table in (EVENT_ROWS, VALUE_ROWS, STACKS):
+        yield from (each for each in table.columns if each.field and each.to)
+
+
+def plain_numbers() -> Iterator[Column]:
+    """The other columns of numbers."""
+    for table in (EVENT_ROWS, VALUE_ROWS, STACKS):
+        yield from (each for each in table.columns if each.field and not each.to)
