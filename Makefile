@@ -40,6 +40,7 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/python scripts/size_report.py
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
+	@$(BIN)/python scripts/api_page.py --check
 
 .PHONY: format
 format: $(READY) ## rewrite the code in the one format

@@ -159,3 +159,9 @@ def test_an_example_answers_something(query: str, file: Path) -> None:
     connection.close()
     assert rows
     assert any(any(cell not in (None, "", 0) for cell in row) for row in rows)
+
+
+def test_the_reference_is_what_the_docstrings_say() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "api_page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

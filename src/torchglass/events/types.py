@@ -34,6 +34,7 @@ class Value(NamedTuple):
     """One tensor, array or scalar that an event took or gave, at one version."""
 
     id: int
+    """From 0, in order of first sight; another version of a tensor is another value."""
     kind: str
     """``tensor``; other kinds come with the probes that see them."""
     role: str
@@ -60,12 +61,17 @@ class Event(NamedTuple):
     """One thing that happened."""
 
     id: int
+    """From 0, in order of opening."""
     kind: Kind
+    """``module``, ``function``, ``op``, ``variable``, ``mark``, ``step`` or ``unseen``."""
     name: str
     """module and step: class name; function: public name without ``torch.``; mark: the user's string."""
     parent: int | None
+    """The id of the event in whose course it happened."""
     thread: str
+    """The thread's name, ``#2`` added when two share it."""
     process: int
+    """The number that the system gave to the process."""
     phase: str
     """``forward`` or ``backward``."""
     forward_event: int | None
@@ -87,8 +93,11 @@ class Event(NamedTuple):
     args: str
     """All arguments as text, tensors as ``f32[8, 3]``."""
     result: str
+    """What came out, as text."""
     inputs: tuple[Value, ...]
+    """Every tensor among the arguments."""
     outputs: tuple[Value, ...]
+    """Every tensor in the result."""
     stack: tuple[Location, ...]
     """Every frame but ours, outermost first."""
     location: Location | None
