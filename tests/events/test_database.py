@@ -19,8 +19,8 @@ from tests.store.samples import recorded, tables
 from tests.zoo import FAMILIES
 from torchglass.events import schema
 from torchglass.events.database import fill_database
-from torchglass.events.schema import FORMAT
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.schema import FORMAT, NONE
+from torchglass.events.tables import Tables
 from torchglass.events.types import Event
 from torchglass.store import save
 from torchglass.store.layout import EVENTS, part_paths

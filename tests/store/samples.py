@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import torchglass as tg
 from tests import programs
 from torchglass.events import schema
-from torchglass.events.schema import KINDS, NONE, ORIGINS, Form, Meta, ModuleRow, SiteNames, What
+from torchglass.events.schema import KINDS, NONE, ORIGINS, Form, Meta, ModulePath, SiteNames, What
 from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 
@@ -128,7 +128,7 @@ def _add_values(draw: Any, made: Tables) -> None:
         made.value_version.append(draw(numbers(NONE, 3)))
         made.value_storage.append(draw(numbers(NONE, count)))
     parameters = st.lists(st.tuples(TEXT, numbers(0, count)), max_size=3).map(tuple)
-    made.modules = draw(st.lists(st.builds(ModuleRow, TEXT, TEXT, TEXT, TEXT, parameters), max_size=3))
+    made.modules = draw(st.lists(st.builds(ModulePath, TEXT, TEXT, TEXT, TEXT, parameters), max_size=3))
 
 
 def _add_event(draw: Any, made: Tables, number: int) -> None:

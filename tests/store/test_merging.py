@@ -7,22 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from torchglass.events.tables import Tables, What
+from torchglass.events.schema import What
+from torchglass.events.tables import Tables
 from torchglass.store.merging import merged
-from torchglass.store.reader import Contents
+from torchglass.store.reader import PartContents
 
 NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"
 
 
-def part(process: int, notes: list[str], *variables: str) -> Contents:
+def part(process: int, notes: list[str], *variables: str) -> PartContents:
     """What one process wrote; only what the notes are compared with is filled in."""
     tables = Tables(process=process, notes=notes)
     tables.whats = [What("function", "video"), *(What("variable", name, detail="assigned") for name in variables)]
     tables.what = array("q", range(len(tables.whats)))
-    return Contents(tables)
+    return PartContents(tables)
 
 
-def notes_of(*parts: Contents) -> list[str]:
+def notes_of(*parts: PartContents) -> list[str]:
     tables, _ = merged(parts, [Path(f"part-{each.tables.process}") for each in parts])
     return tables.notes
 

@@ -14,8 +14,7 @@ from safetensors.torch import load_file
 import torchglass as tg
 from tests.store.samples import differences, left_by_a_kill, recorded
 from torchglass.errors import BundleError
-from torchglass.events.schema import FORMAT
-from torchglass.events.tables import NONE
+from torchglass.events.schema import FORMAT, NONE
 from torchglass.store import load, repair, save
 from torchglass.store.layout import DONE, EVENTS, MANIFEST, SOURCES, part_paths, shard_paths
 from torchglass.store.shards import HEADER

@@ -16,7 +16,7 @@ PIECE = 1 << 24
 """The most bytes of what does not lie side by side on this machine that are brought here at once."""
 
 
-class Contents(NamedTuple):
+class FileContent(NamedTuple):
     """What a file keeps of a tensor."""
 
     pieces: Iterator[memoryview]
@@ -26,7 +26,7 @@ class Contents(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Stored(Protocol):
+class TensorBytes(Protocol):
     """A tensor as a bundle gives it back; strides count elements."""
 
     @property
@@ -45,7 +45,7 @@ class CannotKeep(Exception):
     """There are no plain bytes to keep; the text says why."""
 
 
-def content_pieces(plain: Any) -> Contents:
+def content_pieces(plain: Any) -> FileContent:
     """The bytes of a tensor without history and subclass, or of an array; read from where they lie."""
     if not issubclass(type(plain), Tensor):
         return _pieces_of_array(plain)
@@ -55,7 +55,7 @@ def content_pieces(plain: Any) -> Contents:
     if plain.is_meta:
         raise CannotKeep("a meta tensor has no content")
     dtype, shape = str(plain.dtype).removeprefix("torch."), tuple(plain.shape)
-    return Contents(_pieces(plain), plain.numel() * plain.element_size(), dtype, shape)
+    return FileContent(_pieces(plain), plain.numel() * plain.element_size(), dtype, shape)
 
 
 def _pieces(plain: Any) -> Iterator[memoryview]:
@@ -79,7 +79,7 @@ def _bytes_of(tensor: Any) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy())
 
 
-def _pieces_of_array(plain: Any) -> Contents:
+def _pieces_of_array(plain: Any) -> FileContent:
     if plain.dtype.hasobject:
         raise CannotKeep("an array of Python objects has no plain bytes")
     numpy = importlib.import_module("numpy")
@@ -87,10 +87,10 @@ def _pieces_of_array(plain: Any) -> Contents:
         raise CannotKeep("an array of records has no plain bytes: mark its fields instead")
     flat = numpy.ascontiguousarray(plain).reshape(-1)
     pieces = [memoryview(flat.view(numpy.uint8))] if flat.size else []
-    return Contents(iter(pieces), flat.nbytes, str(plain.dtype), tuple(plain.shape))
+    return FileContent(iter(pieces), flat.nbytes, str(plain.dtype), tuple(plain.shape))
 
 
-def opened(stored: Stored, kind: str) -> Any:
+def opened(stored: TensorBytes, kind: str) -> Any:
     """The tensor, or the array, over the bytes of a bundle; as numpy where torch is not installed."""
     if kind == "array" or not HAS_TORCH:
         return _opened_by_numpy(stored)
@@ -103,7 +103,7 @@ def opened(stored: Stored, kind: str) -> Any:
     return flat.as_strided(stored.shape, stored.stride, stored.storage_offset)
 
 
-def _opened_by_numpy(stored: Stored) -> Any:
+def _opened_by_numpy(stored: TensorBytes) -> Any:
     numpy = importlib.import_module("numpy")
     try:
         dtype = numpy.dtype(stored.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torchglass.capture.contents import CannotKeep, Contents, content_pieces
+from torchglass.capture.contents import CannotKeep, FileContent, content_pieces
 from torchglass.capture.copies import refuse
 from torchglass.journal import layout
 from torchglass.journal.homes import Home
@@ -33,7 +33,7 @@ class Keeper(Protocol):
         """Keep the text of a file."""
         ...
 
-    def keep_tensor(self, name: str, value: int, content: Contents) -> tuple[int, int, int] | str:
+    def keep_tensor(self, name: str, value: int, content: FileContent) -> tuple[int, int, int] | str:
         """Keep the bytes of a value; returns number, shard and offset, or why there is no room any more."""
         ...
 

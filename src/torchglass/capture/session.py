@@ -54,7 +54,8 @@ class ModuleRow:
 
     number: int
     module: weakref.ref[Any]
-    cls: type
+    cls: int
+    """The row of its class; the class itself must be able to go."""
     root: int
     path: str
     parameters: tuple[tuple[str, int], ...] = ()
@@ -92,9 +93,9 @@ class Session:
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
-        self._classes: dict[int, tuple[type, int]] = {}
+        self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
-        self.settings: dict[type, tuple[str, ...] | None] = {}
+        self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
         """What modules of a class show of themselves (capture/torch/settings.py)."""
         self.records_modules = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
@@ -197,8 +198,8 @@ class Session:
     def class_number(self, cls: type) -> int:
         """The row of a class of modules; by ``id``, as a metaclass may have a hash of its own."""
         known = self._classes.get(id(cls))
-        if known is None or known[0] is not cls:
-            known = (cls, next(self._class_numbers))
+        if known is None or known[0]() is not cls:
+            known = (weakref.ref(cls), next(self._class_numbers))
             self.journal.rows.add(layout.CLASS, known[1], class_bytes(cls))
             self._classes[id(cls)] = known
         return known[1]

@@ -211,7 +211,7 @@ class _Ending:
     def __call__(self) -> None:
         if os.getpid() != self._process:
             return  # a forked child that ends by itself
-        error = self.error
+        error, self.error = self.error, None  # what it holds ends as it would without us
         try:
             self.recording.__exit__(type(error) if error else None, error, None)
             self._tell()
@@ -221,6 +221,8 @@ class _Ending:
             print(f"torchglass: {problem}", file=sys.stderr)
         except (OSError, ValueError):  # nobody reads, or the program closed it
             pass
+        finally:
+            del error
 
     def _tell(self) -> None:
         from torchglass.api import load, show

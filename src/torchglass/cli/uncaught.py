@@ -40,6 +40,8 @@ def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
         sys.__excepthook__(type(failed), failed, failed.__traceback__)
         _say("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        del error  # the traceback may hold this frame (_places), which must not hold it
 
 
 def raise_printed(error: BaseException) -> NoReturn:
@@ -81,6 +83,8 @@ def clean_tracebacks(error: BaseException) -> None:
     """Take our frames out of an exception and of all that it was raised in answer to."""
     for each in _chain(error):
         each.__traceback__ = without_ours(each.__traceback__)
+        del each  # as in print_uncaught
+    del error
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.schema import NONE
+from torchglass.events.tables import Tables
 
 
 def link_values(tables: Tables) -> None:

@@ -188,7 +188,7 @@ class SiteNames:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleRow:
+class ModulePath:
     """One row for each module under one path of one root."""
 
     root: str = cell("label of the root: its class, #2 when two share it")
@@ -291,7 +291,7 @@ NOTES = Table("notes", "What was lost, not seen, or went wrong in the recorder i
     _id("order"), Column("text", "str", "the note"),
 ))  # fmt: skip
 MODULES = Table(
-    "modules", ModuleRow.__doc__ or "", (_id("from 0, in order of first call"), *cells(ModuleRow)), rows="modules"
+    "modules", ModulePath.__doc__ or "", (_id("from 0, in order of first call"), *cells(ModulePath)), rows="modules"
 )
 PARAMETERS = Table("parameters", "The parameters a module has itself, not its children's; in order of rowid.", (
     _row("modules"),

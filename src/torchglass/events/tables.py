@@ -13,7 +13,7 @@ from torchglass.events.schema import (
     NONE,
     Form,
     Meta,
-    ModuleRow,
+    ModulePath,
     SiteNames,
     StackColumns,
     What,
@@ -47,7 +47,7 @@ class Tables(StackColumns):
     whats: list[What] = field(default_factory=list[What])
     forms: list[Form] = field(default_factory=list[Form])
     metas: list[Meta] = field(default_factory=list[Meta])
-    modules: list[ModuleRow] = field(default_factory=list[ModuleRow])
+    modules: list[ModulePath] = field(default_factory=list[ModulePath])
     threads: list[str] = field(default_factory=list[str])
     thread_processes: list[int] = field(default_factory=list[int])
     """The process of each thread; empty when all are of ``process``."""
@@ -175,7 +175,7 @@ class Tables(StackColumns):
             packed += io[first : first + counts[args] + counts[result]]
         self.io, self.first_io = packed, first_io
 
-    def key(self, number: int, what: What, row: ModuleRow | None, site: SiteNames | None) -> str:
+    def key(self, number: int, what: What, row: ModulePath | None, site: SiteNames | None) -> str:
         """The same in two runs of one program: where in the model, where in the code, which time."""
         place = f"{row.root}/{row.path}" if row else ""
         at = site.location if site else None

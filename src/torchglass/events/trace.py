@@ -12,9 +12,10 @@ from typing import Any, Protocol
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
 from torchglass.events import schema
 from torchglass.events.database import fill_database
+from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.tables import Tables
 from torchglass.events.types import Event, ModuleInfo, Value
 
 

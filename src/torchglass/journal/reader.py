@@ -34,7 +34,7 @@ class OtherJournal(BadJournal):
     """It is whole, but not for this version or machine; the text says for which."""
 
 
-class Stored(Protocol):
+class JournalBytes(Protocol):
     """Where the bytes of a journal are; there may be more of them each time."""
 
     def size(self) -> int: ...
@@ -90,7 +90,7 @@ class StoredFile:
             return at
 
 
-def read_journal(stored: Stored) -> Streams:
+def read_journal(stored: JournalBytes) -> Streams:
     """The chunks of a journal, as far as they are there."""
     head = stored.read(0, PAGE)
     if not any(head):
@@ -106,7 +106,7 @@ Head = tuple[int, int, int, int, int]
 """Stream, owner, number of the first entry, bytes, copies at the front."""
 
 
-def _heads(stored: Stored) -> Iterator[tuple[int, Head]]:
+def _heads(stored: JournalBytes) -> Iterator[tuple[int, Head]]:
     """Where chunks begin, and what their headers say."""
     at, size = PAGE, stored.size()
     while at + HEADER <= size:
@@ -118,7 +118,7 @@ def _heads(stored: Stored) -> Iterator[tuple[int, Head]]:
         at += max(-(-head[3] // PAGE) * PAGE, PAGE)
 
 
-def _chunk(stored: Stored, at: int, head: Head) -> Iterator[Chunk]:
+def _chunk(stored: JournalBytes, at: int, head: Head) -> Iterator[Chunk]:
     """The chunk, if it is one and was not given back while it was read."""
     stream, owner, first, size, copies = head
     if first < 0 or size < HEADER + copies * COPY:

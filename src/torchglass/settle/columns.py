@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torchglass.events.tables import NONE, Form, ModuleRow, Tables, What
+from torchglass.events.schema import NONE, Form, ModulePath, What
+from torchglass.events.tables import Tables
 from torchglass.journal.rows import WhatRow
 from torchglass.settle.forms import NO_NAMES, Names, result_form, shown_form, tensor_slots
 from torchglass.settle.interned import Form as RawForm
 from torchglass.settle.interned import Interned, Module
-from torchglass.settle.places import Places
+from torchglass.settle.places import PlaceTable
 from torchglass.settle.values import Values
 from torchglass.source.sites import Slots, is_direct, operands
 
@@ -73,7 +74,7 @@ VARYING = (
 class Columns:
     """Fills the event columns of one ``Tables``, and what their numbers mean."""
 
-    def __init__(self, interned: Interned, places: Places, values: Values, tables: Tables) -> None:
+    def __init__(self, interned: Interned, places: PlaceTable, values: Values, tables: Tables) -> None:
         self.interned = interned
         self.places = places
         self.values = values
@@ -267,12 +268,12 @@ class Columns:
         if changed != NONE:
             modules[changed] = self._module(changed)
 
-    def _module(self, number: int) -> ModuleRow:
+    def _module(self, number: int) -> ModulePath:
         row = self.interned.modules[number]
         label = self._label(number if row.root == NONE else row.root)
         found = [(name, self.values.number(value)) for name, value in row.parameters]
         parameters = tuple((name, value) for name, value in found if value != NONE)
-        return ModuleRow(label, row.path, self._class_name(row), row.settings, parameters)
+        return ModulePath(label, row.path, self._class_name(row), row.settings, parameters)
 
     def _class_name(self, row: Module) -> str:
         cls = self.interned.classes.get(row.cls)

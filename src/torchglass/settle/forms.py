@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from torchglass.events.schema import Form
 from torchglass.events.spelling import int_word
-from torchglass.events.tables import Form
 from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE
 from torchglass.source.operands import Slot
 
@@ -17,7 +17,7 @@ NO_NAMES: Names = ((), None)
 
 def shown_form(raw: tuple[Any, ...], names: Names) -> Form:
     """The arguments of a call; ``names`` are its parameters and the name of its ``*args``."""
-    writer = _Writer()
+    writer = _FormText()
     count = raw[0]
     for index in range(count):
         writer.separate(index)
@@ -34,7 +34,7 @@ def shown_form(raw: tuple[Any, ...], names: Names) -> Form:
 
 def result_form(raw: tuple[Any, ...]) -> Form:
     """The result of a call: its tensors are ``out``, ``out[0]``, ``out.logits``."""
-    writer = _Writer()
+    writer = _FormText()
     writer.item(raw[1], "out")
     return writer.form()
 
@@ -80,7 +80,7 @@ def _role(index: int, names: Names) -> str:
     return f"{rest or 'args'}[{index - len(positional)}]"
 
 
-class _Writer:
+class _FormText:
     """Collects text, and breaks it wherever a tensor stands."""
 
     def __init__(self) -> None:

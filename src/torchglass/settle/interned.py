@@ -27,7 +27,7 @@ class Module:
 
 
 @dataclass(slots=True)
-class Recorded:
+class RecordingState:
     """One of the recordings that wrote to the journal."""
 
     row: rows.RecordingRow
@@ -45,7 +45,7 @@ class Interned:
         """By stream: the first number of the last chunk that was read, and how far it was."""
         self.opcodes = NO_OPCODES
         self.journal: rows.JournalRow | None = None
-        self.recordings: dict[int, Recorded] = {}
+        self.recordings: dict[int, RecordingState] = {}
         self.threads: dict[int, rows.ThreadRow] = {}
         self.code_rows: dict[int, rows.CodeRow] = {}
         self.codes: dict[int, Code] = {}
@@ -106,7 +106,7 @@ class Interned:
         self.opcodes = HERE if found == HERE else found
 
     def _take_recording(self, number: int, row: rows.RecordingRow) -> None:
-        self.recordings[number] = Recorded(row)
+        self.recordings[number] = RecordingState(row)
 
     def _take_window(self, number: int, row: rows.WindowRow) -> None:
         if number in self.recordings:

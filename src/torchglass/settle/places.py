@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchglass.events.tables import NONE, SiteNames, Tables
+from torchglass.events.schema import NONE, SiteNames
+from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 from torchglass.journal.rows import ClassRow, CodeRow
 from torchglass.settle.interned import Interned
@@ -18,7 +19,7 @@ StackKey = tuple[int, ...]
 """(base, code, instruction, code, instruction …), innermost frame first."""
 
 
-class Places:
+class PlaceTable:
     """Fills the site and stack tables of one ``Tables``."""
 
     def __init__(self, interned: Interned, sources: Sources, tables: Tables) -> None:

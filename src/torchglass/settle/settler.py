@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from torchglass.events.links import form_sizes, link_storages, link_values
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.schema import NONE
+from torchglass.events.tables import Tables
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import ARGS as ARGS_WORD
 from torchglass.journal.layout import (
@@ -41,14 +42,14 @@ from torchglass.settle.columns import (
     Combination,
     Fixed,
 )
-from torchglass.settle.interned import Interned, Recorded
-from torchglass.settle.places import Places
+from torchglass.settle.interned import Interned, RecordingState
+from torchglass.settle.places import PlaceTable
 from torchglass.settle.sources import Sources, Texts
 from torchglass.settle.spans import (
     LONGEST_RECORDING,
     Ids,
     Ranges,
-    Span,
+    RecordSpan,
     ThreadState,
     in_order,
     make_sound,
@@ -76,7 +77,7 @@ class Settler:
         self.interned = interned or Interned(streams)
         self.interned.update()
         self.recording = recording
-        self.recorded: Recorded = self.interned.recordings[recording]
+        self.recorded: RecordingState = self.interned.recordings[recording]
         self._is_here = source.is_here
         row = self.recorded.row
         self.options: dict[str, Any] = row.options
@@ -84,7 +85,7 @@ class Settler:
         self.sources = Sources(self.interned, source.texts, source.is_here)
         self.values = Values(streams, self.interned, self.tables)
         self.columns = Columns(
-            self.interned, Places(self.interned, self.sources, self.tables), self.values, self.tables
+            self.interned, PlaceTable(self.interned, self.sources, self.tables), self.values, self.tables
         )
         self._threads: dict[int, ThreadState] = {}
         self._ids: dict[int, Ids] = {}
@@ -131,7 +132,7 @@ class Settler:
         ended = self.recorded.ended
         return {} if ended is None else {end[0]: end[1] for end in ended.ends}
 
-    def _spans(self) -> list[Span]:
+    def _spans(self) -> list[RecordSpan]:
         ends = self._ends()
         spans = spans_of(self.streams, self.recorded.windows, ends)
         gaps: dict[int, list[int]] = {}
@@ -147,7 +148,7 @@ class Settler:
         }
         return spans
 
-    def _fill_span(self, span: Span, first: int, last: int) -> None:
+    def _fill_span(self, span: RecordSpan, first: int, last: int) -> None:
         state = self._threads[span.thread]
         if first > state.behind:
             self._fill_gap(span, state, first)
@@ -161,7 +162,7 @@ class Settler:
         began = self.recorded.row.started_ns
         return range(began, began + LONGEST_RECORDING)
 
-    def _fill_gap(self, span: Span, state: ThreadState, first: int) -> None:
+    def _fill_gap(self, span: RecordSpan, state: ThreadState, first: int) -> None:
         """Records are missing here; those that were still under way behind are repeated in the chunk."""
         copies = self._copies(span, state, first)
         missing = first - state.behind - len(copies)
@@ -175,7 +176,7 @@ class Settler:
             self._fill(span.thread, alone, words, self._backward_flags(span.thread, number, number + 1))
             state.earlier[number] = alone.numbers[0]
 
-    def _copies(self, span: Span, state: ThreadState, first: int) -> list[tuple[int, list[int]]]:
+    def _copies(self, span: RecordSpan, state: ThreadState, first: int) -> list[tuple[int, list[int]]]:
         """The records that were still under way behind a gap, as the newest chunk that repeats them has them."""
         latest: dict[int, list[int]] = {}
         for chunk in self.streams.of(RECORDS, span.thread):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from operator import itemgetter
 
-from torchglass.events.tables import NONE
+from torchglass.events.schema import NONE
 from torchglass.journal.chunks import Chunk, Streams
 from torchglass.journal.layout import (
     END,
@@ -33,7 +33,7 @@ LOST_ID = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RecordSpan:
     """Records of one thread that follow each other in one chunk and belong to a recording."""
 
     thread: int
@@ -75,26 +75,26 @@ class ThreadState:
         self.first, self.numbers = record, []
 
 
-def spans_of(streams: Streams, windows: dict[int, WindowRow], ends: dict[int, int]) -> list[Span]:
+def spans_of(streams: Streams, windows: dict[int, WindowRow], ends: dict[int, int]) -> list[RecordSpan]:
     """All that is there of a recording; ``ends`` says where each thread's part of it ended, if it has."""
-    found: list[Span] = []
+    found: list[RecordSpan] = []
     for thread, window in windows.items():
         for chunk in streams.of(RECORDS, thread):
             written = chunk.written()
             first, last = max(chunk.first, window.begin), min(written, ends.get(thread, written))
             if first < last:
-                found.append(Span(thread, chunk, first, last))
+                found.append(RecordSpan(thread, chunk, first, last))
     return found
 
 
-def in_order(spans: list[Span]) -> Iterator[tuple[Span, int, int]]:
+def in_order(spans: list[RecordSpan]) -> Iterator[tuple[RecordSpan, int, int]]:
     """The records of all spans in order of opening, in runs of one span."""
     if len({span.thread for span in spans}) < 2:
         return ((span, span.first, span.last) for span in sorted(spans, key=lambda span: span.first))
     return _runs(sorted(_openings(spans)), spans)
 
 
-def _openings(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
+def _openings(spans: list[RecordSpan]) -> Iterator[tuple[int, int, int]]:
     """When each record was opened, its span, and its number.
 
     Never before the one in front of it in its thread: a time that was damaged changes no order.
@@ -108,7 +108,7 @@ def _openings(spans: list[Span]) -> Iterator[tuple[int, int, int]]:
             latest[span.thread] = start
 
 
-def _runs(each: list[tuple[int, int, int]], spans: list[Span]) -> Iterator[tuple[Span, int, int]]:
+def _runs(each: list[tuple[int, int, int]], spans: list[RecordSpan]) -> Iterator[tuple[RecordSpan, int, int]]:
     for index, run in groupby(each, itemgetter(1)):
         (_, _, first), *rest = run
         yield spans[index], first, first + 1 + len(rest)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from torchglass.events.tables import NONE, Meta, Tables
+from torchglass.events.schema import NONE, Meta
+from torchglass.events.tables import Tables
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ADDRESS,

@@ -14,7 +14,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
-class Range(NamedTuple):
+class Span(NamedTuple):
     """Lines from 1, columns in characters from 0."""
 
     line: int
@@ -31,9 +31,9 @@ class Range(NamedTuple):
         return self.end_line, self.end_col
 
 
-def outermost(ranges: Iterable[Range]) -> list[Range]:
+def outermost(ranges: Iterable[Span]) -> list[Span]:
     """Those that lie in no other, in order."""
-    found: list[Range] = []
+    found: list[Span] = []
     for each in sorted(set(ranges), key=lambda each: (each.line, each.col, -each.end_line, -each.end_col)):
         if not found or each.end > found[-1].end:
             found.append(each)
@@ -43,11 +43,11 @@ def outermost(ranges: Iterable[Range]) -> list[Range]:
 class Spans:
     """The ranges of expressions, which lie in each other or are apart: many are asked for, so they are sorted once."""
 
-    def __init__(self, ranges: Iterable[Range]) -> None:
+    def __init__(self, ranges: Iterable[Span]) -> None:
         self._ranges = outermost(ranges)
         self._starts = [each.start for each in self._ranges]
 
-    def hold(self, where: Range) -> bool:
+    def hold(self, where: Span) -> bool:
         """Whether one of them holds this one."""
         at = bisect_right(self._starts, where.start) - 1
         return at >= 0 and where.end <= self._ranges[at].end
@@ -87,7 +87,7 @@ class Statements:
         self.suites: dict[tuple[int, str, int], list[int]] = {}
         self._repeated: dict[int, Spans] = {}
         self._conditional: dict[int, Spans] = {}
-        self._nodes: dict[int, dict[Range, ast.expr]] = {}
+        self._nodes: dict[int, dict[Span, ast.expr]] = {}
         self._fill()
         self._starts = [each.start for each in self.all]
 
@@ -122,14 +122,14 @@ class Statements:
             (self.lines[where.line - 1][where.col :], *inner, self.lines[where.end_line - 1][: where.end_col])
         )
 
-    def range(self, node: ast.expr | ast.stmt) -> Range:
+    def range(self, node: ast.expr | ast.stmt) -> Span:
         end_line = node.end_lineno or node.lineno
-        return Range(
+        return Span(
             node.lineno, end_line, self._column(node.lineno, node.col_offset),
             self._column(end_line, node.end_col_offset or 0),
         )  # fmt: skip
 
-    def ranges(self, node: ast.expr | ast.stmt) -> tuple[Range, ...]:
+    def ranges(self, node: ast.expr | ast.stmt) -> tuple[Span, ...]:
         """The ranges that steps of this node may have: of a chain over several lines that of its last call too.
 
         Columns of frames whose text was not yet proven when they were read are counted in bytes.
@@ -143,7 +143,7 @@ class Statements:
             found.append(own._replace(line=line, col=moved))
         return tuple(found)
 
-    def node_at(self, statement: Statement, where: Range) -> ast.expr | None:
+    def node_at(self, statement: Statement, where: Span) -> ast.expr | None:
         """The outermost expression of a statement's head that has this range."""
         known = self._nodes.get(statement.number)
         if known is None:
@@ -153,7 +153,7 @@ class Statements:
                     known |= {each: node for each in self.ranges(node) if each not in known}
         return known.get(where)
 
-    def is_repeated(self, statement: Statement, where: Range) -> bool:
+    def is_repeated(self, statement: Statement, where: Span) -> bool:
         """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
         spans = self._repeated.get(statement.number)
         if spans is None:
@@ -161,7 +161,7 @@ class Statements:
             spans = self._repeated[statement.number] = Spans(held)
         return spans.hold(where)
 
-    def is_conditional(self, statement: Statement, where: Range) -> bool:
+    def is_conditional(self, statement: Statement, where: Span) -> bool:
         """Whether a range lies in a part of an expression that is not always run."""
         spans = self._conditional.get(statement.number)
         if spans is None:

@@ -42,7 +42,7 @@ from torchglass.store.layout import (
 from torchglass.store.merging import merged
 from torchglass.store.opening import opened
 from torchglass.store.progress import stretch
-from torchglass.store.reader import Contents, check_saved, read_contents
+from torchglass.store.reader import PartContents, check_saved, read_contents
 from torchglass.store.tensors import Content, Maps, are_there, check_extents
 
 Stamp = tuple[object, ...]
@@ -113,7 +113,7 @@ class Loaded:
         parts = found[:PARTS]
         # In this order: what is written in between is seen next time.
         self._stamp, running = _stamp(parts), any(is_held(part) for part in parts)
-        contents: list[Contents] = []
+        contents: list[PartContents] = []
         for number, part in enumerate(parts):
             with stretch(number, len(parts)):
                 contents.append(read_part(self.path, part))
@@ -137,7 +137,7 @@ def _stamp(parts: list[Path]) -> Stamp:
     return (len(parts), sealed, None if all(sealed) else int(time.monotonic() / OFTEN))
 
 
-def read_part(bundle: Path, part: Path, forgiving: bool = False) -> Contents:
+def read_part(bundle: Path, part: Path, forgiving: bool = False) -> PartContents:
     """All of one part; what is just being finished is looked at once more.
 
     ``forgiving``: what is gone (a source text, the bytes of a tensor) is left out, with a note, and the events are
@@ -154,7 +154,7 @@ def read_part(bundle: Path, part: Path, forgiving: bool = False) -> Contents:
     return _read_part(bundle, part, forgiving)
 
 
-def _read_part(bundle: Path, part: Path, forgiving: bool) -> Contents:
+def _read_part(bundle: Path, part: Path, forgiving: bool) -> PartContents:
     finished = is_sealed(bundle, part)
     if finished and not forgiving:
         check_seal(bundle, part)
@@ -174,18 +174,18 @@ def _read_part(bundle: Path, part: Path, forgiving: bool) -> Contents:
     return contents
 
 
-def _read_tables(bundle: Path, part: Path, finished: bool) -> Contents:
+def _read_tables(bundle: Path, part: Path, finished: bool) -> PartContents:
     """From SQLite: a finished part, or one that an older version left without an end."""
     path = part / EVENTS
     with reading(path, bundle):
         try:
             with opened(part, finished) as connection:
-                return Contents(Tables(complete=False)) if connection is None else read_contents(connection)
+                return PartContents(Tables(complete=False)) if connection is None else read_contents(connection)
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise damaged(path, bundle, error if isinstance(error, Unsound) else _reason(error)) from None
 
 
-def _read_journal(bundle: Path, path: Path, recording: int) -> Contents:
+def _read_journal(bundle: Path, path: Path, recording: int) -> PartContents:
     """From the journal, which a process that was stopped leaves."""
     with reading(path, bundle), opened_plain(path, JOURNAL_FILE) as descriptor:
         check_holes(descriptor)
@@ -198,7 +198,7 @@ def _read_journal(bundle: Path, path: Path, recording: int) -> Contents:
             raise Unsound(str(error)) from None
         check_tables(tables)
         tensors = [_saved_tensor(number, value, row) for number, value, row in saved]
-    return Contents(tables, tensors=tensors)
+    return PartContents(tables, tensors=tensors)
 
 
 def _saved_tensor(number: int, value: int, row: SavedRow) -> SavedTensor:
@@ -229,7 +229,7 @@ def _source_text(bundle: Path, digest: str) -> str | None:
         return None
 
 
-def _check_tensors(bundle: Path, part: Path, contents: Contents, forgiving: bool) -> None:
+def _check_tensors(bundle: Path, part: Path, contents: PartContents, forgiving: bool) -> None:
     if not forgiving:
         check_extents(bundle, part, contents.tensors)
         return
@@ -277,7 +277,7 @@ def _sha256(bundle: Path, path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_sources(bundle: Path, contents: Contents, forgiving: bool) -> None:
+def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None:
     for file, digest in contents.digests.items():
         text = _source_text(bundle, digest) if forgiving else None
         if text is None and forgiving:

@@ -12,7 +12,7 @@ from pathlib import Path
 from torchglass.events import schema
 from torchglass.events.schema import NONE, SavedTensor
 from torchglass.events.tables import Tables
-from torchglass.store.reader import Contents
+from torchglass.store.reader import PartContents
 
 LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
 """Lists that are laid one behind the other."""
@@ -27,7 +27,7 @@ COUNTING = tuple(each.field for each in schema.plain_numbers() if each.counts_on
 """Columns whose numbers each part begins from 0."""
 
 
-def merged(parts: Sequence[Contents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:
+def merged(parts: Sequence[PartContents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:
     """One trace of all parts, and their saved tensors; a bundle of one part stays as it is."""
     if len(parts) == 1:
         return parts[0].tables, tuple(parts[0].tensors)

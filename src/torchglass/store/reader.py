@@ -14,7 +14,7 @@ from typing import Any, cast
 from torchglass.events import schema
 from torchglass.events.database import decoded
 from torchglass.events.links import link_storages, link_values
-from torchglass.events.schema import FORMATS, NONE, Column, Form, Meta, ModuleRow, SavedTensor, SiteNames, Table, What
+from torchglass.events.schema import FORMATS, NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
 from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 from torchglass.store.checks import (
@@ -38,7 +38,7 @@ EVENT_SHARE = 0.6
 
 
 @dataclass
-class Contents:
+class PartContents:
     """All that a part holds; ``digests`` says which source text belongs to which file."""
 
     tables: Tables
@@ -61,10 +61,10 @@ READ: dict[str, Callable[[Any], Any]] = {
 """By the type of a column: what a cell must hold, as Python has it."""
 
 
-def read_contents(connection: sqlite3.Connection, link: bool = True) -> Contents:
+def read_contents(connection: sqlite3.Connection, link: bool = True) -> PartContents:
     """Everything in one part; links between values are found now where they were not kept."""
     tables = Tables()
-    contents = Contents(tables)
+    contents = PartContents(tables)
     contents.format, contents.linked = _read_trace(connection, tables)
     _read_lists(connection, tables)
     _read_places(connection, tables)
@@ -234,7 +234,7 @@ def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
     return cast("list[Any]", lists)
 
 
-def _read_values(connection: sqlite3.Connection, tables: Tables, contents: Contents) -> None:
+def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartContents) -> None:
     # What links are made of is NULL once they are made.
     found = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each.type == "int" or not contents.linked]
     names = ", ".join(column.name for column in found)
@@ -254,7 +254,7 @@ def _describe_unknown(tables: Tables) -> None:
         tables.metas.append(Meta.of(None, "?", "?", None, "?", False, "?"))
 
 
-def _read_modules(connection: sqlite3.Connection) -> list[ModuleRow]:
+def _read_modules(connection: sqlite3.Connection) -> list[ModulePath]:
     parameters: dict[int, list[tuple[str, int]]] = {}
     last = None
     for row, module, name, value in connection.execute(
@@ -265,7 +265,7 @@ def _read_modules(connection: sqlite3.Connection) -> list[ModuleRow]:
         last = row
         parameters.setdefault(int_of(module), []).append((text_of(name), int_of(value)))
     modules = [
-        ModuleRow(*cells, parameters=tuple(parameters.pop(number, ())))
+        ModulePath(*cells, parameters=tuple(parameters.pop(number, ())))
         for number, cells in enumerate(_objects(connection, schema.MODULES))
     ]
     if parameters:

@@ -41,8 +41,8 @@ from torchglass.store.layout import (
 from torchglass.store.loading import read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
-from torchglass.store.reader import Contents
-from torchglass.store.shards import HEADER, Entry, header, padded
+from torchglass.store.reader import PartContents
+from torchglass.store.shards import HEADER, ShardEntry, header, padded
 from torchglass.store.tensors import check_header
 
 NO_END = (
@@ -136,7 +136,7 @@ def _mend_part(bundle: Path, part: Path) -> list[str]:
         hold.let_go()
 
 
-def _read_all(bundle: Path, part: Path) -> Contents:
+def _read_all(bundle: Path, part: Path) -> PartContents:
     try:
         return read_part(bundle, part, forgiving=True)
     except BundleError as error:
@@ -144,7 +144,7 @@ def _read_all(bundle: Path, part: Path) -> Contents:
         raise BundleError(f"{reason}; it cannot be repaired, and was left as it is: record anew") from None
 
 
-def _write(part: Path, contents: Contents) -> None:
+def _write(part: Path, contents: PartContents) -> None:
     """The new tables first, beside what is there; then they take its place."""
     draft = part / f".{EVENTS}"
     with contextlib.closing(new_database(draft)) as connection:
@@ -165,7 +165,7 @@ def _write(part: Path, contents: Contents) -> None:
 def _mend_shards(part: Path, tensors: list[SavedTensor]) -> None:
     """Cut off bytes that no row speaks of, and write the headers."""
     for number, path in shard_paths(part).items():
-        entries = [Entry.of(saved) for saved in tensors if saved.shard == number]
+        entries = [ShardEntry.of(saved) for saved in tensors if saved.shard == number]
         end = max((entry.offset + entry.length for entry in entries), default=HEADER)
         with path.open("r+b") as file:
             file.truncate(end)

@@ -42,7 +42,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ShardEntry:
     """One storage in a shard, as its header will name it."""
 
     key: str
@@ -54,7 +54,7 @@ class Entry:
     """The elements lie side by side in order; else the entry is the whole storage, as one row of elements."""
 
     @classmethod
-    def of(cls, saved: SavedTensor) -> Entry:
+    def of(cls, saved: SavedTensor) -> ShardEntry:
         """The entry of a saved tensor."""
         key = f"{saved.name[:LONGEST_NAME]}@{saved.id}"  # the user's name, made different from all others
         return cls(key, saved.dtype, saved.shape, saved.offset, saved.length, saved.stride is None)
@@ -113,7 +113,7 @@ class Shards:
                 len(self.saved), given.name, given.value, given.event, shard.number, offset, given.length,
                 given.dtype, given.shape, given.stride, given.storage_offset,
             )  # fmt: skip
-            shard.add(Entry.of(saved))
+            shard.add(ShardEntry.of(saved))
             self.saved.append(saved)
             return saved
 
@@ -133,7 +133,7 @@ class _Shard:
         self.end = HEADER
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._owned = Owned(self._file)
-        self._entries: list[Entry] = []
+        self._entries: list[ShardEntry] = []
         self._room = HEADER - 8 - len("{}")
         try:
             write_all(self._file, header([]), 0)
@@ -143,7 +143,7 @@ class _Shard:
 
     def is_full(self, given: Given, limit: int) -> bool:
         """Whether the next tensor must go into another shard: too many bytes, or no room to name it."""
-        entry = Entry(given.name[:LONGEST_NAME] * 6, given.dtype, given.shape, self.end, given.length)
+        entry = ShardEntry(given.name[:LONGEST_NAME] * 6, given.dtype, given.shape, self.end, given.length)
         return (self.end - HEADER + given.length > limit and bool(self._entries)) or self._room < entry.header_bytes()
 
     def append(self, given: Given, pieces: Iterable[Any]) -> int:
@@ -159,7 +159,7 @@ class _Shard:
         self.end = at
         return offset
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ShardEntry) -> None:
         """Remember what the header must say."""
         self._entries.append(entry)
         self._room -= entry.header_bytes()
@@ -174,7 +174,7 @@ class _Shard:
             self._owned.close(self._file)
 
 
-def header(entries: Sequence[Entry]) -> bytes:
+def header(entries: Sequence[ShardEntry]) -> bytes:
     """The first bytes of a shard: the length of the header, then names and places, then spaces."""
     content = json.dumps({entry.key: entry.spelt() for entry in entries}, separators=(",", ":")).encode()
     if len(content) > HEADER - 8:
@@ -182,7 +182,7 @@ def header(entries: Sequence[Entry]) -> bytes:
     return (HEADER - 8).to_bytes(8, "little") + content.ljust(HEADER - 8)
 
 
-def padded(entries: Sequence[Entry]) -> Iterator[Entry]:
+def padded(entries: Sequence[ShardEntry]) -> Iterator[ShardEntry]:
     """The entries in order, with entries for what lies between them; those over the same bytes only once.
 
     A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
@@ -192,6 +192,6 @@ def padded(entries: Sequence[Entry]) -> Iterator[Entry]:
         if entry.offset < end:
             continue
         if entry.offset > end:
-            yield Entry(f"{PADDING}{end}", "uint8", (entry.offset - end,), end, entry.offset - end)
+            yield ShardEntry(f"{PADDING}{end}", "uint8", (entry.offset - end,), end, entry.offset - end)
         yield entry
         end = entry.offset + entry.length

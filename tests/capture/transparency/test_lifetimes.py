@@ -274,3 +274,23 @@ def test_tensors_in_cycles_die_when_the_program_collects(record: Record) -> None
         del box
         gc.collect()
         assert watched() is None
+
+
+def test_a_class_of_modules_can_go() -> None:
+    """Nothing that is kept for a trace, or for the process, keeps a class, and with it the globals of its methods."""
+
+    def record_one() -> tuple[tg.Trace, weakref.ref[type]]:
+        class Local(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x + 1
+
+        with tg.record() as trace:
+            Local()(torch.ones(2))
+        return trace, weakref.ref(Local)
+
+    trace, cls = record_one()
+    gc.collect()
+    assert cls() is None
+    assert [event.name for event in trace.events(kind="module")] == ["Local"]
+    gc.collect()
+    assert cls() is None

@@ -6,6 +6,7 @@ The bytes of a row are kept for the process: the next recording only copies them
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from itertools import count
 from types import CodeType, FrameType, FunctionType
@@ -28,7 +29,8 @@ Seen = Callable[[str, str], None]
 
 _code_bytes: dict[tuple[int, bool], tuple[CodeType, bytes]] = {}
 """By ``id`` of a code object that has a file, and whether its text is in doubt."""
-_class_bytes: dict[int, tuple[type, bytes]] = {}
+_class_bytes: dict[int, tuple[weakref.ref[type], bytes]] = {}
+"""By ``id`` of a class, which must be able to go."""
 
 
 class CodeTable:
@@ -128,10 +130,10 @@ def _owner(code: CodeType, module: str | None) -> str | None:
 def class_bytes(cls: type) -> bytes:
     """The row of a class of modules."""
     known = _class_bytes.get(id(cls))
-    if known is None or known[0] is not cls:
+    if known is None or known[0]() is not cls:
         if len(_class_bytes) >= MOST_KEPT:
             _class_bytes.clear()
-        known = _class_bytes[id(cls)] = (cls, encoded(_class_row(cls)))
+        known = _class_bytes[id(cls)] = (weakref.ref(cls), encoded(_class_row(cls)))
     return known[1]
 
 

@@ -134,7 +134,7 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     session = log.session
     described = session.modules[row]
     described.described = True
-    described.cls = type(module)
+    described.cls = session.class_number(type(module))
     value_of = session.values.value_of
     described.parameters = tuple(
         [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
@@ -180,7 +180,7 @@ def _described(session: Session, row: ModuleRow) -> list[Any]:
                 settings = settings_of(module, session.settings)
     except BaseException as fault:
         session.forgive(fault)
-    return [row.number, session.class_number(row.cls), settings, *(each for pair in row.parameters for each in pair)]
+    return [row.number, row.cls, settings, *(each for pair in row.parameters for each in pair)]
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -215,10 +215,11 @@ def _add_row(session: Session, place: tuple[int, str, int], module: nn.Module) -
         known = session.module_paths.get(place)
         if known is not None and known[0]() is module:
             return known  # another thread was first
-        payload = encoded_module(session.class_number(type(module)), root, path)
+        cls = session.class_number(type(module))
+        payload = encoded_module(cls, root, path)
         known = (weakref.ref(module), next(session.module_numbers))
         session.journal.rows.add(layout.MODULE, known[1], payload)
-        session.modules[known[1]] = ModuleRow(known[1], known[0], type(module), root, path)
+        session.modules[known[1]] = ModuleRow(known[1], known[0], cls, root, path)
         session.module_paths[place] = known
     return known
 

@@ -6,6 +6,7 @@ the instance keeps under the same name (docs/decisions/0004-module-settings.md).
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 from torch import nn
@@ -14,8 +15,8 @@ _SHOWN = (int, float, bool, str, type(None))
 _LONGEST = 200
 
 
-Settings = dict[type, tuple[str, ...] | None]
-"""By class: names to read, or None for a class that shows itself; worked out once for each."""
+Settings = MutableMapping[type, tuple[str, ...] | None]
+"""By class: names to read, or None for a class that shows itself; worked out once for each. Holds no class."""
 
 
 def settings_of(module: nn.Module, known: Settings) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
-from torchglass.source.statements import Range
+from torchglass.source.statements import Span
 from torchglass.views.digest import Digest, Recorded, digest_of
 
 _TRANSFORMED = "<eval_with_key>"
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
     file: str
     function: str
-    where: Range
+    where: Span
     source: str
     """The line as it was when it ran; ``""``: not known. Code made while the program runs may have other
     lines at the same place."""
@@ -260,7 +260,7 @@ def is_transformed(at: Location) -> bool:
 
 
 def _place_of(at: Location) -> Place:
-    return Place(at.file, at.function, Range(at.line, at.end_line, at.col, at.end_col), at.source)
+    return Place(at.file, at.function, Span(at.line, at.end_line, at.col, at.end_col), at.source)
 
 
 def _note_live(number: int, frames: list[Frame]) -> None:

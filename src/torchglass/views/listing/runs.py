@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchglass.events.types import Event
 from torchglass.source.flow import Flow, definition, is_in_with, may_be_left, runs_as_often
-from torchglass.source.statements import Range, Statement
+from torchglass.source.statements import Span, Statement
 from torchglass.views.listing.frames import Frame, Steps, is_lambda, is_nested
 from torchglass.views.listing.made import CALLING_BACK, last_made, last_op
 from torchglass.views.listing.results import Outcome, changed_by, merged, part, result_of
@@ -28,7 +28,7 @@ class Runs:
         self.runs: list[int | None] = [None] * len(frames)
         self.below: dict[_Under, list[int]] = {}
         """The frames of a statement under one caller."""
-        self._at: dict[_Under, dict[Range, list[int]]] = {}
+        self._at: dict[_Under, dict[Span, list[int]]] = {}
         """The same by place."""
         self._times: dict[_Under, int | None] = {}
         self._counts: dict[_Under, int | None] = {}
@@ -299,7 +299,7 @@ def _changes_what_it_is_given(event: Event) -> bool:
     return bool(given and made) and given[0].storage == made[0].storage
 
 
-def _numbers(at: Mapping[Range, list[int]], ranges: Iterable[Range]) -> Iterator[int]:
+def _numbers(at: Mapping[Span, list[int]], ranges: Iterable[Span]) -> Iterator[int]:
     return (number for where in ranges for number in at.get(where, ()))
 
 

@@ -1,0 +1,156 @@
+"""Holds the layout of the house: sizes of packages, cycles, names that are used twice, private names of torch.
+
+The ceilings are in docs/decisions/0015-sizes.md: who raises one says why there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "torchglass"
+CEILINGS = ROOT / "docs" / "decisions" / "0015-sizes.md"
+CEILING = re.compile(r"^\| `([\w./*]+)` \| ([\d,]+) \|", re.MULTILINE)
+PRIVATE_HOME = "capture/torch/private.py"
+SCHEMA_HOME = "events/schema.py"
+COLUMNS_FILLED = {"settle/columns.py"}
+"""Where columns are filled they are named, too."""
+MOST_COLUMNS = 5
+"""A list of so many columns is a second home of the schema."""
+MAY_SHARE = {"Options"}
+"""Each view has its own."""
+MOST_WITH_A_PREFIX = 2
+
+
+def main() -> int:
+    """Print what is against the rules; 1 when there is something."""
+    files = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    trees = {name: ast.parse(text) for name, text in files.items()}
+    found = [
+        *_over_the_ceiling(files),
+        *_cycles(trees),
+        *_shared_classes(trees),
+        *_prefixes(files),
+        *_private_names(trees),
+        *_lists_of_columns(trees),
+    ]
+    for each in found:
+        print("structure:", each)
+    print(f"structure: {len(files)} files, {sum(len(text.splitlines()) for text in files.values()):,} lines")
+    return 1 if found else 0
+
+
+def _over_the_ceiling(files: dict[str, str]) -> Iterator[str]:
+    ceilings = {
+        name: int(lines.replace(",", ""))
+        for name, lines in re.findall(
+            r"^\| `([\w./]+)` \| ([\d,]+) \|", CEILINGS.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    sizes: dict[str, int] = defaultdict(int)
+    for name, text in files.items():
+        sizes[name.partition("/")[0] if "/" in name else "the top"] += len(text.splitlines())
+    for name, lines in sizes.items():
+        ceiling = ceilings.get(f"{name}/" if name != "the top" else "torchglass/*.py")
+        if ceiling is None:
+            yield f"{name} has no ceiling in {CEILINGS.relative_to(ROOT)}"
+        elif lines > ceiling:
+            yield f"{name} has {lines:,} lines, and its ceiling is {ceiling:,}: make it smaller, or say why not there"
+
+
+def _imports(name: str, tree: ast.Module, modules: set[str]) -> set[str]:
+    """The modules of ours that a module imports, those for type checking too."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            full = {f"{node.module}.{each.name}" for each in node.names}
+            found |= full & modules or {node.module}
+    return (found & modules) - {name}
+
+
+def _cycles(trees: dict[str, ast.Module]) -> Iterator[str]:
+    """Modules that import each other: what nobody of the rest imports, or imports none, is taken away until none is."""
+    named = {_module(name): tree for name, tree in trees.items()}
+    graph = {name: _imports(name, tree, set(named)) for name, tree in named.items()}
+    while True:
+        used = set().union(*graph.values()) if graph else set[str]()
+        left = {name: below & set(graph) for name, below in graph.items() if name in used}
+        left = {name: below & set(left) for name, below in left.items()}
+        left = {name: below for name, below in left.items() if below}
+        if left == graph:
+            break
+        graph = left
+    if graph:
+        shown = ", ".join(name.removeprefix("torchglass.") for name in sorted(graph))
+        yield f"modules that import each other, in a circle: {shown}"
+
+
+def _module(name: str) -> str:
+    parts = Path(name).with_suffix("").parts
+    return ".".join(("torchglass", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def _shared_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
+    homes: dict[str, list[str]] = defaultdict(list)
+    for name, tree in trees.items():
+        for node in tree.body if not name.startswith("compat/") else ():  # which has other tools' words
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(name)
+    for name, found in sorted(homes.items()):
+        if len(found) > 1 and name not in MAY_SHARE:
+            yield f"the class {name} is in {', '.join(found)}: a word means one thing"
+
+
+def _prefixes(files: dict[str, str]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in files:
+        path = Path(name)
+        if not path.stem.startswith("_"):
+            groups[str(path.parent), path.stem.partition("_")[0]].append(path.name)
+    for (folder, prefix), found in sorted(groups.items()):
+        if len(found) > MOST_WITH_A_PREFIX:
+            yield f"{folder}: {', '.join(found)}: make a folder {prefix}/"
+
+
+def _private_names(trees: dict[str, ast.Module]) -> Iterator[str]:
+    for name, tree in trees.items():
+        if name == PRIVATE_HOME:
+            continue
+        for node in ast.walk(tree):
+            spelt, line = "", getattr(node, "lineno", 0)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+                spelt = ".".join([node.module or "", *(each.name for each in node.names)])
+            elif isinstance(node, ast.Attribute):
+                spelt = ast.unparse(node)
+            if re.match(r"torch\b.*\._(?!_)", f"{spelt}") and re.fullmatch(r"[\w.]+", spelt):
+                yield f"{name}:{line} {spelt}: private names of torch are looked up in {PRIVATE_HOME}"
+
+
+def _lists_of_columns(trees: dict[str, ast.Module]) -> Iterator[str]:
+    """Lists that name many columns of the events table."""
+    columns = {
+        node.target.id
+        for each in trees[SCHEMA_HOME].body
+        if isinstance(each, ast.ClassDef) and each.name == "EventColumns"
+        for node in each.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for name, tree in trees.items():
+        if name == SCHEMA_HOME or name in COLUMNS_FILLED:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+                texts = {each.value for each in node.elts if isinstance(each, ast.Constant)}
+                if len(texts & columns) >= MOST_COLUMNS:
+                    yield f"{name}:{node.lineno} names columns of events: take them from {SCHEMA_HOME}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
