@@ -34,7 +34,10 @@ import torchglass as tg
 
 DEATHS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 LONGEST = 0.8
-"""Seconds after the start of a program at which it is dead at the latest."""
+"""Seconds after the first call of a program at which it is dead at the latest …"""
+EARLY = 0.15
+"""… but for this part of them, which die that soon after they were started, whatever they do then."""
+PATIENCE = 60.0
 WORKERS = 4
 """Who counts: the main thread, the second one, and two forked children."""
 STARTED, BEGUN, ENDED, MARKED = range(4)
@@ -88,15 +91,22 @@ def work(model: Step, counts: Counts, worker: int) -> None:
         del y
 
 
-def program(path: Path, counts: Counts, exit_after: float | None) -> None:
+def leave_after(seconds: float) -> None:
+    """Die by ``os._exit``."""
+    leave = threading.Timer(seconds, os._exit, [7])
+    leave.daemon = True
+    leave.start()
+
+
+def program(path: Path, counts: Counts, exit_after: float | None, early: bool) -> None:
     """What is killed."""
     os.setpgid(0, 0)
     model = Step(counts)
-    if exit_after is not None:
-        leave = threading.Timer(exit_after, os._exit, [7])
-        leave.daemon = True
-        leave.start()
+    if exit_after is not None and early:
+        leave_after(exit_after)
     with tg.record(to=path, ops=random.random() < 0.3):
+        if exit_after is not None and not early:
+            leave_after(exit_after)
         if random.random() < 0.5:
             threading.Thread(target=work, args=(model, counts, 1), daemon=True).start()
         work(model, counts, 0)
@@ -106,15 +116,18 @@ def die_once(folder: Path, seed: int) -> tuple[str, Counts, Path]:
     """Start a program and end it; returns how, and what it had done."""
     random.seed(seed)
     path, counts, death = folder / f"{seed}.trace", Counts(), DEATHS[seed % len(DEATHS)]
-    moment = random.random() ** 2 * LONGEST
+    moment, early = random.random() ** 2 * LONGEST, random.random() < EARLY
     child = os.fork()
     if child == 0:
         os.close(2)
         os.open(os.devnull, os.O_WRONLY)
-        program(path, counts, moment if death == "os._exit" else None)
+        program(path, counts, moment if death == "os._exit" else None, early)
     if death == "os._exit":
         os.waitpid(child, 0)
     else:
+        until = time.monotonic() + PATIENCE
+        while not early and not counts.of(0)[BEGUN] and time.monotonic() < until:
+            time.sleep(0.001)
         time.sleep(moment)
         os.kill(child, getattr(signal, death))
         os.waitpid(child, 0)

@@ -13,7 +13,7 @@ import pytest
 from torchglass.errors import BundleError
 from torchglass.store.bundle import Bundle, find_joinable, is_being_written, make_bundle, make_or_join
 from torchglass.store.launch import Launch, ancestors, launched, rank
-from torchglass.store.layout import hold, let_go
+from torchglass.store.layout import Hold
 
 
 class Job:
@@ -157,9 +157,9 @@ def test_a_bundle_is_being_written_while_a_part_is_held(tmp_path: Path, monkeypa
     monkeypatch.setattr("torchglass.store.bundle.JUST_MADE", 0.0)
     assert not is_being_written(tmp_path / "x")
     part = bundle.new_part()
-    held = hold(part)
+    held = Hold(part)
     assert is_being_written(tmp_path / "x")
-    let_go(held)
+    held.let_go()
     assert not is_being_written(tmp_path / "x")
 
     def unable(*_: object) -> None:
