@@ -217,7 +217,7 @@ def _line_reader(sources: Mapping[str, str]) -> LineOf:
     split: dict[str, list[str]] = {}
 
     def line_of(file: str, line: int) -> str:
-        if file in sources and file not in split:
+        if file in sources and file not in split and file != "<string>":  # whose text is not at hand while it runs
             split[file] = sources[file].split("\n")
         lines = split.get(file, ())
         return lines[line - 1] if 0 < line <= len(lines) else linecache.getline(file, line).rstrip("\n")
