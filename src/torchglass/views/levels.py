@@ -1,0 +1,441 @@
+"""Levels that no event tells of, read from the stacks: calls of the program's functions, loops and their rounds.
+
+A frame whose instruction goes back, or comes again, while the call is the same has begun a new round of the
+innermost loop that holds both places, unless one execution made both events (then a deeper frame goes on). What
+cannot be told apart is one: two calls may look like one, a round may go unnoticed, and a count says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchglass.events.types import Event, Location
+from torchglass.source.loops import Loop, Loops, Place
+from torchglass.source.rounds import next_round
+from torchglass.source.statements import Range
+from torchglass.views.digest import Digest
+
+CALL, LOOP, ROUND = "call", "loop", "round"
+INSTALLED = ("/site-packages/", "/dist-packages/")
+_PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
+"""Functions of torch and the standard library that only call another: decorators."""
+_INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""What Python before 3.12 (and of a generator expression any) runs in a frame of its own."""
+
+
+def is_own(at: Location) -> bool:
+    """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
+    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """A call, a loop, or one of its rounds."""
+
+    kind: str
+    parent: int
+    """The span around it in the same event; -1: none."""
+    owner: int
+    """The event that it happened in; -1: none."""
+    first: int
+    """The first event in it."""
+    at: Location | None = None
+    """Where the call was written, or a place in the loop."""
+    place: Place | None = None
+    function: str = ""
+    """Of a call: the qualified name of what was called."""
+    loop: Loop | None = None
+    number: int = 0
+    """Of a round: which one, from 0."""
+    rounds: _Rounds | None = None
+    """Of a loop."""
+
+
+@dataclass(slots=True, eq=False)
+class _Rounds:
+    """What is known of the rounds of a loop."""
+
+    begun: int = 0
+    with_body: int = 0
+    """Rounds in which something happened behind the head."""
+    in_body: bool = False
+    """Whether that holds for the last one."""
+    failed: bool = False
+    """Whether an error left the last one."""
+    seen: dict[Place, tuple[int, int]] = field(default_factory=dict[Place, tuple[int, int]])
+    """Places that every round passes: how often each was seen, and in which round last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rounds there were, or at least were."""
+
+    number: int
+    exact: bool
+
+
+def count_of(span: Span) -> Count:
+    """A count is exact only where something happened in every round at a place that every round passes.
+
+    A ``next`` or a ``while`` test after which nothing happened in the body may have ended the loop: it is no round.
+    """
+    rounds, loop = span.rounds, span.loop
+    assert rounds is not None
+    assert loop is not None
+    number = rounds.with_body
+    for place, (times, last) in rounds.seen.items():
+        if not place.is_head:
+            if times == number or (rounds.failed and times == number - 1 == last + 1):
+                return Count(number, True)
+        elif times == rounds.begun and number:
+            ended = not rounds.in_body and not loop.breaks and loop.text.startswith("while")
+            if rounds.begun == number + ended:
+                return Count(number, True)
+    return Count(number, False)
+
+
+# ---------------------------------------------------------------- frames
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    """One frame of a stack, as far as it tells of levels; frames of torch in a row are one."""
+
+    function: object
+    """Equal for frames of one function, or of the same way through torch."""
+    place: Place | None
+    """None: nothing can be told of its rounds."""
+    at: Location
+    is_opaque: bool
+    caller: int
+    """The index of the frame of the program that called it; -1: none."""
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A frame under way."""
+
+    entry: _Entry
+    place: Place | None
+    base: int
+    """The span of the call, or the one around it."""
+    call: int
+    """The span of the call; -1: it has no level."""
+    loops: list[tuple[Loop, int, int]] = field(default_factory=list[tuple[Loop, int, int]])
+    """Loops that it is in, each with its span and that of its round."""
+    is_certain: bool = False
+    """Whether something happened in it that happens in every call."""
+
+    @property
+    def span(self) -> int:
+        return self.loops[-1][2] if self.loops else self.base
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What was last under way in an event."""
+
+    frames: list[_Frame] = field(default_factory=list[_Frame])
+    direct: bool = False
+
+
+class Levels:
+    """The innermost span of each event, and all spans."""
+
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+        self.spans: list[Span] = []
+        self.span_of: list[int] = []
+        """By event; -1: it is directly in the event around it."""
+        self._files = _Files(digest.trace.sources)
+        self._entries: dict[tuple[int, int, bool], tuple[list[_Entry], object, object]] = {}
+        self._under_way: dict[str, list[tuple[int, _State]]] = {}
+        self._read()
+
+    def _read(self) -> None:
+        digest, samples = self.digest, self.digest.samples
+        for number, (alike, parent) in enumerate(zip(digest.alike, digest.parents, strict=True)):
+            event = samples[alike]
+            state = self._state(event.thread, parent)
+            around = samples[digest.alike[parent]].stack if parent >= 0 else ()
+            entries = self._entries_of(event, around)
+            self.span_of.append(self._add(state, entries, event, number, parent) if entries else -1)
+
+    def _state(self, thread: str, parent: int) -> _State:
+        """Events that end are left behind: their children come before the next event of the one around them."""
+        under_way = self._under_way.setdefault(thread, [])
+        while under_way and under_way[-1][0] > parent:
+            under_way.pop()
+        if not under_way or under_way[-1][0] != parent:
+            under_way.append((parent, _State()))
+        return under_way[-1][1]
+
+    # ------------------------------------------------------------ from one event to the next
+
+    def _add(self, state: _State, entries: list[_Entry], event: Event, number: int, owner: int) -> int:
+        """Go on to the frames of an event; its innermost span."""
+        frames = state.frames
+        same = _common(frames, entries)
+        last = entries[-1]
+        if same == len(frames) == len(entries):
+            if event.direct:
+                self._again(frames, entries, same - 1, number, owner)
+        elif same == len(entries):
+            if event.direct:
+                self._again(frames, entries, same - 1, number, owner)
+            del frames[same:]
+        elif same == len(frames):
+            if state.direct and not entries[same].is_opaque and frames:
+                self._again(frames, entries, same - 1, number, owner)
+        else:
+            self._move(frames, entries, same, number, owner)
+        for entry in entries[len(frames) :]:
+            self._push(frames, entry, number, owner)
+        state.direct = event.direct
+        if event.direct and last.place is not None:
+            self._make_certain(frames, len(frames) - 1)
+        if event.error is not None or event.end_ns is None:
+            self._fail(frames)
+        return frames[-1].span
+
+    def _move(self, frames: list[_Frame], entries: list[_Entry], at: int, number: int, owner: int) -> None:
+        """The first frame that is elsewhere: further on, in a new round, or in another call."""
+        frame, entry = frames[at], entries[at]
+        if frame.entry.function != entry.function:
+            if not frame.entry.is_opaque and not entry.is_opaque:
+                self._again(frames, entries, at - 1, number, owner)
+            del frames[at:]
+            return
+        if frame.place is None or entry.place is None:
+            del frames[at:]
+            return
+        found = next_round(frame.place, entry.place)
+        if found is False:
+            self._again(frames, entries, at - 1, number, owner)
+            del frames[at:]
+            return
+        del frames[at + 1 :]
+        self._go_on(frame, entry, None if found is True else found, number, owner)
+
+    def _again(self, frames: list[_Frame], entries: list[_Entry], at: int, number: int, owner: int) -> None:
+        """An instruction was executed once more: a new round of the innermost loop around it, here or further out."""
+        for index in range(at, -1, -1):
+            frame = frames[index]
+            if frame.entry.is_opaque or frame.place is None:
+                break
+            found = next_round(frame.place, frame.place)
+            if isinstance(found, Loop):
+                del frames[index + 1 :]
+                self._go_on(frame, entries[index], found, number, owner)
+                return
+        del frames[at + 1 :]
+
+    def _go_on(self, frame: _Frame, entry: _Entry, again: Loop | None, number: int, owner: int) -> None:
+        """Be at another place of the same call; in a new round of the loop ``again``."""
+        assert entry.place is not None
+        frame.place, frame.entry = entry.place, entry
+        kept = 0
+        for (loop, _, _), other in zip(frame.loops, entry.place.loops, strict=False):
+            if loop is not other:
+                break
+            kept += 1
+            if loop is again:
+                break
+        if again is not None:
+            del frame.loops[kept:]
+            loop, span, _ = frame.loops.pop()
+            frame.loops.append((loop, span, self._begin_round(span, number, owner)))
+        self._enter_loops(frame, kept, number, owner)
+
+    def _enter_loops(self, frame: _Frame, kept: int, number: int, owner: int) -> None:
+        """Leave the loops that do not hold the place, enter those that do, and note what happened in them."""
+        place = frame.place
+        del frame.loops[kept:]
+        if place is None:
+            return
+        for loop in place.loops[kept:]:
+            span = self._new(Span(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds()))
+            frame.loops.append((loop, span, self._begin_round(span, number, owner)))
+        innermost = len(frame.loops) - 1
+        for index, (_, span, _) in enumerate(frame.loops):
+            rounds = self.spans[span].rounds
+            assert rounds is not None
+            if not rounds.in_body and not (place.is_head and index == innermost):
+                rounds.in_body = True
+                rounds.with_body += 1
+
+    def _begin_round(self, span: int, number: int, owner: int) -> int:
+        rounds = self.spans[span].rounds
+        assert rounds is not None
+        rounds.begun += 1
+        rounds.in_body = rounds.failed = False
+        return self._new(Span(ROUND, span, owner, number, number=rounds.begun - 1))
+
+    def _push(self, frames: list[_Frame], entry: _Entry, number: int, owner: int) -> None:
+        around = frames[-1].span if frames else -1
+        call = -1
+        if entry.caller >= 0 and not entry.is_opaque and (is_own(entry.at) or is_constructor(entry.at.function)):
+            caller = frames[entry.caller]
+            parent = self._recursion(frames, entry, caller.place)
+            around = call = self._new(
+                Span(
+                    CALL,
+                    around if parent is None else parent,
+                    owner,
+                    number,
+                    caller.entry.at,
+                    caller.place,
+                    entry.at.function,
+                )
+            )
+        frame = _Frame(entry, entry.place, around, call)
+        frames.append(frame)
+        self._enter_loops(frame, 0, number, owner)
+
+    def _recursion(self, frames: list[_Frame], entry: _Entry, caller: Place | None) -> int | None:
+        """Where a function calls itself from one place again and again, all these calls are beside each other."""
+        for frame in reversed(frames):
+            span = self.spans[frame.call] if frame.call >= 0 else None
+            if (
+                span is not None
+                and span.place is caller
+                and caller is not None
+                and frame.entry.function == entry.function
+            ):
+                return span.parent
+        return None
+
+    def _make_certain(self, frames: list[_Frame], at: int) -> None:
+        """Something happened at a place: if every round, or every call, passes it, these can be counted."""
+        while at >= 0:
+            frame = frames[at]
+            place = frame.place
+            if place is None or not place.always:
+                return
+            if frame.loops:
+                rounds = self.spans[frame.loops[-1][1]].rounds
+                assert rounds is not None
+                times, last = rounds.seen.get(place, (0, -1))
+                if last < rounds.begun - 1:
+                    rounds.seen[place] = (times + 1, rounds.begun - 1)
+                return
+            if frame.is_certain:
+                return
+            frame.is_certain = True
+            if frame.entry.caller != at - 1:
+                return
+            at -= 1
+
+    def _fail(self, frames: list[_Frame]) -> None:
+        for frame in frames:
+            for _, span, _ in frame.loops:
+                rounds = self.spans[span].rounds
+                assert rounds is not None
+                rounds.failed = True
+
+    def _new(self, span: Span) -> int:
+        self.spans.append(span)
+        return len(self.spans) - 1
+
+    # ------------------------------------------------------------ stacks
+
+    def _entries_of(self, event: Event, around: tuple[Location, ...]) -> list[_Entry]:
+        """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
+        stores = event.operator == "[]="
+        key = (id(event.stack), id(around), stores)
+        found = self._entries.get(key)
+        if found is None:
+            base = len(around)
+            if event.stack[:base] != around:
+                pairs = zip(event.stack, around, strict=False)
+                base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+            found = self._entries[key] = (self._files.entries(event.stack[base:], stores), event.stack, around)
+        return found[0]
+
+
+def _common(frames: list[_Frame], entries: list[_Entry]) -> int:
+    for at, (frame, entry) in enumerate(zip(frames, entries, strict=False)):
+        if frame.entry is not entry and (frame.entry.function != entry.function or frame.place is not entry.place):
+            return at
+    return min(len(frames), len(entries))
+
+
+def is_constructor(function: str) -> bool:
+    """Whether what was called made an object: ``Net.__init__``."""
+    return function.rpartition(".")[2] == "__init__"
+
+
+class _Files:
+    """Places in the files of a trace; what is not proven to be the text that ran tells nothing."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._loops: dict[str, Loops | None] = {}
+        self._ways: dict[tuple[Location, ...], int] = {}
+
+    def entries(self, stack: tuple[Location, ...], stores: bool) -> list[_Entry]:
+        """The frames of a part of a stack, outermost first."""
+        found: list[_Entry] = []
+        opaque: list[Location] = []
+        caller = -1
+        for at, location in enumerate(stack):
+            if location.origin != "user":
+                if location.function.rpartition(".")[2] not in _PASSES:
+                    opaque.append(location)
+                continue
+            place = self._place(stack, at, stores and at == len(stack) - 1)
+            if opaque:
+                found.append(self._opaque(opaque, caller))
+                opaque = []
+            if found and self._is_inline(found[-1], location, place):
+                found.pop()
+                caller = found[-1].caller if found and not found[-1].is_opaque else _last_user(found)
+            function = (location.file, location.function if place is None else place.function)
+            found.append(_Entry(function, place, location, False, caller))
+            caller = len(found) - 1
+        if opaque and found:
+            found.append(self._opaque(opaque, caller))
+        return found if caller >= 0 else []
+
+    def _opaque(self, way: list[Location], caller: int) -> _Entry:
+        number = self._ways.setdefault(tuple(way), len(self._ways))
+        return _Entry(number, None, way[0], True, caller)
+
+    def _place(self, stack: tuple[Location, ...], at: int, stores: bool) -> Place | None:
+        location = stack[at]
+        loops = self._loops_of(location.file)
+        if loops is None or not self._is_proven(loops, location):
+            return None
+        callee = stack[at + 1].function if at + 1 < len(stack) else ""
+        if callee and stack[at + 1].origin == "user":
+            inner = self._loops_of(stack[at + 1].file)
+            if inner is not None and inner.suspends(_range(stack[at + 1])):
+                callee = "__next__"  # to call a generator runs nothing of it
+        return loops.place(_range(location), callee, stores)
+
+    def _loops_of(self, file: str) -> Loops | None:
+        if file not in self._loops:
+            text = self._sources.get(file)
+            self._loops[file] = None if text is None else Loops.of(text)
+        return self._loops[file]
+
+    @staticmethod
+    def _is_proven(loops: Loops, at: Location) -> bool:
+        lines = loops.source.lines
+        return 0 < at.line <= len(lines) and bool(at.source) and lines[at.line - 1].strip() == at.source
+
+    @staticmethod
+    def _is_inline(before: _Entry, at: Location, place: Place | None) -> bool:
+        """Whether a frame is that of a comprehension in the expression of the frame before."""
+        if not at.function.endswith(_INLINE) or place is None or before.place is None:
+            return False
+        return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
+
+
+def _last_user(entries: list[_Entry]) -> int:
+    return next((at for at in range(len(entries) - 1, -1, -1) if not entries[at].is_opaque), -1)
+
+
+def _range(at: Location) -> Range:
+    return Range(at.line, at.end_line, at.col, at.end_col)
