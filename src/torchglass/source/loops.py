@@ -82,7 +82,7 @@ class Loops:
         node = reader.by_range.get(where) or _around(reader, statement, where)
         node, part = _part(reader, node, callee, stores)
         visit = None if node is None else reader.visits.get(node)
-        if node is None or visit is None or reader.suspends:
+        if node is None or visit is None or (reader.suspends and visit.function == (statement.function, 0)):
             return None
         if (node, part) not in self._places:
             self._places[node, part] = _place(self.source, node, visit, part)
@@ -91,9 +91,8 @@ class Loops:
     def suspends(self, where: Range) -> bool:
         """Whether the function at a place is a generator or coroutine."""
         statement = self.source.at(where.line, where.col)
-        if statement is None or statement.function < 0:
+        if statement is None or statement.function < 0 or self.place(where) is not None:
             return False
-        self.place(where)
         return self._read[statement.function].suspends
 
 
@@ -113,11 +112,13 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
 
     From Python 3.13 on the steps of a ``for`` and of a ``with`` have the range of what they work on.
     """
-    statement = reader.steps_of.get(node) if node is not None else None
+    around = reader.steps_of.get(node) if node is not None else None
     if callee.endswith(("__iter__", "__aiter__", "__next__", "__anext__", "__exit__", "__aexit__")):
-        node = statement or node
-    if isinstance(node, _FOR) and callee.endswith("iter__"):
+        node = around or node
+    if isinstance(node, (*_FOR, Comprehension)) and callee.endswith("iter__"):
         return node, "before"
+    if isinstance(node, Comprehension) and callee.endswith("next__"):
+        return node, "next"
     if isinstance(node, _WITH) and callee.endswith("exit__"):
         return node, "after"
     return node, "store" if stores else ""
@@ -126,7 +127,12 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
 def _place(source: Statements, node: ast.AST, visit: _Visit, part: str) -> Place:
     order, loops, head, parts = visit.order, visit.loops, visit.is_head, visit.parts
     if part == "before":
-        order, loops, head, parts = visit.before, visit.loops[:-1], False, visit.parts[:-1]
+        order = visit.before
+        if isinstance(node, _FOR):
+            loops, head, parts = visit.loops[:-1], False, visit.parts[:-1]
+    elif part == "next" and visit.loop is not None:
+        order, head = visit.before + 1, True
+        loops, parts = (*visit.loops, visit.loop), (*visit.parts, (node, "round"))
     elif part in ("after", "store"):
         order = visit.after
     always = visit.always and not part
@@ -147,6 +153,8 @@ class _Visit:
     parts: tuple[tuple[ast.AST, str], ...]
     always: bool
     is_head: bool = False
+    loop: Loop | None = None
+    """Of a comprehension."""
     before: int = 0
     """The order of what it does before: of a ``for`` making the iterator."""
     after: int = 0
@@ -178,7 +186,7 @@ class _Reader:
         self.source = source
         self.visits: dict[ast.AST, _Visit] = {}
         self.by_range: dict[Range, ast.AST] = {}
-        self.steps_of: dict[ast.AST, ast.stmt] = {}
+        self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
@@ -316,7 +324,10 @@ class _Reader:
                 self._expression(each, context)
             self._waiting.append((node, context.statement))
         elif isinstance(node, Comprehension):
-            self._comprehension(node, context)
+            loop, before = self._comprehension(node, context)
+            visit = self._note(node, context)
+            visit.loop, visit.before, visit.after = loop, before, visit.order
+            return
         elif isinstance(node, ast.IfExp):
             self._expression(node.test, context)
             self._expression(node.body, context.inside(node, "body"))
@@ -332,10 +343,13 @@ class _Reader:
         visit = self._note(node, context)
         visit.after = visit.order
 
-    def _comprehension(self, node: Comprehension, context: _Context) -> None:
-        """The first iterable is evaluated outside of the loop, all else in it."""
+    def _comprehension(self, node: Comprehension, context: _Context) -> tuple[Loop, int]:
+        """The first iterable is evaluated outside of the loop, all else in it; the loop, and the order of its start."""
         first, *others = node.generators
         self._expression(first.iter, context)
+        self.steps_of[first.iter] = node
+        self._order += 2
+        before = self._order - 1
         loop = Loop(node, self.source.text(node), False)
         inner = context.inside(node, "round", always=True, loop=loop)
         for each in (first, *others):
@@ -348,6 +362,7 @@ class _Reader:
                 inner = inner.inside(condition, "rest")
         for each in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._expression(each, inner)
+        return loop, before
 
 
 def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:

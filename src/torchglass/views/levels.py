@@ -45,11 +45,17 @@ class Span:
     place: Place | None = None
     function: str = ""
     """Of a call: the qualified name of what was called."""
+    is_own: bool = False
+    """Of a call: whether what was called is in a file of the program itself."""
+    is_called_back: bool = False
+    """Of a call: whether torch or the standard library made it, for what is written at that place."""
     loop: Loop | None = None
     number: int = 0
     """Of a round: which one, from 0."""
     rounds: _Rounds | None = None
     """Of a loop."""
+    frame: int = 0
+    """Its frame's place in the stack of the events in it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +71,12 @@ class _Rounds:
     """Whether an error left the last one."""
     seen: dict[Place, tuple[int, int]] = field(default_factory=dict[Place, tuple[int, int]])
     """Places that every round passes: how often each was seen, and in which round last."""
+    layers: dict[Place, tuple[str | None, str | None]] = field(
+        default_factory=dict[Place, tuple[str | None, str | None]]
+    )
+    """The modules called in it, by place."""
+    over_layers: bool = False
+    """Whether one place called several modules: then each round is a layer, and like no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,8 @@ class _Entry:
     is_opaque: bool
     caller: int
     """The index of the frame of the program that called it; -1: none."""
+    index: int
+    """Its place in the whole stack."""
 
 
 @dataclass(slots=True, eq=False)
@@ -193,6 +207,8 @@ class Levels:
         for entry in entries[len(frames) :]:
             self._push(frames, entry, number, owner)
         state.direct = event.direct
+        if event.kind == "module":
+            self._note_layer(frames, event)
         if event.direct and last.place is not None:
             self._make_certain(frames, len(frames) - 1)
         if event.error is not None or event.end_ns is None:
@@ -255,7 +271,8 @@ class Levels:
         if place is None:
             return
         for loop in place.loops[kept:]:
-            span = self._new(Span(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds()))
+            loop_span = Span(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
+            span = self._new(loop_span, frame.entry.index)
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1
         for index, (_, span, _) in enumerate(frame.loops):
@@ -270,25 +287,18 @@ class Levels:
         assert rounds is not None
         rounds.begun += 1
         rounds.in_body = rounds.failed = False
-        return self._new(Span(ROUND, span, owner, number, number=rounds.begun - 1))
+        return self._new(Span(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
 
     def _push(self, frames: list[_Frame], entry: _Entry, number: int, owner: int) -> None:
         around = frames[-1].span if frames else -1
         call = -1
-        if entry.caller >= 0 and not entry.is_opaque and (is_own(entry.at) or is_constructor(entry.at.function)):
+        is_called_back = entry.caller != len(frames) - 1
+        if entry.caller >= 0 and not entry.is_opaque and (is_called_back or _is_level(entry.at)):
             caller = frames[entry.caller]
             parent = self._recursion(frames, entry, caller.place)
-            around = call = self._new(
-                Span(
-                    CALL,
-                    around if parent is None else parent,
-                    owner,
-                    number,
-                    caller.entry.at,
-                    caller.place,
-                    entry.at.function,
-                )
-            )
+            span = Span(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
+            span.function, span.is_called_back, span.is_own = entry.at.function, is_called_back, is_own(entry.at)
+            around = call = self._new(span, entry.index)
         frame = _Frame(entry, entry.place, around, call)
         frames.append(frame)
         self._enter_loops(frame, 0, number, owner)
@@ -327,6 +337,16 @@ class Levels:
                 return
             at -= 1
 
+    def _note_layer(self, frames: list[_Frame], event: Event) -> None:
+        """A module was called: in the innermost loop around, by another name than in the rounds before?"""
+        frame = next((each for each in reversed(frames) if each.loops), None)
+        if frame is not None and frame.place is not None:
+            rounds = self.spans[frame.loops[-1][1]].rounds
+            assert rounds is not None
+            module = (event.root, event.module)
+            if rounds.layers.setdefault(frame.place, module) != module:
+                rounds.over_layers = True
+
     def _fail(self, frames: list[_Frame]) -> None:
         for frame in frames:
             for _, span, _ in frame.loops:
@@ -334,7 +354,8 @@ class Levels:
                 assert rounds is not None
                 rounds.failed = True
 
-    def _new(self, span: Span) -> int:
+    def _new(self, span: Span, frame: int) -> int:
+        span.frame = frame
         self.spans.append(span)
         return len(self.spans) - 1
 
@@ -350,8 +371,13 @@ class Levels:
             if event.stack[:base] != around:
                 pairs = zip(event.stack, around, strict=False)
                 base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
-            found = self._entries[key] = (self._files.entries(event.stack[base:], stores), event.stack, around)
+            found = self._entries[key] = (self._files.entries(event.stack, base, stores), event.stack, around)
         return found[0]
+
+
+def _is_level(at: Location) -> bool:
+    """Whether a call of a function is a level of its own: the program's own, and what makes objects."""
+    return is_own(at) or is_constructor(at.function)
 
 
 def _common(frames: list[_Frame], entries: list[_Entry]) -> int:
@@ -374,33 +400,33 @@ class _Files:
         self._loops: dict[str, Loops | None] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
 
-    def entries(self, stack: tuple[Location, ...], stores: bool) -> list[_Entry]:
-        """The frames of a part of a stack, outermost first."""
+    def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[_Entry]:
+        """The frames of a stack from ``base`` on, outermost first."""
         found: list[_Entry] = []
         opaque: list[Location] = []
         caller = -1
-        for at, location in enumerate(stack):
+        for at in range(base, len(stack)):
+            location = stack[at]
             if location.origin != "user":
                 if location.function.rpartition(".")[2] not in _PASSES:
                     opaque.append(location)
                 continue
             place = self._place(stack, at, stores and at == len(stack) - 1)
             if opaque:
-                found.append(self._opaque(opaque, caller))
+                found.append(self._opaque(opaque, caller, at))
                 opaque = []
             if found and self._is_inline(found[-1], location, place):
-                found.pop()
-                caller = found[-1].caller if found and not found[-1].is_opaque else _last_user(found)
+                caller = found.pop().caller
             function = (location.file, location.function if place is None else place.function)
-            found.append(_Entry(function, place, location, False, caller))
+            found.append(_Entry(function, place, location, False, caller, at))
             caller = len(found) - 1
         if opaque and found:
-            found.append(self._opaque(opaque, caller))
+            found.append(self._opaque(opaque, caller, len(stack) - 1))
         return found if caller >= 0 else []
 
-    def _opaque(self, way: list[Location], caller: int) -> _Entry:
+    def _opaque(self, way: list[Location], caller: int, at: int) -> _Entry:
         number = self._ways.setdefault(tuple(way), len(self._ways))
-        return _Entry(number, None, way[0], True, caller)
+        return _Entry(number, None, way[0], True, caller, at)
 
     def _place(self, stack: tuple[Location, ...], at: int, stores: bool) -> Place | None:
         location = stack[at]
@@ -431,10 +457,6 @@ class _Files:
         if not at.function.endswith(_INLINE) or place is None or before.place is None:
             return False
         return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
-
-
-def _last_user(entries: list[_Entry]) -> int:
-    return next((at for at in range(len(entries) - 1, -1, -1) if not entries[at].is_opaque), -1)
 
 
 def _range(at: Location) -> Range:

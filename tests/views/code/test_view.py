@@ -38,7 +38,7 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )
-from torchglass.views.text.ranges import blurred, in_common
+from torchglass.views.text.ranges import args_in_common, blurred
 
 
 def view_of(trace: Any, **options: Any) -> Sheet:
@@ -260,17 +260,19 @@ def test_numbers_that_change_do_not_keep_a_loop_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "both"),
+    ("texts", "both"),
     [
-        ("f32[2, 3], 1, 0", "f32[2, 3], 1, 7", "f32[2, 3], 1, …"),
-        ("f32[2], value=-0.5", "f32[2], value=1e-05", "f32[2], value=…"),
-        ("f32[2], [0, 1], 2", "f32[2], [0, 1], 2", "f32[2], [0, 1], 2"),
+        (["f32[2, 3], 1, 0", "f32[2, 3], 1, 7"], "f32[2, 3], 1, …"),
+        (["f32[2], value=-0.5", "f32[2], value=1e-05"], "f32[2], value=…"),
+        (["f32[2], [0, 1], 2", "f32[2], [0, 1], 2"], "f32[2], [0, 1], 2"),
+        (["f32[2, 3], -1", "f32[2, 4], -1", "f32[2, 5], -1"], "f32[2, 3–5], -1"),
+        (["f32[2], mode='a'", "bf16[2], mode='b'"], "f32|bf16[2], mode=…"),
+        (["f32[2]", "f32[2, 3]"], "…"),
+        (["f32[2]", "f32[2], 3"], "…"),
     ],
 )
-def test_what_differs_in_numbers_alone(one: str, other: str, both: str) -> None:
-    assert blurred(one) == blurred(other)
-    assert in_common(one, other) == both
-    assert in_common(both, other) == both
+def test_what_several_texts_have_in_common(texts: list[str], both: str) -> None:
+    assert args_in_common(texts) == both
 
 
 def test_shapes_and_lists_keep_steps_apart() -> None:

@@ -8,7 +8,7 @@ from torchglass.events.types import Event
 from torchglass.views.digest import Recorded
 from torchglass.views.nesting import visible_events
 from torchglass.views.row import COUNT, ERROR, GIVES, HEADING, NAME, PATH, Cell, Row, Sheet
-from torchglass.views.text.cells import event_cells
+from torchglass.views.text.cells import Said, event_cells
 from torchglass.views.text.words import clean, one_line, plural, tensor_word
 
 LAST = 10
@@ -48,7 +48,7 @@ def _shortened(path: Sequence[Event]) -> Sequence[Event]:
 
 def _row(event: Event, depth: int, kind: str = "event") -> Row:
     name = event.module or event.root or event.name if event.kind == "module" else event.name
-    return Row(depth, kind, event_cells(event, name, brief=True), event.id, indent=2)
+    return Row(depth, kind, event_cells(event, Said(name, brief=True)), event.id, indent=2)
 
 
 def _inputs(event: Event) -> Iterator[Row]:

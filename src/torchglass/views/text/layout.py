@@ -24,9 +24,12 @@ from torchglass.views.row import (
     ORIGIN,
     PATH,
     REPEAT,
+    ROUNDS,
+    SAME,
     TAKES,
     THREAD,
     TIME,
+    TIMES,
     VARIABLE,
     Cell,
     Row,
@@ -114,6 +117,8 @@ class _Words(NamedTuple):
     prefix: str
     """Which module, or how often."""
     label: str
+    times: str
+    """How many rounds."""
     what: str
     plain: str
     """What remains of ``what`` on a narrow page."""
@@ -142,11 +147,12 @@ def _words_of(cells: Sequence[Cell], width: int) -> _Words:
     said = {cell.kind: cell for cell in cells}
     fold, name, label = (said[kind].text if kind in said else "" for kind in (FOLD, NAME, EXPRESSION))
     prefix = cut(fold, width // 3) if fold else name
-    whats = [said[kind] for kind in (CLASS, COUNT) if kind in said]
+    whats = [said[kind] for kind in (CLASS, COUNT, ROUNDS, SAME) if kind in said]
     takes, gives = said.get(TAKES), said.get(ERROR) or said.get(GIVES)
     return _Words(
         prefix=prefix if label else "",
         label=label or prefix,
+        times=f"  {said[TIMES].text}" if TIMES in said else "",
         what="  ".join(cell.text for cell in whats),
         plain="  ".join(filter(None, (_short(cell) for cell in whats))),
         takes=takes.text if takes else "",
@@ -162,7 +168,8 @@ def _short(cell: Cell) -> str:
 
 
 def _label_end(before: str, words: _Words) -> int:
-    return len(before) + width_of(words.label) + (width_of(words.prefix) + 2 if words.prefix else 0)
+    prefix = width_of(words.prefix) + 2 if words.prefix else 0
+    return len(before) + prefix + width_of(words.label) + width_of(words.times)
 
 
 def _needed(before: str, words: _Words, tab: int) -> int:
@@ -318,7 +325,7 @@ class _Section:
         label, what, takes = _fit(before, words, room)
         used = _label_end(before, words) - width_of(words.label) + width_of(label)
         slack = room - used - _beside(what, takes)
-        parts = [page.paint("guide", before), self._prefix(words), label]
+        parts = [page.paint("guide", before), self._prefix(words), label, page.paint("fold", words.times)]
         if what:
             gap = min(max(columns.tab - used, 0), max(slack, 0)) + 2
             parts += (" " * gap, page.paint("class", what))

@@ -27,13 +27,14 @@ from torchglass.views.row import (
     Row,
 )  # fmt: skip
 from torchglass.views.text.cells import Cells
+from torchglass.views.text.spans import in_scope, scope_word
 from torchglass.views.text.words import clean, count, duration, plural
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Block, LifeGroup
 from torchglass.views.variables.calls import AnyRow, CallRow, ThreadRow
 from torchglass.views.variables.lives import module_label
 from torchglass.views.variables.patterns import Changes, Repeat
-from torchglass.views.variables.words import change_cells, in_scope, remarks_of, scope_word
+from torchglass.views.variables.words import change_cells, remarks_of
 
 MOST_ROWS = 40
 MOST_GROUPS = 12

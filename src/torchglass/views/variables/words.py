@@ -10,6 +10,7 @@ from itertools import pairwise
 from torchglass.events.types import Event, Value
 from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, TAKES, Cell
 from torchglass.views.text.cells import Cells, split_arguments
+from torchglass.views.text.spans import in_scope
 from torchglass.views.text.words import clean, count, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.lives import paths_label
@@ -19,16 +20,6 @@ from torchglass.views.variables.patterns import Changes
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24
 MOST_VALUES = 4
-MODULE_LEVEL = "<module>"
-COMPREHENSIONS = {
-    "<listcomp>": "a list comprehension",
-    "<setcomp>": "a set comprehension",
-    "<dictcomp>": "a dict comprehension",
-    "<genexpr>": "a generator expression",
-    "<lambda>": "a lambda",
-}
-
-
 # ---------------------------------------------------------------- one row
 
 
@@ -239,17 +230,3 @@ def _made(origins: Sequence[Origin], file: str, function: str) -> str:
 
 def _relation(relation: Relation) -> str:
     return clean(relation.name) + (f" {in_scope(relation.scope)}" if relation.scope else "")
-
-
-def in_scope(function: str) -> str:
-    """``in load``, ``at module level``."""
-    return "at module level" if function == MODULE_LEVEL else f"in {scope_word(function)}"
-
-
-def scope_word(function: str) -> str:
-    """``outer.inner`` for a function in a function; a comprehension by what it is in."""
-    inner = function.replace(".<locals>", "")
-    head, _, last = inner.rpartition(".")
-    if last in COMPREHENSIONS:
-        return COMPREHENSIONS[last] + (f" in {clean(head)}" if head else "")
-    return "module level" if inner == MODULE_LEVEL else clean(inner) or "?"
