@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from torchglass.source.jumps import may_break, may_jump, yields
 from torchglass.source.statements import Range, Statement, Statements
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
 _FOR = (ast.For, ast.AsyncFor)
-LOOPS = (*_FOR, ast.While)
 _WITH = (ast.With, ast.AsyncWith)
 
 
@@ -87,6 +85,15 @@ class Loops:
         if (node, part) not in self._places:
             self._places[node, part] = _place(self.source, node, visit, part)
         return self._places[node, part]
+
+    def start(self, line: int, name: str) -> tuple[int, int] | None:
+        """The function of that name that begins at a line, as ``Place.function`` has it: where its arguments stand."""
+        for statement in self.source.all:
+            node = statement.node
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                if line in (node.lineno, *(each.lineno for each in node.decorator_list)):
+                    return (statement.number, 0)
+        return None
 
     def suspends(self, where: Range) -> bool:
         """Whether the function at a place is a generator or coroutine."""
@@ -191,7 +198,7 @@ class _Reader:
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
         node = source.all[function].node if function >= 0 else None
-        self.suspends = isinstance(node, ast.AsyncFunctionDef) or (node is not None and _yields(node))
+        self.suspends = isinstance(node, ast.AsyncFunctionDef) or (node is not None and yields(node))
         try:
             self._read(function)
         except RecursionError:  # an expression nested that deeply is no place of a loop
@@ -216,7 +223,7 @@ class _Reader:
         for each in self.source.suites.get((number, name, place), ()):
             statement = self.source.all[each]
             self._statement(statement, _Context(function, statement, loops, parts, always))
-            always = always and not _may_jump(statement.node)
+            always = always and not may_jump(statement.node)
 
     def _note(self, node: ast.AST, context: _Context) -> _Visit:
         self._order += 1
@@ -370,36 +377,3 @@ def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> l
     if isinstance(node, ast.ClassDef):
         return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
     return [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes inside of one, without those of functions in it."""
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if each is node or not isinstance(each, Function):
-            waiting.extend(ast.iter_child_nodes(each))
-
-
-def _yields(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in _own(node))
-
-
-def _may_jump(node: ast.stmt) -> bool:
-    """Whether what follows a statement may be left out although no error occurs."""
-    return any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in _own(node))
-
-
-def may_break(node: ast.stmt) -> bool:
-    """Whether a loop may be left before its end: by a ``return``, or a ``break`` that is its own."""
-    waiting: list[ast.AST] = [*ast.iter_child_nodes(node)]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, ast.Return | ast.Break):
-            return True
-        if isinstance(each, LOOPS):
-            waiting.extend(inner for inner in _own(each) if isinstance(inner, ast.Return))
-        elif not isinstance(each, Function):
-            waiting.extend(ast.iter_child_nodes(each))
-    return False

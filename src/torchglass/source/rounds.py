@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchglass.source.loops import LOOPS, Loop, Place, may_break
+from torchglass.source.jumps import LOOPS, may_break
+from torchglass.source.loops import Loop, Place
 from torchglass.source.statements import Statement, Statements
 
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)

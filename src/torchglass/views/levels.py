@@ -7,26 +7,15 @@ cannot be told apart is one: two calls may look like one, a round may go unnotic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchglass.events.types import Event, Location
-from torchglass.source.loops import Loop, Loops, Place
+from torchglass.source.loops import Loop, Place
 from torchglass.source.rounds import next_round
-from torchglass.source.statements import Range
 from torchglass.views.digest import Digest
+from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
 
 CALL, LOOP, ROUND = "call", "loop", "round"
-INSTALLED = ("/site-packages/", "/dist-packages/")
-_PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
-"""Functions of torch and the standard library that only call another: decorators."""
-_INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-"""What Python before 3.12 (and of a generator expression any) runs in a frame of its own."""
-
-
-def is_own(at: Location) -> bool:
-    """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
-    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,27 +99,11 @@ def count_of(span: Span) -> Count:
 # ---------------------------------------------------------------- frames
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Entry:
-    """One frame of a stack, as far as it tells of levels; frames of torch in a row are one."""
-
-    function: object
-    """Equal for frames of one function, or of the same way through torch."""
-    place: Place | None
-    """None: nothing can be told of its rounds."""
-    at: Location
-    is_opaque: bool
-    caller: int
-    """The index of the frame of the program that called it; -1: none."""
-    index: int
-    """Its place in the whole stack."""
-
-
 @dataclass(slots=True, eq=False)
 class _Frame:
     """A frame under way."""
 
-    entry: _Entry
+    entry: Entry
     place: Place | None
     base: int
     """The span of the call, or the one around it."""
@@ -162,8 +135,8 @@ class Levels:
         self.spans: list[Span] = []
         self.span_of: list[int] = []
         """By event; -1: it is directly in the event around it."""
-        self._files = _Files(digest.trace.sources)
-        self._entries: dict[tuple[int, int, bool], tuple[list[_Entry], object, object]] = {}
+        self._stacks = Stacks(digest.trace.sources)
+        self._entries: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
         self._under_way: dict[str, list[tuple[int, _State]]] = {}
         self._read()
 
@@ -187,7 +160,7 @@ class Levels:
 
     # ------------------------------------------------------------ from one event to the next
 
-    def _add(self, state: _State, entries: list[_Entry], event: Event, number: int, owner: int) -> int:
+    def _add(self, state: _State, entries: list[Entry], event: Event, number: int, owner: int) -> int:
         """Go on to the frames of an event; its innermost span."""
         frames = state.frames
         same = _common(frames, entries)
@@ -215,7 +188,7 @@ class Levels:
             self._fail(frames)
         return frames[-1].span
 
-    def _move(self, frames: list[_Frame], entries: list[_Entry], at: int, number: int, owner: int) -> None:
+    def _move(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """The first frame that is elsewhere: further on, in a new round, or in another call."""
         frame, entry = frames[at], entries[at]
         if frame.entry.function != entry.function:
@@ -223,6 +196,12 @@ class Levels:
                 self._again(frames, entries, at - 1, number, owner)
             del frames[at:]
             return
+        if frame.entry.is_start and entry.place is not None:
+            del frames[at + 1 :]
+            self._go_on(frame, entry, None, number, owner)
+            return
+        if entry.is_start:
+            self._again(frames, entries, at - 1, number, owner)
         if frame.place is None or entry.place is None:
             del frames[at:]
             return
@@ -234,7 +213,7 @@ class Levels:
         del frames[at + 1 :]
         self._go_on(frame, entry, None if found is True else found, number, owner)
 
-    def _again(self, frames: list[_Frame], entries: list[_Entry], at: int, number: int, owner: int) -> None:
+    def _again(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """An instruction was executed once more: a new round of the innermost loop around it, here or further out."""
         for index in range(at, -1, -1):
             frame = frames[index]
@@ -247,7 +226,7 @@ class Levels:
                 return
         del frames[at + 1 :]
 
-    def _go_on(self, frame: _Frame, entry: _Entry, again: Loop | None, number: int, owner: int) -> None:
+    def _go_on(self, frame: _Frame, entry: Entry, again: Loop | None, number: int, owner: int) -> None:
         """Be at another place of the same call; in a new round of the loop ``again``."""
         assert entry.place is not None
         frame.place, frame.entry = entry.place, entry
@@ -289,7 +268,7 @@ class Levels:
         rounds.in_body = rounds.failed = False
         return self._new(Span(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
 
-    def _push(self, frames: list[_Frame], entry: _Entry, number: int, owner: int) -> None:
+    def _push(self, frames: list[_Frame], entry: Entry, number: int, owner: int) -> None:
         around = frames[-1].span if frames else -1
         call = -1
         is_called_back = entry.caller != len(frames) - 1
@@ -303,7 +282,7 @@ class Levels:
         frames.append(frame)
         self._enter_loops(frame, 0, number, owner)
 
-    def _recursion(self, frames: list[_Frame], entry: _Entry, caller: Place | None) -> int | None:
+    def _recursion(self, frames: list[_Frame], entry: Entry, caller: Place | None) -> int | None:
         """Where a function calls itself from one place again and again, all these calls are beside each other."""
         for frame in reversed(frames):
             span = self.spans[frame.call] if frame.call >= 0 else None
@@ -361,7 +340,7 @@ class Levels:
 
     # ------------------------------------------------------------ stacks
 
-    def _entries_of(self, event: Event, around: tuple[Location, ...]) -> list[_Entry]:
+    def _entries_of(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
         """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
         stores = event.operator == "[]="
         key = (id(event.stack), id(around), stores)
@@ -371,7 +350,7 @@ class Levels:
             if event.stack[:base] != around:
                 pairs = zip(event.stack, around, strict=False)
                 base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
-            found = self._entries[key] = (self._files.entries(event.stack, base, stores), event.stack, around)
+            found = self._entries[key] = (self._stacks.entries(event.stack, base, stores), event.stack, around)
         return found[0]
 
 
@@ -380,84 +359,8 @@ def _is_level(at: Location) -> bool:
     return is_own(at) or is_constructor(at.function)
 
 
-def _common(frames: list[_Frame], entries: list[_Entry]) -> int:
+def _common(frames: list[_Frame], entries: list[Entry]) -> int:
     for at, (frame, entry) in enumerate(zip(frames, entries, strict=False)):
         if frame.entry is not entry and (frame.entry.function != entry.function or frame.place is not entry.place):
             return at
     return min(len(frames), len(entries))
-
-
-def is_constructor(function: str) -> bool:
-    """Whether what was called made an object: ``Net.__init__``."""
-    return function.rpartition(".")[2] == "__init__"
-
-
-class _Files:
-    """Places in the files of a trace; what is not proven to be the text that ran tells nothing."""
-
-    def __init__(self, sources: Mapping[str, str]) -> None:
-        self._sources = sources
-        self._loops: dict[str, Loops | None] = {}
-        self._ways: dict[tuple[Location, ...], int] = {}
-
-    def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[_Entry]:
-        """The frames of a stack from ``base`` on, outermost first."""
-        found: list[_Entry] = []
-        opaque: list[Location] = []
-        caller = -1
-        for at in range(base, len(stack)):
-            location = stack[at]
-            if location.origin != "user":
-                if location.function.rpartition(".")[2] not in _PASSES:
-                    opaque.append(location)
-                continue
-            place = self._place(stack, at, stores and at == len(stack) - 1)
-            if opaque:
-                found.append(self._opaque(opaque, caller, at))
-                opaque = []
-            if found and self._is_inline(found[-1], location, place):
-                caller = found.pop().caller
-            function = (location.file, location.function if place is None else place.function)
-            found.append(_Entry(function, place, location, False, caller, at))
-            caller = len(found) - 1
-        if opaque and found:
-            found.append(self._opaque(opaque, caller, len(stack) - 1))
-        return found if caller >= 0 else []
-
-    def _opaque(self, way: list[Location], caller: int, at: int) -> _Entry:
-        number = self._ways.setdefault(tuple(way), len(self._ways))
-        return _Entry(number, None, way[0], True, caller, at)
-
-    def _place(self, stack: tuple[Location, ...], at: int, stores: bool) -> Place | None:
-        location = stack[at]
-        loops = self._loops_of(location.file)
-        if loops is None or not self._is_proven(loops, location):
-            return None
-        callee = stack[at + 1].function if at + 1 < len(stack) else ""
-        if callee and stack[at + 1].origin == "user":
-            inner = self._loops_of(stack[at + 1].file)
-            if inner is not None and inner.suspends(_range(stack[at + 1])):
-                callee = "__next__"  # to call a generator runs nothing of it
-        return loops.place(_range(location), callee, stores)
-
-    def _loops_of(self, file: str) -> Loops | None:
-        if file not in self._loops:
-            text = self._sources.get(file)
-            self._loops[file] = None if text is None else Loops.of(text)
-        return self._loops[file]
-
-    @staticmethod
-    def _is_proven(loops: Loops, at: Location) -> bool:
-        lines = loops.source.lines
-        return 0 < at.line <= len(lines) and bool(at.source) and lines[at.line - 1].strip() == at.source
-
-    @staticmethod
-    def _is_inline(before: _Entry, at: Location, place: Place | None) -> bool:
-        """Whether a frame is that of a comprehension in the expression of the frame before."""
-        if not at.function.endswith(_INLINE) or place is None or before.place is None:
-            return False
-        return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
-
-
-def _range(at: Location) -> Range:
-    return Range(at.line, at.end_line, at.col, at.end_col)

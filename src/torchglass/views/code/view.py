@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from torchglass.events.types import Event, Location, Value
+from torchglass.events.types import Location, Value
 from torchglass.views.code import Options
+from torchglass.views.code.cells import says_module, step_cells
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, Forest
 from torchglass.views.code.lines import Lines
 from torchglass.views.code.source import SourceLines, assigned_word
@@ -18,9 +18,7 @@ from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.levels import count_of
 from torchglass.views.nesting import relative_path, split_index
 from torchglass.views.row import (
-    CLASS,
     COUNT,
-    ERROR,
     EVENT,
     FOLD,
     GIVES,
@@ -30,18 +28,16 @@ from torchglass.views.row import (
     REPEAT,
     ROUNDS,
     SOURCE,
-    TAKES,
     THREAD,
     TIME,
     Cell,
     Row,
     Sheet,
 )  # fmt: skip
-from torchglass.views.text.cells import Cells, shape_words
-from torchglass.views.text.ops import op_name, op_words
-from torchglass.views.text.ranges import args_in_common, blurred, texts_word
+from torchglass.views.text.cells import Cells
+from torchglass.views.text.ranges import blurred
 from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
-from torchglass.views.text.words import clean, count, duration, one_line, plural
+from torchglass.views.text.words import clean, count, duration, plural
 
 DOWN = "down"
 """A row that goes into a function or module."""
@@ -260,7 +256,7 @@ class _Code:
         inside = replace(around, item=item, often="", name="", is_said=False)
         often = f" × {count(item.times)}" if item.times > 1 else around.often
         if self._is_plain(item) and not often:
-            return None, replace(inside, name=whole, is_said=_says(around.where, whole))
+            return None, replace(inside, name=whole, is_said=says_module(around.where, whole))
         cells = [Cell(NAME, clean(whole)), *self._often(often), *self._rounds(item, around)]
         event = self._nodes[item.nodes[0]].number
         return Row(around.depth, DOWN, (*cells, *self._time(item)), event, item.times), replace(inside, kind=CALL)
@@ -333,40 +329,13 @@ class _Code:
         cells = self._cells.get(key)
         if cells is None:
             samples = [self._steps.digest.samples[alike] for alike in events]
-            cells = self._cells[key] = (*self._step_cells(samples, module, inside), *self._often(often), *rounds)
+            cells = self._cells[key] = (*step_cells(samples, module, inside), *self._often(often), *rounds)
         first = self._steps.events[self._nodes[item.nodes[0]].number]
         note = (Cell(NOTE, first.note),) if first.note else ()
         time = self._time(item)
         self._shown_ns += sum(self._nodes[node].spent for node in item.nodes)
         cells = (*cells, *time) if time else cells
         return Row(around.depth, EVENT, cells, self._nodes[item.nodes[0]].number, item.times, len(item.nodes), 0, note)
-
-    @staticmethod
-    def _step_cells(events: Sequence[Event], module: str, inside: Sequence[int]) -> Cells:
-        """``addmm``, its arguments and its result; which module it belongs to, where nothing else says it."""
-        event = events[0]
-        if event.kind == "mark":
-            value = Cell(GIVES, ", ".join(shape_words(event.inputs or event.outputs)))
-            return (Cell(HEADING, f"▸ {clean(event.name)}"), value)
-        name, where = op_name(clean(event.name)), (Cell(CLASS, clean(module)),) if module else ()
-        if event.kind == "step":
-            ops = Cell(COUNT, f"{counts_word(inside, 'op')} inside (inner=True)")
-            return (Cell(NAME, f"{name}.step"), ops, *where)
-        args = args_in_common([each.args for each in events])
-        results = dict.fromkeys(each.result for each in events)
-        result = (
-            args_in_common(list(results))
-            if event.outputs
-            else texts_word(list(results))
-            if len(results) > 1
-            else event.result
-        )
-        args, result = op_words(args, result) if event.kind == "op" else (one_line(args), one_line(result))
-        cells = (Cell(NAME, name), Cell(TAKES, args))
-        if event.error is not None:
-            return (*cells, Cell(ERROR, clean(event.error)), *where)
-        unseen = (Cell(COUNT, "not seen inside"),) if event.kind == "unseen" else ()
-        return (*cells, Cell(GIVES, result), *unseen, *where)
 
     # ------------------------------------------------------------ below
 
@@ -399,9 +368,3 @@ class _Code:
         else:
             text = "Nothing that is recorded is a step of this view; the tree shows all that was recorded."
         return Cell(HEADING, text)
-
-
-def _says(where: Location | None, name: str) -> bool:
-    """Whether a source line says itself which module is called, as ``self.ln_1(x)`` and ``gru(x)`` of a GRU do."""
-    last = name.rpartition(".")[2].lower()
-    return where is not None and not last.isdecimal() and last in re.findall(r"\w+", where.source.lower())

@@ -34,8 +34,9 @@ from torchglass.views.row import (
     Cell,
     Row,
 )  # fmt: skip
+from torchglass.views.text.places import Places, whole_place
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, cut, file_name, link, width_of, wrapped
+from torchglass.views.text.words import clean, cut, link, width_of, wrapped
 
 ARROW = " → "
 SHORTEST_LABEL = 24
@@ -77,35 +78,6 @@ def repeat_line(row: Row, before: str, page: Page) -> str:
     often = cut(row.text(FOLD), max(page.width - len(before) - len(rest), 1))
     rest = cut(rest, page.width - len(before) - width_of(often))
     return page.paint("guide", before) + page.paint("fold", often) + page.paint("dim", rest)
-
-
-# ---------------------------------------------------------------- places
-
-
-class Places:
-    """Where a line was written: ``model.py:31`` where the file changes at a depth, ``:33`` while it stays the same."""
-
-    def __init__(self, width: int) -> None:
-        self._longest = max(width // 4, 12)
-        self._files: list[str] = []
-
-    def place(self, depth: int, at: Location) -> str:
-        """The word to show at this depth."""
-        files = self._files
-        del files[depth + 1 :]
-        around = files[-1] if files else ""
-        while len(files) <= depth:
-            files.append(around)
-        if files[depth] == at.file:
-            return f":{at.line}"
-        files[depth] = at.file
-        return whole_place(at, self._longest)
-
-
-def whole_place(at: Location, longest: int) -> str:
-    """``model.py:31``, however long the name."""
-    line = f":{at.line}"
-    return cut(file_name(at.file), longest - width_of(line)) + line
 
 
 # ---------------------------------------------------------------- one line before it is laid out

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
+from torchglass.events.types import Location
 from torchglass.views.fold import Item
 from torchglass.views.levels import Span, count_of
 from torchglass.views.text.words import clean, count, one_line, plural
@@ -45,6 +47,14 @@ def loop_word(span: Span) -> str:
     """``for x, y in loader:``, as it is written."""
     assert span.loop is not None
     return _SELF.sub("", one_line(span.loop.text))
+
+
+def loop_place(span: Span) -> Location | None:
+    """Where a loop is written."""
+    if span.loop is None or span.at is None:
+        return span.at
+    node = span.loop.node
+    return replace(span.at, line=node.lineno, end_line=node.lineno, col=node.col_offset)
 
 
 def count_word(loops: Sequence[Span]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Hashable, Sequence
 
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest, Key, texts_of
-from torchglass.views.levels import CALL, Levels, Span, is_constructor, is_own
+from torchglass.views.levels import CALL, Levels, Span
 from torchglass.views.nesting import Nesting, is_inner_at, is_torch_helper, nesting
+from torchglass.views.stacks import is_constructor, is_own
 from torchglass.views.tree import Options
 
 

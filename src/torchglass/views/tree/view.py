@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from torchglass.events.types import Location
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, said_once, unfolded
 from torchglass.views.levels import CALL, LOOP, Span, count_of
@@ -31,7 +30,7 @@ from torchglass.views.row import (
     Sheet,
 )  # fmt: skip
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
-from torchglass.views.text.spans import call_word, count_word, counts_word, loop_word, range_word, rounds_of
+from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
 from torchglass.views.text.words import clean, count, cut, duration, plural, share
 from torchglass.views.tree import Options
 from torchglass.views.tree.forest import Forest
@@ -213,7 +212,7 @@ class _Tree:
             Cell(EXPRESSION, loop_word(span)),
             Cell(TIMES, count_word(loops)),
             Cell(ROUNDS, around.rounds or self._rounds(item, around)),
-            Cell(PLACE, at=_head(span)),
+            Cell(PLACE, at=loop_place(span)),
         ]
         return self._finished(Row(around.depth, LOOP, tuple(cells), span.first, each=0), item)
 
@@ -351,11 +350,3 @@ def _with_before(items: Sequence[Item]) -> list[tuple[Item | None, Item]]:
 def _rounds_in(loop: Item) -> list[Item]:
     """The rounds of a loop over layers; some may be in repeats."""
     return [each for child in loop.children for each in (child.children if child.nodes == [TOGETHER] else [child])]
-
-
-def _head(span: Span) -> Location | None:
-    """Where a loop is written."""
-    if span.loop is None or span.at is None:
-        return span.at
-    node = span.loop.node
-    return replace(span.at, line=node.lineno, end_line=node.lineno, col=node.col_offset)
