@@ -82,17 +82,22 @@ class Loops:
         visit = None if node is None else reader.visits.get(node)
         if node is None or visit is None or (reader.suspends and visit.function == (statement.function, 0)):
             return None
+        consumed = _consumed(node) if not callee and not part else None
+        part = "consume" if consumed is not None else part
         if (node, part) not in self._places:
-            self._places[node, part] = _place(self.source, node, visit, part)
+            place = self._places[node, part] = _place(self.source, node, visit, part)
+            if consumed is not None:
+                _put_inside(place, consumed, reader.visits[consumed].loop)
         return self._places[node, part]
 
     def start(self, line: int, name: str) -> tuple[int, int] | None:
         """The function of that name that begins at a line, as ``Place.function`` has it: where its arguments stand."""
         for statement in self.source.all:
             node = statement.node
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-                if line in (node.lineno, *(each.lineno for each in node.decorator_list)):
-                    return (statement.number, 0)
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != name:
+                continue
+            if line in (node.lineno, *(each.lineno for each in node.decorator_list)):
+                return (statement.number, 0)
         return None
 
     def suspends(self, where: Range) -> bool:
@@ -129,6 +134,20 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
     if isinstance(node, _WITH) and callee.endswith("exit__"):
         return node, "after"
     return node, "store" if stores else ""
+
+
+def _consumed(node: ast.AST) -> ast.GeneratorExp | None:
+    """The generator expression that a call is given: its rounds take turns with what the call itself does."""
+    if not isinstance(node, ast.Call):
+        return None
+    return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
+
+
+def _put_inside(place: Place, consumed: ast.GeneratorExp, loop: Loop | None) -> None:
+    if loop is not None:
+        place.loops = (*place.loops, loop)
+        place.parts = (*place.parts, (consumed, "round"))
+        place.always = False
 
 
 def _place(source: Statements, node: ast.AST, visit: _Visit, part: str) -> Place:

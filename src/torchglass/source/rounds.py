@@ -8,6 +8,10 @@ from torchglass.source.jumps import LOOPS, may_break
 from torchglass.source.loops import Loop, Place
 from torchglass.source.statements import Statement, Statements
 
+_CALL_BACK = frozenset(
+    "all any apply dict enumerate filter list map max min next reduce set sort sorted sum tuple zip".split()
+)
+"""What calls functions that it is given, or goes through generators, in one execution."""
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
@@ -19,6 +23,15 @@ def next_round(one: Place, other: Place) -> Loop | bool:
     if found is None:
         found = one.next[other] = _next_round(one, other)
     return found
+
+
+def calls_back(place: Place) -> bool:
+    """Whether one execution of what is written may call a function of the program several times."""
+    if not isinstance(place.node, ast.Call):
+        return False
+    called = place.node.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    return name in _CALL_BACK
 
 
 def _next_round(one: Place, other: Place) -> Loop | bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loop, Place
-from torchglass.source.rounds import next_round
+from torchglass.source.rounds import calls_back, next_round
 from torchglass.views.digest import Digest
 from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
 
@@ -215,10 +215,13 @@ class Levels:
 
     def _again(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """An instruction was executed once more: a new round of the innermost loop around it, here or further out."""
+        innermost = len(frames) - 1
         for index in range(at, -1, -1):
             frame = frames[index]
             if frame.entry.is_opaque or frame.place is None:
                 break
+            if index < innermost and calls_back(frame.place):
+                break  # one execution of it may have made both calls
             found = next_round(frame.place, frame.place)
             if isinstance(found, Loop):
                 del frames[index + 1 :]

@@ -9,7 +9,7 @@ from torchglass.events.types import Location
 from torchglass.source.loops import Loops, Place
 from torchglass.source.statements import Range
 
-INSTALLED = ("/site-packages/", "/dist-packages/")
+INSTALLED = ("site-packages/", "dist-packages/")
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
 """Functions of torch and the standard library that only call another: decorators."""
 _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -39,7 +39,7 @@ class Entry:
     caller: int
     """The index of the frame of the program that called it; -1: none."""
     index: int
-    """Its place in the whole stack."""
+    """Its place in the whole stack; a comprehension is where the expression is that it is in."""
     is_start: bool = False
     """Whether it is where a call gets its arguments."""
 
@@ -67,11 +67,13 @@ class Stacks:
             if opaque:
                 found.append(self._opaque(opaque, caller, at))
                 opaque = []
+            index = at
             if found and self._is_inline(found[-1], location, place):
-                caller = found.pop().caller
+                outer = found.pop()
+                caller, index = outer.caller, outer.index
             start = self._start(location) if place is None else None
             function = (location.file, start or (location.function if place is None else place.function))
-            found.append(Entry(function, place, location, False, caller, at, start is not None))
+            found.append(Entry(function, place, location, False, caller, index, start is not None))
             caller = len(found) - 1
         if opaque and found:
             found.append(self._opaque(opaque, caller, len(stack) - 1))

@@ -82,8 +82,8 @@ def assigned_word(assigned: Mapping[tuple[str, ...], Sequence[tuple[Value, ...]]
 def _values(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:
     words = values_words(several)
     grouped = shape_words(several[0]) if len(several) == 1 else words
-    if len(names) == 1 or (len(set(words)) == 1 and len(names) == len(words)):
-        return ", ".join(dict.fromkeys(words)) if len(names) > 1 else ", ".join(grouped)
+    if len(names) == 1 or (len(names) == len(words) and len(grouped) == 1):
+        return ", ".join(grouped)
     by_name = _by_name(names, several)
     if len(set(by_name.values())) > 1:
         pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]

@@ -223,7 +223,7 @@ class _Code:
             return self._back_row(item, around), replace(inside, kind=CALL)
         if kind == ROUND:
             often = f" × {count(item.times)}" if item.times > 1 else around.often
-            return None, replace(inside, often=often)
+            return None, replace(inside, often=often, kind=self._kind_below(around))
         if kind == LINE:
             inside = replace(inside, kind=LINE, name="", is_said=False, head=0)
             if around.head and self._line_of(item) == around.head:  # what the step to the next round does
@@ -234,10 +234,16 @@ class _Code:
         if not self._has_row(item):
             rounds = [len(self._forest.below(node)) for node in item.nodes]
             over = self._forest.rounds(item.nodes[0])
-            return None, replace(inside, often=f" × {range_word(rounds)}" if max(rounds) > 1 and over else "")
+            often = f" × {range_word(rounds)}" if max(rounds) > 1 and over else ""
+            return None, replace(inside, often=often, kind=self._kind_below(around))
         row = self._loop_row(item, around)
         head = row.cells[0].at.line if row.cells[0].at else 0
         return row, replace(inside, depth=around.depth + 1, level=around.level + 1, kind=LOOP, head=head)
+
+    @staticmethod
+    def _kind_below(around: _Around) -> str:
+        """In what has no row: from the line around it, it was gone down already."""
+        return "" if around.kind == LINE else around.kind
 
     def _repeat_row(self, item: Item, around: _Around) -> Row:
         nodes = sorted(node for child in item.children for node in child.nodes)

@@ -23,6 +23,8 @@ class Around:
     item: Item | None = None
     loop: Item | None = None
     """The innermost loop that has a row."""
+    repeats: int = 1
+    """How often all of it repeats, as a line above says."""
 
 
 class Rows:
@@ -55,15 +57,15 @@ class Rows:
         forest, kind = self._forest, self._forest.kind(item)
         inside = Around(around.depth + 1, item, around.loop)
         if kind is Item:
-            return Repeat(around.depth, item.times, item.unit), replace(inside, item=None)
+            return Repeat(around.depth, item.times, item.unit), replace(inside, item=None, repeats=item.times)
         rounds = self._rounds(item, around)
         if kind is Change:
             changes = forest.changes(item)
             stories = [forest.patterns.story_of(change) for change in changes]
-            return Changes(around.depth, changes, stories, self._often(item), rounds), inside
+            return Changes(around.depth, changes, stories, self._often(item, around), rounds), inside
         if kind is Call:
             calls = [each for each in map(forest.nodes.__getitem__, item.nodes) if isinstance(each, Call)]
-            return CallRow(around.depth, calls, self._often(item), rounds), replace(inside, loop=None)
+            return CallRow(around.depth, calls, self._often(item, around), rounds), replace(inside, loop=None)
         if kind is Span and forest.rounds(item.nodes[0]):
             if self._is_short(item):
                 self._hide(item)
@@ -84,7 +86,7 @@ class Rows:
             self._hidden.add(node)
             self._hidden.update(self._forest.below(node))
 
-    def _often(self, item: Item) -> str:
+    def _often(self, item: Item, place: Around) -> str:
         """How often in each of what is around it that has a row."""
         if item.times > 1 and len(item.nodes) == item.times:
             return f"× {count(item.times)}"
@@ -94,7 +96,7 @@ class Rows:
             while parent in self._hidden:
                 parent = self._forest.parents[parent]
             around[parent] += 1
-        often = around.values()
+        often = [times // place.repeats for times in around.values()]
         return f"× {range_word(often)}" if max(often) > 1 else ""
 
     def _rounds(self, item: Item, around: Around) -> str:
