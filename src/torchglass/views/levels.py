@@ -149,6 +149,13 @@ class Levels:
             entries = self._entries_of(event, around)
             self.span_of.append(self._add(state, entries, event, number, parent) if entries else -1)
 
+    def call_of(self, event: int, parent: int) -> int:
+        """A number for the call that an event is in: that of a function where it is nearer than the event around."""
+        number = self.span_of[event]
+        while number >= 0 and self.spans[number].kind != CALL:
+            number = self.spans[number].parent
+        return parent if number < 0 else -2 - number
+
     def _state(self, thread: str, parent: int) -> _State:
         """Events that end are left behind: their children come before the next event of the one around them."""
         under_way = self._under_way.setdefault(thread, [])

@@ -15,7 +15,7 @@ from tests.views.variables.test_view import long_life, recorded
 from torchglass.events.types import Location, Value
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
-from torchglass.views.variables.view import NOTHING
+from torchglass.views.variables.view import GUESSED, NOTHING
 
 
 def lines_of(trace: Any, width: int = 80, page: Page | None = None, **options: Any) -> list[str]:
@@ -184,9 +184,12 @@ def test_a_long_life_at_many_places_shows_both_ends() -> None:
 
 
 def test_a_trace_without_variables_says_how_to_record_them() -> None:
-    for trace in (TRACES["attention"], HandmadeTrace([])):
-        assert lines_of(trace, 200) == [NOTHING]
+    assert lines_of(HandmadeTrace([]), 200) == [NOTHING]
+    told = lines_of(TRACES["attention"], 200)
+    assert told[-1] == GUESSED
+    assert any("queries = self.query_weights(x)" in line for line in told)
     assert "record(variables=True)" in NOTHING
+    assert "record(variables=True)" in GUESSED
 
 
 def test_names_that_fit_nothing_are_said_with_near_ones() -> None:

@@ -419,3 +419,31 @@ def test_long_lives_fold_and_take_time_that_grows_with_them() -> None:
         assert sum(len(row.changes) for row in rows_in(view)) == 6_000
         more, less = (work_of(lambda trace=trace, by=by: view_of(trace, by=by)) for trace in (large, small))
         assert more < 6 * less
+
+
+# ---------------------------------------------------------------- for nothing
+
+
+def test_any_trace_has_the_life_of_its_tensor_variables() -> None:
+    """What calls were assigned to agrees with what following the variables tells of the same tensors."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2)
+        left = left * 2
+        return left + right
+
+    def program() -> None:
+        for size in range(1, 5):
+            y = halves(torch.ones(2 * size))
+            y = y.relu()
+
+    guessed, followed = view_of(recorded(program, ())), view_of(recorded(program, ["left", "right"]))
+    assert guessed.is_guessed
+    assert not followed.is_guessed
+    for name in ("left", "right"):
+        lives = [
+            [[change.new.value.shape for change in life.changes if change.new.value] for life in block.variable.lives]
+            for block in (block_of(guessed, name, "halves"), block_of(followed, name, "halves"))
+        ]
+        assert lives[0] == lives[1]
+    assert {block.variable.name for block in guessed.blocks} == {"left", "right", "y"}

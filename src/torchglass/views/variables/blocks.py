@@ -17,6 +17,7 @@ from torchglass.views.variables.items import Around, Rows
 from torchglass.views.variables.lives import Life, Lives, Variable, module_label
 from torchglass.views.variables.origins import Stories, Story
 from torchglass.views.variables.patterns import AnyRow, Changes, Patterns
+from torchglass.views.variables.targets import read_targets
 
 
 @dataclass(slots=True)
@@ -61,28 +62,35 @@ class Variables:
     """Globs of ``names=`` that no variable fits."""
     known: tuple[str, ...] = ()
     """The names of all variables in the trace."""
+    is_guessed: bool = False
+    """Whether they are read from what calls were assigned to."""
+    elsewhere: int = 0
+    """Changes in installed packages, where they are."""
 
 
 def variables_of(trace: Recorded, options: Options) -> Variables:
     """Pure: one pass over the trace, then over what is shown."""
     reading = read_changes(trace)
+    if not reading.changes:
+        reading = read_targets(trace)
     lives, stories = Lives(), Stories(trace, reading)
-    origins: dict[int, Story] = {}
+    origins: dict[tuple[int, str], Story] = {}
     for change in reading.changes:
-        origins[change.id] = stories.tell(lives.life_of(change), change)
+        origins[change.key] = stories.tell(lives.life_of(change), change)
     known = tuple(dict.fromkeys(change.event.name for change in reading.changes))
     wanted = _wanted(known, options)
     chosen = [change for change in reading.changes if change.event.name in wanted and _selected(trace, change, options)]
-    shown = {change.id for change in chosen if options.names or not _is_owner(change)}
+    shown = {change.key for change in chosen if options.names or not _is_owner(change)}
     view = Variables(recorded=len(reading.changes), shown=len(shown), known=known)
     view.owners = len(chosen) - len(shown)
+    view.is_guessed, view.elsewhere = reading.is_guessed, reading.elsewhere
     view.missing = tuple(glob for glob in options.names if not any(_fits(glob, name) for name in known))
     patterns = Patterns(origins)
-    levels = Levels(reading.digest) if options.fold and shown else None
+    levels = (reading.levels or Levels(reading.digest)) if options.fold and shown else None
     variables = [kept for each in lives.variables.values() if (kept := _restricted(each, shown)).lives]
     view.variables = len(variables)
     if options.by == "time":
-        chosen = [change for change in reading.changes if change.id in shown]
+        chosen = [change for change in reading.changes if change.key in shown]
         view.rows = time_rows(chosen, Forest(patterns, levels), options.fold)
     else:
         forest = Forest(patterns, levels)
@@ -107,13 +115,13 @@ def _is_owner(change: Change) -> bool:
     return change.how == "argument" and change.event.name in ("self", "cls") and not change.event.outputs
 
 
-def _restricted(variable: Variable, shown: set[int]) -> Variable:
+def _restricted(variable: Variable, shown: set[tuple[int, str]]) -> Variable:
     """The variable with only the changes that are shown."""
-    if all(change.id in shown for life in variable.lives for change in life.changes):
+    if all(change.key in shown for life in variable.lives for change in life.changes):
         return variable
     kept = Variable(variable.name, variable.scope, variable.file)
     for life in variable.lives:
-        changes = [change for change in life.changes if change.id in shown]
+        changes = [change for change in life.changes if change.key in shown]
         if changes:
             own = Life(life.name, life.scope, changes, life.now, life.module, life.thread)
             kept.lives.append(own)

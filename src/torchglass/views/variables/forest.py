@@ -79,7 +79,7 @@ class Forest:
             at = top
             for number in self._loops(change, whole="." in life.name):
                 at = self._span(at, number, tops)
-            self._node(("change", change.id), change, at, tops)
+            self._node(("change", change.key), change, at, tops)
 
     def add_change(self, change: Change, tops: list[int]) -> None:
         """A change under the calls around it, each with its loops."""
@@ -97,7 +97,7 @@ class Forest:
             at = self._node(("call", id(call), at), call, at, tops)
             for number in rounds.get(frame, ()):
                 at = self._span(at, number, tops)
-        self._node(("change", change.id), change, at, tops)
+        self._node(("change", change.key), change, at, tops)
 
     def _span(self, at: int, number: int, tops: list[int]) -> int:
         assert self._levels is not None

@@ -71,8 +71,8 @@ AnyRow = Changes | Repeat | LoopRow | CallRow | ThreadRow
 class Patterns:
     """One number for each pattern of a change, equal for those of which the same is said."""
 
-    stories: dict[int, Story]
-    """By the id of the change."""
+    stories: dict[tuple[int, str], Story]
+    """By the key of the change."""
     _known: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     _places: dict[int, int] = field(default_factory=dict[int, int])
 
@@ -94,7 +94,7 @@ class Patterns:
 
     def story_of(self, change: Change) -> Story:
         """Where its value comes from."""
-        return self.stories.get(change.id, NO_STORY)
+        return self.stories.get(change.key, NO_STORY)
 
     def _number(self, key: Hashable) -> int:
         return self._known.setdefault(key, len(self._known))

@@ -69,7 +69,7 @@ def change_words(row: Changes) -> tuple[str, str]:
     """Before and after; before is empty for a first value."""
     change = row.first
     old, new = change.old, change.new
-    if len(row.changes) > 1 and any(each.new.text != new.text or each.old.text != old.text for each in row.changes):
+    if len(row.changes) > 1 and any(not _is_like(each, change) for each in row.changes):
         return _of_several(row.changes)
     if new.kind == NOTHING:
         return _side(old), "deleted"
@@ -79,6 +79,12 @@ def change_words(row: Changes) -> tuple[str, str]:
         return _side(old), _with_device(new.value)
     grown = _grown(old.text, new.text)
     return grown or (_side(old), _side(new))
+
+
+def _is_like(one: Change, other: Change) -> bool:
+    return all(
+        (mine.text, mine.form) == (its.text, its.form) for mine, its in ((one.old, other.old), (one.new, other.new))
+    )
 
 
 def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
