@@ -277,5 +277,6 @@ def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) 
     )
     from torchglass.views.render import lines, options_for  # not needed to record
 
-    view = view or ("failure" if trace.failure() is not None and not options else "tree")
+    if view is None:
+        view = "failure" if trace.failure() is not None and not options else "tree"
     return lines(trace, view, options_for(view, options), page)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from torchglass.events.types import Location, Value
+from torchglass.views.digest import shape_key
 from torchglass.views.row import SOURCE, Cell
 from torchglass.views.text.cells import shape_words
 from torchglass.views.text.ranges import values_words
@@ -76,7 +77,12 @@ def _safe(text: str) -> str:
 
 def assigned_word(assigned: Mapping[tuple[str, ...], Sequence[tuple[Value, ...]]]) -> str:
     """``f32[2, 7, 32]``; of several names each with its shape; what differed between rounds as a range."""
-    return "; ".join(_values(names, several) for names, several in assigned.items())
+    return "; ".join(_values(names, _different(several)) for names, several in assigned.items())
+
+
+def _different(several: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+    """Those of which not the same is said."""
+    return list({tuple(map(shape_key, values)): values for values in reversed(several)}.values())[::-1]
 
 
 def _values(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:

@@ -122,7 +122,9 @@ def _multiplied(event: Event, error: str, inputs: Sequence[Named], history: Hist
         " to multiply them they must be equal"
     )
     for each, size in ((one, one.shape[-1]), (other, other.shape[inner])):
-        yield _born(each, size, history)
+        born = _born(each, size, history)
+        if born.born is not None:
+            yield born
 
 
 def _mentioned(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:

@@ -28,13 +28,16 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.stacks import is_constructor
-from torchglass.views.text.cells import BINARY, Cells, Said, event_cells, expression, shape_words
+from torchglass.views.text.cells import BINARY, Cells, Said, class_word, event_cells, expression, shape_words
+from torchglass.views.text.layout import shortened
 from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 
 LAST = 10
 STEPS_BACK = 2
 MOST_INPUTS = 12
 MOST_CALLS = 20
+LONGEST_NAME = 32
+MOST_MISFITS = 6
 INPUT, MADE, MISFIT = "input", "made", "misfit"
 THE_REST = "all that happened: show(trace, 'tree'), or 'code', 'listing' … (on the command line --view tree)"
 ENDED_WELL = "No exception left the block: there is no failure to tell of."
@@ -69,7 +72,7 @@ class _Story:
     def rows(self) -> list[Row]:
         error = error_row(self._trace)
         assert error is not None
-        found = misfits(self._event, self._inputs, self._history)
+        found = misfits(self._event, self._inputs, self._history)[:MOST_MISFITS]
         return [
             error,
             _heading("path to the failing call"),
@@ -88,7 +91,7 @@ class _Story:
             if len(event.operands) == len(event.inputs):
                 for name, given in zip(event.operands, event.inputs, strict=True):
                     if given.id == value.id and name:
-                        return one_line(name)
+                        return shortened(one_line(name), LONGEST_NAME)
         return clean(self._history.parameter(value) or value.role) or f"input {at + 1}"
 
     def _input_rows(self) -> Iterator[Row]:
@@ -194,7 +197,9 @@ def _made_row(event: Event, remark: str = "") -> Row:
 
 
 def _written(event: Event) -> str:
-    """The expression, also where torch made the call in it."""
+    """The expression, also where torch made the call in it; a layer that another one called by its path."""
+    if event.kind == "module" and not event.direct:
+        return f"{clean(event.module or event.root or '')} {class_word(event.name, event.detail)}".strip()
     return expression(event.target, event.code, event.operator) if event.code else clean(event.name)
 
 

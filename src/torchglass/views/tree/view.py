@@ -120,7 +120,7 @@ class _Tree:
                     remark = self._layers.difference(item, before)
                     row.below = (Cell(REMARK, remark), *row.below) if remark else row.below
                 if item.nodes[0] == TOGETHER:
-                    inside = replace(around, depth=around.depth + 1)
+                    inside = replace(around, depth=around.depth + 1, item=item)
                 elif item.children and self._options.depth is not None and around.level >= self._options.depth:
                     self._say_what_is_inside(item, row)
                     continue
