@@ -12,7 +12,7 @@ import torchglass as tg
 from tests.modules import module_of
 from tests.views.looping import Writer
 from torchglass.views.digest import digest_of
-from torchglass.views.levels import LOOP, Levels, Span, count_of
+from torchglass.views.levels import LOOP, Level, Levels, count_of
 
 
 def levels_of(folder: Path, text: str) -> tuple[Levels, dict[str, int]]:
@@ -23,7 +23,7 @@ def levels_of(folder: Path, text: str) -> tuple[Levels, dict[str, int]]:
     return Levels(digest_of(trace)), getattr(module, "TRUE", {})
 
 
-def name_of(span: Span, text: str) -> str | None:
+def name_of(span: Level, text: str) -> str | None:
     """The name under which a loop counts its rounds: in its body, before anything else."""
     assert span.loop is not None
     node = span.loop.node
@@ -35,7 +35,7 @@ def name_of(span: Span, text: str) -> str | None:
 def test_rounds_are_those_that_a_program_counts_itself(seed: int, tmp_path: Path) -> None:
     text = Writer(seed).program()
     levels, true = levels_of(tmp_path, text)
-    claimed: dict[str, list[Span]] = {}
+    claimed: dict[str, list[Level]] = {}
     for span in levels.spans:
         here = span.at is not None and Path(span.at.file).name == "sample.py"
         if span.kind == LOOP and here and (name := name_of(span, text)) is not None:

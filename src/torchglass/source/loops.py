@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from torchglass.source.jumps import may_break, may_jump, yields
-from torchglass.source.statements import Range, Statement, Statements
+from torchglass.source.statements import Span, Statement, Statements
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FOR = (ast.For, ast.AsyncFor)
@@ -64,7 +64,7 @@ class Loops:
         source = Statements.of(text)
         return None if source is None else cls(source)
 
-    def place(self, where: Range, callee: str = "", stores: bool = False) -> Place | None:
+    def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """The place of an instruction; None when it cannot be told.
 
         ``callee`` is the name of the function that it called, ``stores`` says that it set an item: instructions
@@ -100,7 +100,7 @@ class Loops:
                 return (statement.number, 0)
         return None
 
-    def suspends(self, where: Range) -> bool:
+    def suspends(self, where: Span) -> bool:
         """Whether the function at a place is a generator or coroutine."""
         statement = self.source.at(where.line, where.col)
         if statement is None or statement.function < 0 or self.place(where) is not None:
@@ -108,7 +108,7 @@ class Loops:
         return self._read[statement.function].suspends
 
 
-def _around(reader: _Reader, statement: Statement, where: Range) -> ast.AST | None:
+def _around(reader: _Reader, statement: Statement, where: Span) -> ast.AST | None:
     """The smallest expression, else the statement, that holds a range which no node has."""
     held: ast.AST = statement.node
     for node in ast.walk(statement.node):
@@ -211,7 +211,7 @@ class _Reader:
     def __init__(self, source: Statements, function: int) -> None:
         self.source = source
         self.visits: dict[ast.AST, _Visit] = {}
-        self.by_range: dict[Range, ast.AST] = {}
+        self.by_range: dict[Span, ast.AST] = {}
         self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
         self._order = 0

@@ -19,7 +19,7 @@ CALL, LOOP, ROUND = "call", "loop", "round"
 
 
 @dataclass(slots=True, eq=False)
-class Span:
+class Level:
     """A call, a loop, or one of its rounds."""
 
     kind: str
@@ -76,7 +76,7 @@ class Count:
     exact: bool
 
 
-def count_of(span: Span) -> Count:
+def count_of(span: Level) -> Count:
     """A count is exact only where something happened in every round at a place that every round passes.
 
     A ``next`` or a ``while`` test after which nothing happened in the body may have ended the loop: it is no round.
@@ -132,7 +132,7 @@ class Levels:
 
     def __init__(self, digest: Digest) -> None:
         self.digest = digest
-        self.spans: list[Span] = []
+        self.spans: list[Level] = []
         self.span_of: list[int] = []
         """By event; -1: it is directly in the event around it."""
         self._stacks = Stacks(digest.trace.sources)
@@ -260,7 +260,7 @@ class Levels:
         if place is None:
             return
         for loop in place.loops[kept:]:
-            loop_span = Span(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
+            loop_span = Level(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
             span = self._new(loop_span, frame.entry.index)
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1
@@ -276,7 +276,7 @@ class Levels:
         assert rounds is not None
         rounds.begun += 1
         rounds.in_body = rounds.failed = False
-        return self._new(Span(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
+        return self._new(Level(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
 
     def _push(self, frames: list[_Frame], entry: Entry, number: int, owner: int) -> None:
         around = frames[-1].span if frames else -1
@@ -285,7 +285,7 @@ class Levels:
         if entry.caller >= 0 and not entry.is_opaque and (is_called_back or _is_level(entry.at)):
             caller = frames[entry.caller]
             parent = self._recursion(frames, entry, caller.place)
-            span = Span(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
+            span = Level(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
             span.function, span.is_called_back, span.is_own = entry.at.function, is_called_back, is_own(entry.at)
             around = call = self._new(span, entry.index)
         frame = _Frame(entry, entry.place, around, call)
@@ -343,7 +343,7 @@ class Levels:
                 assert rounds is not None
                 rounds.failed = True
 
-    def _new(self, span: Span, frame: int) -> int:
+    def _new(self, span: Level, frame: int) -> int:
         span.frame = frame
         self.spans.append(span)
         return len(self.spans) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchglass.events.types import Location
 from torchglass.source.loops import Loops, Place
-from torchglass.source.statements import Range
+from torchglass.source.statements import Span
 
 INSTALLED = ("site-packages/", "dist-packages/")
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
@@ -121,5 +121,5 @@ class Stacks:
         return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
 
 
-def _range(at: Location) -> Range:
-    return Range(at.line, at.end_line, at.col, at.end_col)
+def _range(at: Location) -> Span:
+    return Span(at.line, at.end_line, at.col, at.end_col)

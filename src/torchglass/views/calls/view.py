@@ -8,7 +8,7 @@ from torchglass.events.types import Event
 from torchglass.views.calls import Options
 from torchglass.views.digest import Digest, Recorded, digest_of, texts_of
 from torchglass.views.fold import TOGETHER, Item, folded, in_order, unfolded
-from torchglass.views.levels import LOOP, Levels, Span, count_of
+from torchglass.views.levels import LOOP, Level, Levels, count_of
 from torchglass.views.row import COUNT, EVENT, EXPRESSION, FOLD, NAME, REPEAT, THREAD, TIMES, Cell, Row, Sheet
 from torchglass.views.row import LOOP as LOOP_ROW
 from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
@@ -113,7 +113,7 @@ class _Calls:
         span = self._span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers
 
-    def _span(self, node: int) -> Span | None:
+    def _span(self, node: int) -> Level | None:
         return self._levels.spans[node - len(self._digest)] if node >= len(self._digest) else None
 
     def _own(self, item: Item) -> Hashable:

@@ -11,7 +11,7 @@ from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
 from torchglass.views.digest import shape_key
 from torchglass.views.levels import CALL as SPAN_OF_CALL
-from torchglass.views.levels import Levels, Span
+from torchglass.views.levels import Level, Levels
 from torchglass.views.nesting import relative_path, split_index
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
@@ -97,7 +97,7 @@ class Forest:
         span = self.span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers
 
-    def span(self, node: int) -> Span | None:
+    def span(self, node: int) -> Level | None:
         """The span of a loop or round."""
         here = self.nodes[node]
         return self.levels.spans[here.number] if here.kind in (LOOP, ROUND, BACK) else None

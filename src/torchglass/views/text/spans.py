@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torchglass.events.types import Location
 from torchglass.views.fold import Item
-from torchglass.views.levels import Span, count_of
+from torchglass.views.levels import Level, count_of
 from torchglass.views.text.words import clean, count, one_line, plural
 
 MODULE_LEVEL = "<module>"
@@ -24,7 +24,7 @@ COMPREHENSIONS = {
 _SELF = re.compile(r"(?<![\w.])self\.")
 
 
-def call_word(span: Span) -> str:
+def call_word(span: Level) -> str:
     """``loss = train_step(model, x)``, as it is written where the call was; else what was called."""
     place = span.place
     name = span.function.replace(".<locals>", "")
@@ -43,13 +43,13 @@ def call_word(span: Span) -> str:
     return _SELF.sub("", one_line(text))
 
 
-def loop_word(span: Span) -> str:
+def loop_word(span: Level) -> str:
     """``for x, y in loader:``, as it is written."""
     assert span.loop is not None
     return _SELF.sub("", one_line(span.loop.text))
 
 
-def loop_place(span: Span) -> Location | None:
+def loop_place(span: Level) -> Location | None:
     """Where a loop is written."""
     if span.loop is None or span.at is None:
         return span.at
@@ -57,7 +57,7 @@ def loop_place(span: Span) -> Location | None:
     return replace(span.at, line=node.lineno, end_line=node.lineno, col=node.col_offset)
 
 
-def count_word(loops: Sequence[Span]) -> str:
+def count_word(loops: Sequence[Level]) -> str:
     """``× 938``; ``× 5–10`` where executions of the loop differed; ``× ≥ 7`` where only that is known."""
     counts = [count_of(span) for span in loops]
     numbers = [each.number for each in counts]
@@ -75,7 +75,7 @@ def range_word(numbers: Iterable[int]) -> str:
     return count(ordered[0]) if len(ordered) == 1 else f"{count(ordered[0])}–{count(ordered[-1])}"
 
 
-def rounds_of(item: Item, around: Item, loop: Item | None, span_of: Callable[[int], Span | None]) -> str:
+def rounds_of(item: Item, around: Item, loop: Item | None, span_of: Callable[[int], Level | None]) -> str:
     """In which rounds of a loop something happened, where it did not in all of what is around it; else nothing."""
     present = len(set(item.slots))
     if present == around.size:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest, Key, texts_of
-from torchglass.views.levels import CALL, Levels, Span
+from torchglass.views.levels import CALL, Level, Levels
 from torchglass.views.nesting import Nesting, is_inner_at, is_torch_helper, nesting
 from torchglass.views.stacks import is_constructor, is_own
 from torchglass.views.tree import Options
@@ -61,7 +61,7 @@ class Forest:
         span = self.span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers
 
-    def span(self, node: int) -> Span | None:
+    def span(self, node: int) -> Level | None:
         """The span of a node; None: it is an event."""
         return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
 
@@ -137,7 +137,7 @@ class Forest:
             return -1 if location is not None and is_own(location) else found
         return found
 
-    def is_closed(self, span: Span) -> bool:
+    def is_closed(self, span: Level) -> bool:
         """Whether of a call one line is shown, whatever it did."""
         if span.kind != CALL:
             return False

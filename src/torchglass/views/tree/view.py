@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, said_once, unfolded
-from torchglass.views.levels import CALL, LOOP, Span, count_of
+from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
     COUNT,
     EVENT,
@@ -187,7 +187,7 @@ class _Tree:
         text = f"round {count(first)}" if first == last else f"rounds {count(first)}–{count(last)}"
         return Row(around.depth, ROUND, (Cell(EXPRESSION, text),), each=0)
 
-    def _call_row(self, item: Item, span: Span, around: _Around) -> Row:
+    def _call_row(self, item: Item, span: Level, around: _Around) -> Row:
         inside = [self._forest.inside.get(node, 0) for node in item.nodes]
         cells = [
             Cell(FOLD, self._often(item, around)),
@@ -200,7 +200,7 @@ class _Tree:
         row.subject = span.function
         return self._finished(row, item)
 
-    def _loop_row(self, item: Item, span: Span, around: _Around) -> Row | None:
+    def _loop_row(self, item: Item, span: Level, around: _Around) -> Row | None:
         loops = [each for each in map(self._forest.span, item.nodes) if each is not None]
         if self._forest.rounds(item.nodes[0]):
             if max(count_of(each).number for each in loops) < 2:

@@ -6,12 +6,12 @@ from collections.abc import Hashable, Sequence
 
 from torchglass.events.types import Location
 from torchglass.views.fold import TOGETHER, Item
-from torchglass.views.levels import CALL, Levels, Span
+from torchglass.views.levels import CALL, Level, Levels
 from torchglass.views.variables.changes import Call, Change
 from torchglass.views.variables.lives import Life, numberless
 from torchglass.views.variables.patterns import Patterns
 
-Node = Life | Call | Span | Change
+Node = Life | Call | Level | Change
 
 
 class Forest:
@@ -35,18 +35,18 @@ class Forest:
         here = self.nodes[node]
         if isinstance(here, Change):
             return self.patterns.place_of(here)
-        if isinstance(here, Span):
+        if isinstance(here, Level):
             return (here.kind, here.loop)
         if isinstance(here, Life):
             return ("life", here.thread, _numberless(here.module))
         return ("call", here.at.file, here.at.function, _numberless(here.module), here.called_at)
 
     def merges(self, node: int) -> bool:
-        return not isinstance(self.nodes[node], Span)
+        return not isinstance(self.nodes[node], Level)
 
     def rounds(self, node: int) -> bool | None:
         here = self.nodes[node]
-        return True if isinstance(here, Span) and here.rounds is not None else None
+        return True if isinstance(here, Level) and here.rounds is not None else None
 
     def own(self, item: Item) -> Hashable:
         """All that is said of an item itself."""
@@ -59,12 +59,12 @@ class Forest:
     def changes(self, item: Item) -> list[Change]:
         return [each for each in map(self.nodes.__getitem__, item.nodes) if isinstance(each, Change)]
 
-    def spans(self, item: Item) -> list[Span]:
-        return [each for each in map(self.nodes.__getitem__, item.nodes) if isinstance(each, Span)]
+    def spans(self, item: Item) -> list[Level]:
+        return [each for each in map(self.nodes.__getitem__, item.nodes) if isinstance(each, Level)]
 
-    def span(self, node: int) -> Span | None:
+    def span(self, node: int) -> Level | None:
         here = self.nodes[node]
-        return here if isinstance(here, Span) else None
+        return here if isinstance(here, Level) else None
 
     def kind(self, item: Item) -> type:
         """What an item stands for; ``Item`` for one above others that repeat together."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.views.fold import Item, folded, unfolded
-from torchglass.views.levels import Span
+from torchglass.views.levels import Level
 from torchglass.views.text.spans import range_word, rounds_of
 from torchglass.views.text.words import count
 from torchglass.views.variables.changes import Call, Change
@@ -66,7 +66,7 @@ class Rows:
         if kind is Call:
             calls = [each for each in map(forest.nodes.__getitem__, item.nodes) if isinstance(each, Call)]
             return CallRow(around.depth, calls, self._often(item, around), rounds), replace(inside, loop=None)
-        if kind is Span and forest.rounds(item.nodes[0]):
+        if kind is Level and forest.rounds(item.nodes[0]):
             if self._is_short(item):
                 self._hide(item)
                 return None, replace(around, item=None)
@@ -77,7 +77,7 @@ class Rows:
         """Whether no more than one row is in a loop, or it went round but once."""
         if all(len(self._forest.below(node)) < 2 for node in item.nodes):
             return True
-        while len(item.children) == 1 and self._forest.kind(item.children[0]) is Span:
+        while len(item.children) == 1 and self._forest.kind(item.children[0]) is Level:
             item = item.children[0]
         return len(item.children) == 1 and not item.children[0].children
 

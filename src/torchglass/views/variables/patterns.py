@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from torchglass.views.levels import Span
+from torchglass.views.levels import Level
 from torchglass.views.variables.changes import NOTHING, Call, Change
 from torchglass.views.variables.origins import NO_STORY, Story
 
@@ -42,7 +42,7 @@ class LoopRow:
     """A line above the rows of one round."""
 
     depth: int
-    loops: list[Span]
+    loops: list[Level]
     rounds: str = ""
 
 
