@@ -11,8 +11,6 @@ from typing import Any
 from torchglass.errors import UnknownOption, UnknownView, closest
 from torchglass.views import VIEWS
 from torchglass.views.digest import Recorded
-from torchglass.views.failure.text import error_lines
-from torchglass.views.failure.view import error_row
 from torchglass.views.row import COUNT, NOTE, REMARK, Cell
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import wrapped
@@ -60,9 +58,12 @@ def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]
 
 def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
     """Of a trace that an exception left: the error, before everything else."""
-    row = error_row(trace)
+    if trace.failure() is None:
+        return
+    story, text = (importlib.import_module(f"torchglass.views.failure.{part}") for part in ("view", "text"))
+    row = story.error_row(trace)
     if row is not None:
-        yield from error_lines(row, page)
+        yield from text.error_lines(row, page)
         yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
 
