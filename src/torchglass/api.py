@@ -95,8 +95,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recording = self._recordings[get_ident()].pop()
-        if error is not None:
-            _last[:] = [recording.trace]
+        _last[:] = [recording.trace]
         try:
             with Uninterrupted():
                 recording.stop(error)
@@ -231,20 +230,23 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
 
 
 def last_trace() -> Trace | None:
-    """The trace of the last recording that an exception left."""
+    """The trace of the last recording that ended, by an exception or not."""
     return _last[0] if _last else None
 
 
 def show(
     trace: Trace,
-    view: str = "tree",
+    view: str | None = None,
     *,
     file: TextIO | None = None,
     width: int | None = None,
     color: bool | None = None,
     **options: Any,
 ) -> None:
-    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …"""
+    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …
+
+    Without a name the tree; of a trace that an exception left its story, ``failure``.
+    """
     if file is not None and not hasattr(file, "write"):
         raise WrongType(
             f"show(file=…) takes something to print to, such as an open file, not {type(file).__name__}; "
@@ -257,7 +259,7 @@ def show(
 
 def render(
     trace: Trace,
-    view: str = "tree",
+    view: str | None = None,
     *,
     width: int | None = None,
     color: bool | None = None,
@@ -267,7 +269,7 @@ def render(
     return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
-def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iterator[str]:
+def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
     expect(
         trace,
         Trace,
@@ -275,4 +277,6 @@ def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iter
     )
     from torchglass.views.render import lines, options_for  # not needed to record
 
+    if view is None:
+        view = "failure" if trace.failure() is not None and not options else "tree"
     return lines(trace, view, options_for(view, options), page)
