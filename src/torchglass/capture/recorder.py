@@ -70,7 +70,8 @@ def _patches() -> list[Any]:
 def _forget_in_child() -> None:
     """A forked child has our modes and patches but is not recorded: what it did would be lost with it."""
     for log in LOGS.values():
-        log.on = log.session.running = False
+        log.on = False
+        log.session.end()
     LOGS.clear()
 
 
@@ -249,7 +250,7 @@ class Recorder:
             if listeners is not None:
                 listeners.let_go(log)
         if not session.recorders:
-            session.running = False
+            session.end()
             self._finish_modules(session)
             session.values.clear()
 

@@ -91,6 +91,11 @@ class Trace:
         return self.tables.duration_ns
 
     @property
+    def engine(self) -> str:
+        """Which engine recorded it, ``compiled`` or ``python``, and why not the first; "" where it is not known."""
+        return self.tables.engine
+
+    @property
     def complete(self) -> bool:
         """Whether the recording came to its end: not while it runs, nor when the program was killed."""
         return self.tables.complete
@@ -271,6 +276,8 @@ def summary(tables: Tables, running: bool = False) -> str:
     if roots:
         shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
         lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
+    if tables.engine:
+        lines.append(f"  engine: {tables.engine}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
