@@ -7,7 +7,7 @@ import importlib
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -47,6 +47,10 @@ class Options:
     max_events: int | None = 1_000_000
     keep: str = "end"
     name: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """By name, without the copies that dataclasses would make."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
@@ -147,7 +151,7 @@ class Recorder:
         session.recordings += 1
         options = self.options
         self.started_ns = time.perf_counter_ns()
-        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, asdict(options))
+        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, options.as_dict())
         session.journal.rows.add(layout.RECORDING, self.number, rows.encoded(row))
         if self._keeper is not None:
             self._keeping = Keeping(session, self.number, self._keeper, options.sources)

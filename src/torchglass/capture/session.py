@@ -22,7 +22,7 @@ from torchglass import compiled
 from torchglass.capture.copies import Copies
 from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
-from torchglass.capture.engine.edges import make_close, make_open
+from torchglass.capture.engine.edges import Close, Open, make_close, make_open
 from torchglass.capture.engine.forms import Forms
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.stack import StackTable
@@ -31,10 +31,10 @@ from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
 from torchglass.capture.transparency.ours import is_theirs
-from torchglass.journal import layout, rows
+from torchglass.journal import layout, rows, writer
 from torchglass.journal.layout import END, NONE, PARENT
 from torchglass.journal.ring import Limits
-from torchglass.journal.writer import Journal, Open, ThreadWriter
+from torchglass.journal.writer import Journal, ThreadWriter
 from torchglass.source.codes import HERE
 from torchglass.source.text import PROCESS_START
 
@@ -135,15 +135,16 @@ class Session:
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
         self.journal.carry = self.carry
         self._write_head()
+        self.open_event, self.close_event, self.close_op = self._edges()
+
+    def _edges(self) -> tuple[Open, Close, Close]:
+        """The open and the close of an event, and the close of an op's."""
         if self.engine is None:
-            self.open_event = make_open(self)
-            self.close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
-            self.close_op = make_close(self, self.values.made, self.forms.describe_made)
-        else:
-            self.forms.pin((1, None))
-            self.forms.on_carry = self.engine.clear_forms
-            self.open_event, self.close_event = self.engine.open_event, self.engine.close_event
-            self.close_op = self.engine.close_op
+            close = make_close(self, self.values.plain_value_of, self.forms.describe)
+            return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
+        self.forms.pin((1, None))
+        self.forms.on_carry = self.engine.clear_forms
+        return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:
         self.journal.rows.add(layout.JOURNAL, 0, _head_bytes(os.getpid(), compiled.described()))
@@ -298,7 +299,7 @@ class Session:
         self._call_ranges += 1
         return self._call_ranges << CALL_BITS
 
-    def carry(self, log: ThreadWriter, opened: Open) -> Open:
+    def carry(self, log: ThreadWriter, opened: writer.Open) -> writer.Open:
         """A chunk begins whose predecessors may be dropped: what is under way is said again there."""
         carried = self.forms.carry(log, opened)
         if self.in_backward is not None and self.in_backward[0] is log:

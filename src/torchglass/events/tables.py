@@ -34,8 +34,6 @@ class Tables(StackColumns):
     started_at: float = 0.0
     duration_ns: int = 0
     complete: bool = True
-    engine: str = ""
-    """What wrote it down, and why not the compiled one; not known of a trace that was kept in a folder."""
     notes: list[str] = field(default_factory=list[str])
     left_by: tuple[str, ...] = ()
     """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""

@@ -82,7 +82,6 @@ class Settler:
         row = self.recorded.row
         self.options: dict[str, Any] = row.options
         self.tables = Tables(process=row.process, name=row.name, started_at=row.started_at)
-        self.tables.engine = str(self.interned.journal.engine) if self.interned.journal is not None else ""
         self.sources = Sources(self.interned, source.texts, source.is_here)
         self.values = Values(streams, self.interned, self.tables)
         self.columns = Columns(

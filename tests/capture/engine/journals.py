@@ -29,7 +29,6 @@ Program = Callable[[], Any]
 OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "ops": {"ops": True}, "variables": {"variables": ["*"]}}
 
 
-
 def journal_of(program: Program, **options: Any) -> dict[str, Any]:
     """What the journal of one recording says, in an order of its own."""
     with warnings.catch_warnings():
@@ -169,18 +168,42 @@ def fails(error: type[BaseException], deep: int) -> None:
 
 
 STEPS: tuple[Callable[[Any, Any], Any], ...] = (
-    lambda a, b: a + b, lambda a, b: a * 2.5, lambda a, b: 3 - a, lambda a, b: a.t().contiguous(),
-    lambda a, b: a @ b.t(), lambda a, b: F.softmax(a, dim=-1), lambda a, b: torch.cat([a, b], 0)[:4],
-    lambda a, b: a.add_(1), lambda a, b: a.mul_(b), lambda a, b: a.detach(), lambda a, b: a.clone(),
-    lambda a, b: a[1:, ::2].sum(), lambda a, b: a.__setitem__((0, slice(None)), 1.0), lambda a, b: a.view(-1).view(4, 4),
-    lambda a, b: torch.stack((a, b)).mean(0), lambda a, b: a.max(dim=1), lambda a, b: torch.add(a, b, out=torch.empty(4, 4)),
-    lambda a, b: F.layer_norm(a, (4,)), lambda a, b: F.gelu(a, approximate="tanh"), lambda a, b: a.to(torch.float64),
-    lambda a, b: a.split(2), lambda a, b: torch.einsum("ij,jk->ik", a, b), lambda a, b: a.tolist(), lambda a, b: bool(a.sum() > 0),
-    lambda a, b: torch.zeros(4, 4, device="cpu", dtype=torch.float32), lambda a, b: a.requires_grad_(False),
-    lambda a, b: torch.where(a > 0, a, b), lambda a, b: a.matmul(torch.ones(3, 3)), lambda a, b: F.embedding(a.long().abs() % 4, b),
-    lambda a, b: torch._foreach_add([a.float(), b.float()], 1), lambda a, b: nn.Linear(4, 4)(a), lambda a, b: a.numpy(),
-    lambda a, b: F.multi_head_attention_forward, lambda a, b: a.unbind(0), lambda a, b: torch.linalg.svdvals(a.float()),
-)  # fmt: skip
+    lambda a, b: a + b,
+    lambda a, b: a * 2.5,
+    lambda a, b: 3 - a,
+    lambda a, b: a.t().contiguous(),
+    lambda a, b: a @ b.t(),
+    lambda a, b: F.softmax(a, dim=-1),
+    lambda a, b: torch.cat([a, b], 0)[:4],
+    lambda a, b: a.add_(1),
+    lambda a, b: a.mul_(b),
+    lambda a, b: a.detach(),
+    lambda a, b: a.clone(),
+    lambda a, b: a[1:, ::2].sum(),
+    lambda a, b: a.__setitem__((0, slice(None)), 1.0),
+    lambda a, b: a.view(-1).view(4, 4),
+    lambda a, b: torch.stack((a, b)).mean(0),
+    lambda a, b: a.max(dim=1),
+    lambda a, b: torch.add(a, b, out=torch.empty(4, 4)),
+    lambda a, b: F.layer_norm(a, (4,)),
+    lambda a, b: F.gelu(a, approximate="tanh"),
+    lambda a, b: a.to(torch.float64),
+    lambda a, b: a.split(2),
+    lambda a, b: torch.einsum("ij,jk->ik", a, b),
+    lambda a, b: a.tolist(),
+    lambda a, b: bool(a.sum() > 0),
+    lambda a, b: torch.zeros(4, 4, device="cpu", dtype=torch.float32),
+    lambda a, b: a.requires_grad_(False),
+    lambda a, b: torch.where(a > 0, a, b),
+    lambda a, b: a.matmul(torch.ones(3, 3)),
+    lambda a, b: F.embedding(a.long().abs() % 4, b),
+    lambda a, b: torch._foreach_add([a.float(), b.float()], 1),
+    lambda a, b: nn.Linear(4, 4)(a),
+    lambda a, b: a.numpy(),
+    lambda a, b: F.multi_head_attention_forward,
+    lambda a, b: a.unbind(0),
+    lambda a, b: torch.linalg.svdvals(a.float()),
+)
 
 
 def generated(seed: int) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _difference(expected: dict[str, Any], found: dict[str, Any]) -> Any:
             continue
         if not isinstance(expected[key], list):
             return key, expected[key], found[key]
-        one, other = (sum(each[key], []) if key == "threads" else each[key] for each in (expected, found))
+        one, other = (list(chain(*each[key])) if key == "threads" else each[key] for each in (expected, found))
         for at, (before, after) in enumerate(zip(one, other, strict=False)):
             if before != after:
                 return key, at, before, after

@@ -24,7 +24,7 @@ _HANDLER = "handle_torch_function"
 
 
 def is_possible() -> bool:
-    """Whether the code of ``nn.Module.__call__`` can be exchanged: it is torch's own, and there is a compiled engine."""
+    """Whether the code of ``nn.Module.__call__`` can be exchanged: it is torch's own, and C is at work."""
     return fast.is_used() and nn.Module.__call__ is private.wrapped_call and _plain_line(private.wrapped_call) > 0
 
 
@@ -75,7 +75,9 @@ class CodeSwap:
 @cache
 def _calling_code(original: CodeType) -> CodeType:
     """Code that hands its arguments to C, and says that it is the original, at the line of its plain call."""
-    text = "\n" * (_line_of(original) - 1) + "def f(self, *args, **kwargs): call = 'call'; return call(self, args, kwargs)"
+    text = (
+        "\n" * (_line_of(original) - 1) + "def f(self, *args, **kwargs): call = 'call'; return call(self, args, kwargs)"
+    )
     module = compile(text, original.co_filename, "exec")
     code = next(each for each in module.co_consts if isinstance(each, CodeType))
     constants = tuple(fast.extension.module_call if each == "call" else each for each in code.co_consts)
@@ -91,6 +93,7 @@ def _plain_line(function: Any) -> int:
     return _line_of(function.__code__) if type(function) is FunctionType and not function.__code__.co_freevars else 0
 
 
+@cache
 def _line_of(code: CodeType) -> int:
     """Where torch's own code calls ``_call_impl``; 0 where it does not, or takes other arguments."""
     if code.co_varnames[:3] != ("self", "args", "kwargs"):

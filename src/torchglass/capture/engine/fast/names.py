@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.engine.log import LEAVING, LOGS
 from torchglass.capture.torch.names import HANDLER, HAS_TORCH
 
-if HAS_TORCH:
+if TYPE_CHECKING or HAS_TORCH:
     import torch
     from torch.overrides import handle_torch_function
 
