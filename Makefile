@@ -32,6 +32,14 @@ demo: $(FAST) ## set up, then record a real transformer and show it as a tree an
 test: $(FAST) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+ASAN_TESTS ?= tests/capture/engine tests/capture/transparency/test_lifetimes.py tests/capture/test_threads.py
+.PHONY: asan
+asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (ASAN_TESTS=... for others)
+	@CFLAGS="-g -O1 -fsanitize=address -fno-omit-frame-pointer" TORCHGLASS_BUILD=required $(BIN)/python hatch_build.py
+	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -q $(ASAN_TESTS); \
+		status=$$?; $(BIN)/python hatch_build.py; exit $$status
+
 .PHONY: check
 check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/ruff check .

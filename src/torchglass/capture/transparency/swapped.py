@@ -75,18 +75,12 @@ class CodeSwap:
 @cache
 def _calling_code(original: CodeType) -> CodeType:
     """Code that hands its arguments to C, and says that it is the original, at the line of its plain call."""
-    text = (
-        "\n" * (_line_of(original) - 1) + "def f(self, *args, **kwargs): call = 'call'; return call(self, args, kwargs)"
-    )
-    module = compile(text, original.co_filename, "exec")
+    first, line = original.co_firstlineno, _line_of(original)  # positions count from the first line
+    text = "\n" * (first - 1) + "def f(self, *args, **kwargs):" + "\n" * (line - first)
+    module = compile(f"{text} call = 'call'; return call(self, args, kwargs)", original.co_filename, "exec")
     code = next(each for each in module.co_consts if isinstance(each, CodeType))
     constants = tuple(fast.extension.module_call if each == "call" else each for each in code.co_consts)
-    return code.replace(
-        co_consts=constants,
-        co_name=original.co_name,
-        co_qualname=original.co_qualname,
-        co_firstlineno=original.co_firstlineno,
-    )
+    return code.replace(co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname)
 
 
 def _plain_line(function: Any) -> int:
