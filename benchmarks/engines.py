@@ -1,8 +1,8 @@
 """The two engines side by side: what a block with one forward costs, and what each further forward in it does.
 
-`python benchmarks/engines.py [rounds]` runs each engine in a process of its own, by turns, and prints both. Within a
-process the plain program, a mode that does nothing and the recordings take turns; the clock is CPU time, each figure
-the median over the rounds of its ratio to the plain run of its own round.
+`python benchmarks/engines.py [rounds [workload]]` runs each engine in a process of its own, by turns, and prints both.
+Within a process the plain program, a mode that does nothing and the recordings take turns; the clock is CPU time, each
+figure the median over the rounds of its ratio to the plain run of its own round.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ RECORDED: dict[str, dict[str, Any]] = {"default": {}, "ops": {"ops": True}, "var
 
 def main() -> None:
     """Both engines, each in a process of its own."""
-    rounds = sys.argv[1] if len(sys.argv) > 1 else "15"
+    rounds, wanted = [*sys.argv[1:], *("15", "")[len(sys.argv) - 1 :]]
     found: dict[str, Any] = {}
     for engine in ("python", "fast"):
         environment = {**os.environ, "TORCHGLASS_ENGINE": engine}
-        run = subprocess.run([sys.executable, __file__, "--here", rounds], env=environment, stdout=subprocess.PIPE)
+        run = subprocess.run(
+            [sys.executable, __file__, "--here", wanted, rounds], env=environment, stdout=subprocess.PIPE
+        )
         found[engine] = json.loads(run.stdout)
     print(f"{found['python']['versions']}; {rounds} rounds\n")
     print("| | engine |", " | ".join(found["fast"]["ratios"]), "|")
@@ -49,7 +51,8 @@ def measure_here(rounds: int) -> dict[str, Any]:
     for _ in range(3):
         with tg.record():
             pass
-    ratios = {each.name: _ratios(each, rounds) for each in workloads.build()}
+    wanted = [each for each in workloads.build() if sys.argv[2] in each.name]
+    ratios = {each.name: _ratios(each, rounds) for each in wanted}
     begins = []
     for _ in range(50):
         began = process_time()

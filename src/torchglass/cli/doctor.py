@@ -122,7 +122,7 @@ def recording() -> Finding:
 
 
 def engine() -> Finding:
-    """Does the hot path run compiled? Without, all is recorded, and takes two to three times as long."""
+    """Does the hot path run compiled? Without it all is recorded too, and takes longer."""
     from torchglass import compiled
 
     if compiled.engine() == compiled.COMPILED:
