@@ -91,6 +91,11 @@ class Trace:
         return self.tables.duration_ns
 
     @property
+    def engine(self) -> str:
+        """Which engine recorded it, ``compiled`` or ``python``, and why not the first; "" where it is not known."""
+        return str(getattr(self._source, "engine", ""))
+
+    @property
     def complete(self) -> bool:
         """Whether the recording came to its end: not while it runs, nor when the program was killed."""
         return self.tables.complete
@@ -246,14 +251,14 @@ class Trace:
         return self._database
 
     def __str__(self) -> str:
-        return summary(self.tables, self.running)
+        return summary(self.tables, self.running, self.engine)
 
     def __repr__(self) -> str:
         tables = self.tables
         return f"<Trace {tables.name!r}: {len(tables)} events>" if tables.name else f"<Trace: {len(tables)} events>"
 
 
-def summary(tables: Tables, running: bool = False) -> str:
+def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     """A few lines: what was recorded, how long it took, what was lost or not seen."""
     kinds: dict[str, int] = {}
     for number in tables.what:
@@ -271,6 +276,8 @@ def summary(tables: Tables, running: bool = False) -> str:
     if roots:
         shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
         lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
+    if engine:
+        lines.append(f"  engine: {engine}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
+from torchglass.compiled import ValueFields, slots
 from torchglass.journal.layout import ROW, VALUE, VALUES, pack_value, row_checksum
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ class RowWriter:
         self.buffer = bytearray()
 
 
-class ValueWriter:
+class ValueWriter(ValueFields):
     """Values in place of their numbers; whoever describes one again overwrites it."""
 
-    __slots__ = ("buffer", "chunk", "end", "first", "journal", "shift")
+    __slots__ = slots(ValueFields, "buffer chunk end first journal shift")
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from sys import maxsize
 from typing import Any
 
+from torchglass.compiled import Log, slots
 from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
 from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
@@ -220,13 +221,12 @@ def _ignore(*_: object) -> None:
     return
 
 
-class ThreadWriter:
+class ThreadWriter(Log):
     """The records and ids of one thread, and where the next ones go; only that thread writes to it."""
 
-    __slots__ = (
-        "at", "buffer", "chunk", "copies", "end", "first", "id_at", "id_base", "id_chunk", "id_end", "ids", "journal",
-        "number", "open_records", "shift",
-    )  # fmt: skip
+    __slots__ = slots(
+        Log, "at buffer chunk copies end first id_at id_base id_chunk id_end ids journal number open_records shift"
+    )
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
