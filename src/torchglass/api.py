@@ -267,6 +267,18 @@ def render(
     return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
+def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a trace as a file for other programs; the suffix says which.
+
+    ``.dot`` and ``.mmd`` are the data flow for Graphviz and Mermaid and take the options of the view ``graph``;
+    ``.perfetto.json`` is the timeline for Perfetto and Chrome.
+    """
+    expect(trace, Trace, "export() takes a trace and the path of a file")
+    from torchglass.views.export import export as write  # not needed to record
+
+    write(trace, Path(os.fspath(path)), options)
+
+
 def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iterator[str]:
     expect(
         trace,

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-VIEWS = ("calls", "code", "listing", "table", "tree", "variables")
+VIEWS = ("calls", "code", "graph", "listing", "table", "tree", "variables")
