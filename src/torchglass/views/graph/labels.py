@@ -55,7 +55,7 @@ def label_of(flow: Flow, item: Item) -> Label:
         detail = class_word(event.name, settings_of(event.detail, event.module))
         return Label(kind, clean(title), "" if detail == title else detail, variable, gives, _written(event, title))
     title = cut(one_line(event.code), LONGEST_TITLE) if is_helper else _title(event)
-    return Label(_kind(event), title, "", variable, gives, _written(event, ""))
+    return Label(_kind(event), title, "", variable, gives, title if is_helper else _written(event, ""))
 
 
 def _repeat_title(flow: Flow, item: Item) -> str:

@@ -46,7 +46,10 @@ def _written_storages(values: Values) -> set[int]:
 
 
 def _is_write(values: Values, event: int, takes: Ids, given: int) -> bool:
-    """Whether an event gave the memory that it took, changed."""
+    """Whether an event gave the memory that it took, changed.
+
+    Versions are compared as recorded, within one tensor's own count: ``.data`` has another.
+    """
     storages, versions, by_name = values.storages, values.versions, values.writes[event]
     return any(storages[taken] == storages[given] and (by_name or versions[taken] < versions[given]) for taken in takes)
 
@@ -56,8 +59,6 @@ class _Memory:
 
     def __init__(self, values: Values) -> None:
         self._values = values
-        self._taken = list(values.takes)
-        """As recorded: versions are compared within one tensor's own count, and ``.data`` has another."""
         self._now = 0
         self._last: dict[int, int] = {}
         """By storage the value that was written last; before any write, the first one that an event gave."""
@@ -88,7 +89,7 @@ class _Memory:
             if self._written_at.get(storage, NONE) > self._opened_at[event]:
                 continue  # by something in it, whose value this is
             self._now += 1
-            if _is_write(values, event, self._taken[event], value):
+            if _is_write(values, event, values.recorded_takes[event], value):
                 self._last[storage] = value
                 self._written_at[storage] = self._now
             else:

@@ -40,6 +40,9 @@ class Values:
     producers: list[int] = field(default_factory=list[int])
     """The innermost event that made each; NONE: it was there before, or was made out of sight."""
     parameters: set[int] = field(default_factory=set[int])
+    recorded_takes: list[Ids] = field(default_factory=list[Ids])
+    """As recorded, where ``takes`` has been followed through memory."""
+    recorded_gives: list[Ids] = field(default_factory=list[Ids])
     writes: list[bool] = field(default_factory=list[bool])
     """Whether an event is by its name an op that writes in place: its version is counted only after it."""
 
@@ -51,6 +54,7 @@ def values_of(trace: Recorded) -> Values:
     """Read the values of a trace, from its columns where it has them."""
     found = _from_columns(trace.tables) if isinstance(trace, HasTables) else _from_events(trace)
     found.parameters |= {value.id for module in trace.modules() for value in module.parameters}
+    found.recorded_takes, found.recorded_gives = found.takes[:], found.gives[:]
     return found
 
 
