@@ -1,9 +1,12 @@
-"""Write a kept trace as a file for other programs: a picture of the data flow, a timeline …
+"""Write a kept trace as a file to take along: the page, a picture of the data flow, a timeline …
 
-The suffix of the file chooses what it is: .dot (Graphviz), .mmd (Mermaid), .perfetto.json (Perfetto and Chrome).
+The suffix of the file chooses what it is: .html (the page), .svg and .png (pictures), .dot (Graphviz),
+.mmd (Mermaid), .perfetto.json (Perfetto and Chrome).
 
 examples:
-  torchglass export run.trace model.dot --depth 2
+  torchglass export run.trace run.html
+  torchglass export run.trace model.svg --depth 2
+  torchglass export run.trace model.dot
   torchglass export run.trace model.mmd --no-functions
   torchglass export run.trace run.perfetto.json
 """

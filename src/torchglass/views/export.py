@@ -34,7 +34,24 @@ def _timeline(trace: Recorded, options: Any) -> Iterable[str]:
     return importlib.import_module("torchglass.views.timeline.chrome").chrome_json(trace)
 
 
+def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
+    page: str = importlib.import_module("torchglass.views.page.html").page(trace, options)
+    return page.encode("utf-8", "replace")
+
+
+def _svg(trace: Recorded, options: Any) -> Iterable[str] | bytes:
+    drawn: str = importlib.import_module("torchglass.views.page.picture").svg(trace, options)
+    return drawn.encode("utf-8", "replace")
+
+
+def _png(trace: Recorded, options: Any) -> Iterable[str] | bytes:
+    return importlib.import_module("torchglass.views.page.picture").png(trace, options)
+
+
 FORMATS: dict[str, tuple[Callable[[Recorded, Any], Iterable[str] | bytes], str, str]] = {
+    ".html": (_page, GRAPH, "the page: code, steps, data flow and tensors, linked"),
+    ".svg": (_svg, GRAPH, "a picture of the data flow"),
+    ".png": (_png, GRAPH, "the same as pixels"),
     ".dot": (_dot, GRAPH, "the data flow for Graphviz"),
     ".mmd": (_mermaid, GRAPH, "the data flow for Mermaid"),
     ".perfetto.json": (_timeline, NONE, "the timeline for Perfetto and Chrome"),
