@@ -561,7 +561,7 @@ const in_graph = (() => {
 const { layout, r } = in_layout;
 const { width } = in_letters;
 
-const PAD = 18, HEAD = 34;
+const PAD = 18, HEAD = 34, MOST_PORTS = 8;
 function scene(model, view) {
   const top = group(model, null, view);
   const marks = [];
@@ -574,7 +574,7 @@ function group(model, item, view) {
   let children = item ? item.children : model.top;
   if (!item && view.shows) children = children.filter(view.shows);
   const parts = [], placeOf = new Map();
-  level.ins.forEach((name, at) => item && parts.push({ kind: "in", name, port: at, w: 0, h: 0, ax: 0, first: true, label: name ? Math.min(width(name, 11, true), 120) : 0 }));
+  if (item) portNames(level.ins).forEach((name, at) => parts.push({ kind: "in", name, port: at, w: 0, h: 0, ax: 0, first: true, label: name ? Math.min(width(name, 11, true), 120) : 0 }));
   const used = new Map();
   level.edges.forEach((edge) => { if (edge.from < -1 && edge.to >= 0) used.set(edge.from, Math.min(used.has(edge.from) ? used.get(edge.from) : Infinity, edge.to)); });
   const outsideBefore = (number) => level.outside.forEach((each, at) => {
@@ -590,14 +590,18 @@ function group(model, item, view) {
     parts.push(view.open.has(child.number) && child.children.length ? group(model, child, view) : box(child, view));
   });
   const lastAt = parts.length;
-  level.outs.forEach((name, at) => item && parts.push({ kind: "out", name, port: at, w: 0, h: 0, ax: 0, last: true }));
-  const edges = [];
+  if (item) portNames(level.outs).forEach((name, at) => parts.push({ kind: "out", name, port: at, w: 0, h: 0, ax: 0, last: true }));
+  const edges = [], drawnOnce = new Set();
   for (const edge of level.edges) {
     if (edge.isBack) continue;
-    const from = edge.from >= 0 ? placeOf.get(edge.from) : edge.from === -1 ? edge.out : placeOf.get("o" + (-2 - edge.from));
-    const to = edge.to >= 0 ? placeOf.get(edge.to) : lastAt + edge.into;
-    if (from === undefined || to === undefined || (!item && (edge.from === -1 || edge.to === -1))) continue;
-    edges.push({ from, out: edge.out, to, into: edge.into, shape: edge.shape, name: edge.name });
+    const from = edge.from >= 0 ? placeOf.get(edge.from) : edge.from === -1 ? Math.min(edge.out, MOST_PORTS) : placeOf.get("o" + (-2 - edge.from));
+    const to = edge.to >= 0 ? placeOf.get(edge.to) : lastAt + Math.min(edge.into, MOST_PORTS);
+    if (from === undefined || to === undefined || from === to || !parts[from] || !parts[to] || (!item && (edge.from === -1 || edge.to === -1))) continue;
+    const out = Math.min(edge.out, MOST_PORTS), into = Math.min(edge.into, MOST_PORTS);
+    const key = `${from}:${parts[from].outs ? out : ""}>${to}:${parts[to].ins ? into : ""}`;
+    if (drawnOnce.has(key)) continue;
+    drawnOnce.add(key);
+    edges.push({ from, out, to, into, shape: edge.shape, name: edge.name });
   }
   for (const edge of edges) {
     const part = parts[edge.from], word = edge.name || edge.shape;
@@ -605,6 +609,9 @@ function group(model, item, view) {
   }
   const found = layout(parts, edges);
   return framed(model, item, parts, edges, found, view);
+}
+function portNames(names) {
+  return names.length > MOST_PORTS + 1 ? [...names.slice(0, MOST_PORTS), `+${names.length - MOST_PORTS} more`] : names;
 }
 
 function framed(model, item, parts, edges, found, view) {

@@ -222,6 +222,45 @@ def test_steps_that_repeat_together_are_a_box_of_their_own() -> None:
     assert around == {(BORDER, 0), (0, 0), (0, BORDER)}
 
 
+def test_a_later_round_may_take_and_give_more_than_the_first() -> None:
+    class Step(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if kept:
+                kept[0] * 1
+            kept[:1] = [x.exp()]
+            return x.sin()
+
+    kept: list[torch.Tensor] = []
+    step, x = Step(), torch.ones(3)
+
+    def program() -> None:
+        y = x
+        for _ in range(4):
+            y = step(y)
+
+    for fold in (True, False):
+        flow = flow_of(record(program), Options(fold=fold))
+        for level in flow.levels.values():
+            assert all(edge.out < len(level.takes) for edge in level.edges if edge.source == BORDER)
+            assert all(edge.into < len(level.gives) for edge in level.edges if edge.target == BORDER)
+
+
+def test_two_training_steps_have_ports_for_all_their_edges() -> None:
+    flow = flow_of(recorded_program("training_step"))
+    for level in flow.levels.values():
+        assert all(edge.out < len(level.takes) for edge in level.edges if edge.source == BORDER)
+        assert all(edge.into < len(level.gives) for edge in level.edges if edge.target == BORDER)
+
+
+def test_what_backward_saved_is_drawn_only_where_its_steps_are() -> None:
+    x = torch.ones(3, requires_grad=True)
+    with tg.record(ops=True) as trace:
+        x.exp().sum().backward()
+    assert {("exp", "sum"), ("sum", "backward")} <= pairs(trace)
+    assert ("exp", "backward") not in pairs(trace)
+    assert ("detach", "mul.Tensor") in pairs(trace, inner=True)  # as torch saved it
+
+
 def test_many_values_from_outside_are_told_by_their_number() -> None:
     given = [torch.ones(2) for _ in range(400)]
     flow = flow_of(record(lambda: torch.stack(given)))

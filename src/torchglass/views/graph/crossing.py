@@ -14,6 +14,11 @@ class Crossing:
 
     def __init__(self, outline: Outline, values: Values) -> None:
         self._outline, self._values = outline, values
+        self._has_saved = any(values.backward[at] and outline.anchors[at] == at for at in range(len(values)))
+        """Whether steps of a backward pass have boxes: then what they saved in the forward pass is drawn, too.
+
+        Else backward is one box, and an edge from everything that it saved would say nothing.
+        """
         self._around = _around(outline)
         self._first, self._last = _preorder(outline)
         self._enters: dict[int, dict[int, None]] = {}
@@ -48,9 +53,11 @@ class Crossing:
     def _find(self) -> None:
         """From each reader outwards until the event around it holds the writer too, and the other way round."""
         values, anchors = self._values, self._outline.anchors
-        producers, parameters = values.producers, values.parameters
+        producers, parameters, backward = values.producers, values.parameters, values.backward
         for event, takes in enumerate(values.takes):
             reader = anchors[event]
+            if backward[event] and not self._has_saved:
+                continue
             for value in takes:
                 producer = producers[value]
                 if producer == NONE or value in parameters or reader == NONE:

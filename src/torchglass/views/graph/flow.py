@@ -7,7 +7,7 @@ events all are walked, and their edges laid over each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torchglass.events.tables import NONE
@@ -197,7 +197,7 @@ class _Levels:
 
     def level(self, members: Sequence[_Member]) -> Level:
         """The edges of all members, laid over each other."""
-        level = Level(takes=members[0].takes, gives=members[0].gives)
+        level = Level(takes=_longest(m.takes for m in members), gives=_longest(m.gives for m in members))
         walk = _Walk(level)
         for member in members:
             self._walk(member, walk)
@@ -256,6 +256,14 @@ class _Levels:
 
     def _is_unknown(self, reader: int) -> bool:
         return bool(self._gaps) and self._gaps[0] < reader
+
+
+def _longest(several: Iterable[Ids]) -> Ids:
+    """The ports of the first, and those that only others have: a later round may take more than the first."""
+    found: Ids = ()
+    for ids in several:
+        found += ids[len(found) :]
+    return found
 
 
 def _count(item: Item, outline: Outline) -> int:

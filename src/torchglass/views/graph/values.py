@@ -43,6 +43,8 @@ class Values:
     recorded_takes: list[Ids] = field(default_factory=list[Ids])
     """As recorded, where ``takes`` has been followed through memory."""
     recorded_gives: list[Ids] = field(default_factory=list[Ids])
+    backward: Sequence[int] = ()
+    """1 for events of a backward pass."""
     writes: list[bool] = field(default_factory=list[bool])
     """Whether an event is by its name an op that writes in place: its version is counted only after it."""
 
@@ -63,7 +65,7 @@ def _from_columns(tables: Tables) -> Values:
     tells = {number for number, what in enumerate(tables.whats) if what.kind in TELLS}
     found = Values(
         starts=tables.start_ns, ends=tables.end_ns, threads=tables.thread, storages=tables.value_storage.tolist(),
-        versions=tables.value_version.tolist(), producers=tables.value_producer.tolist(),
+        versions=tables.value_version.tolist(), producers=tables.value_producer.tolist(), backward=tables.backward,
     )  # fmt: skip
     takes, gives = found.takes, found.gives
     in_place = [what.kind == "op" and writes_in_place(what.name) for what in tables.whats]
@@ -84,6 +86,7 @@ def _from_events(trace: Recorded) -> Values:
         starts=[event.start_ns for event in events],
         ends=[NONE if event.end_ns is None else event.end_ns for event in events],
         threads=[event.thread for event in events],
+        backward=[int(event.phase == "backward") for event in events],
     )
     for event in events:
         tells = event.kind in TELLS
