@@ -50,6 +50,20 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
 	@$(BIN)/python scripts/api_page.py --check
+	@$(BIN)/python scripts/build_page.py --check
+
+.PHONY: page
+page: $(READY) ## build the page's script and style from web/ into the package
+	@$(BIN)/python scripts/build_page.py
+
+.PHONY: browser
+browser: ## install the browser that the tests of the page drive, where there is none (Debian and Ubuntu, as root)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
+
+.PHONY: gallery
+gallery: $(READY) ## draw the pictures of docs/gallery.md
+	@$(BIN)/python scripts/gallery.py
 
 .PHONY: format
 format: $(READY) ## rewrite the code in the one format

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torchglass._version import __version__
 
 if TYPE_CHECKING:
-    from torchglass.api import last_trace, load, mark, record, render, save, show, trace
+    from torchglass.api import export, last_trace, load, mark, record, render, save, show, trace
     from torchglass.errors import (
         BundleError,
         MissingExtra,
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption", "UnknownView",
-    "UsageError", "Value", "WrongType", "__version__", "last_trace", "load", "mark", "record",
+    "UsageError", "Value", "WrongType", "__version__", "export", "last_trace", "load", "mark", "record",
     "render", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _HOMES = {
-    **dict.fromkeys(["last_trace", "load", "mark", "record", "render", "save", "show", "trace"], "torchglass.api"),
+    **dict.fromkeys(
+        ["export", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"], "torchglass.api"
+    ),
     **dict.fromkeys(
         [
             "BundleError",

@@ -23,6 +23,15 @@ from torchglass.recording import BundleTensors, Recording, Stored
 from torchglass.views import VIEWS as VIEWS
 from torchglass.views.text.style import Page, page_for, writable
 
+
+def _in_notebook(shown: Trace) -> dict[str, str]:
+    from torchglass.views.page.notebook import mimebundle  # not needed to record
+
+    return mimebundle(shown)
+
+
+Trace.in_notebook = staticmethod(_in_notebook)
+
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 _last: list[Trace] = []
@@ -267,6 +276,19 @@ def render(
 ) -> str:
     """The same as ``show``, as text."""
     return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
+
+
+def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a trace as a file for other programs; the suffix says which.
+
+    ``.html`` is the page: code, steps, data flow and tensors in one file. ``.svg`` and ``.png`` are pictures of the
+    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``.
+    ``.perfetto.json`` is the timeline for Perfetto and Chrome.
+    """
+    expect(trace, Trace, "export() takes a trace and the path of a file")
+    from torchglass.views.export import export as write  # not needed to record
+
+    write(trace, Path(os.fspath(path)), options)
 
 
 def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:

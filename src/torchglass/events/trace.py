@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sqlite3
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from operator import add
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
 from torchglass.events import schema
@@ -50,6 +50,9 @@ class OpensTensors(Protocol):
 
 class Trace:
     """Everything recorded between start and stop. Looked at inside its block it is a snapshot."""
+
+    in_notebook: ClassVar[Callable[[Trace], dict[str, str]] | None] = None
+    """What a notebook shows of a trace; put here by the layer that knows views (api.py)."""
 
     def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
@@ -252,6 +255,11 @@ class Trace:
 
     def __str__(self) -> str:
         return summary(self.tables, self.running, self.engine)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """A bare trace in a cell of a notebook: the page, and text where that cannot be shown."""
+        shows = type(self).in_notebook
+        return {"text/plain": str(self)} if shows is None else shows(self)
 
     def __repr__(self) -> str:
         tables = self.tables
