@@ -47,6 +47,7 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python scripts/size_report.py
+	@$(BIN)/python scripts/structure_report.py
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
 	@$(BIN)/python scripts/api_page.py --check

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from torchglass.source.jumps import may_break, may_jump, yields
 from torchglass.source.statements import Span, Statement, Statements
@@ -49,6 +50,12 @@ class Place:
     """How others can have run after it, as far as that was asked (source/rounds.py)."""
 
 
+@lru_cache(maxsize=64)  # one after the other, views of a program are asked for that read the same files
+def _loops_of(text: str) -> Loops | None:
+    source = Statements.of(text)
+    return None if source is None else Loops(source)
+
+
 class Loops:
     """The places of one file; functions are read when one of their places is asked for."""
 
@@ -61,8 +68,7 @@ class Loops:
     @classmethod
     def of(cls, text: str) -> Loops | None:
         """None for what is no Python."""
-        source = Statements.of(text)
-        return None if source is None else cls(source)
+        return _loops_of(text)
 
     def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """The place of an instruction; None when it cannot be told.
