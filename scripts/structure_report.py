@@ -61,10 +61,7 @@ def main() -> int:
 
 def _over_the_ceiling(files: dict[str, str]) -> Iterator[str]:
     ceilings = {
-        name: int(lines.replace(",", ""))
-        for name, lines in re.findall(
-            r"^\| `([\w./]+)` \| ([\d,]+) \|", CEILINGS.read_text(encoding="utf-8"), re.MULTILINE
-        )
+        name: int(lines.replace(",", "")) for name, lines in CEILING.findall(CEILINGS.read_text(encoding="utf-8"))
     }
     sizes: dict[str, int] = defaultdict(int)
     for name, text in files.items():
