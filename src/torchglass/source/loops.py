@@ -50,12 +50,6 @@ class Place:
     """How others can have run after it, as far as that was asked (source/rounds.py)."""
 
 
-@lru_cache(maxsize=64)  # one after the other, views of a program are asked for that read the same files
-def _loops_of(text: str) -> Loops | None:
-    source = Statements.of(text)
-    return None if source is None else Loops(source)
-
-
 class Loops:
     """The places of one file; functions are read when one of their places is asked for."""
 
@@ -65,10 +59,12 @@ class Loops:
         """By the number of the ``def``; -1: the module's own code."""
         self._places: dict[tuple[ast.AST, str], Place] = {}
 
-    @classmethod
-    def of(cls, text: str) -> Loops | None:
+    @staticmethod
+    @lru_cache(maxsize=64)  # one after the other, views of a program are asked for that read the same files
+    def of(text: str) -> Loops | None:
         """None for what is no Python."""
-        return _loops_of(text)
+        source = Statements.of(text)
+        return None if source is None else Loops(source)
 
     def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """The place of an instruction; None when it cannot be told.
