@@ -39,7 +39,9 @@ class TestBadInput:
         trace = tg.trace(nn.ReLU(), X)
         with pytest.raises(tg.UnknownView, match="no view 'tre'; did you mean 'tree'"):
             tg.show(trace, "tre")
-        with pytest.raises(tg.UnknownView, match="there are: calls, code, failure, listing, table, tree, variables"):
+        with pytest.raises(
+            tg.UnknownView, match="there are: calls, code, failure, graph, listing, table, tree, variables"
+        ):
             tg.render(trace, "..")
         with pytest.raises(tg.UnknownView):
             tg.render(trace, 3)  # type: ignore[arg-type]

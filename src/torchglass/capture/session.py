@@ -318,6 +318,9 @@ class Session:
             self._notes.add(text)
             self.journal.rows.add(layout.NOTE, len(self._notes), rows.encoded(text))
 
+    is_theirs = staticmethod(is_theirs)
+    """Asked by the compiled engine, too."""
+
     def forgive(self, error: BaseException) -> None:
         """Count a fault of ours; what is the program's own (Ctrl-C, an exit, a timeout of its own) goes on."""
         if is_theirs(error):

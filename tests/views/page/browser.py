@@ -19,7 +19,7 @@ def browser_path() -> str:
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
         reason = f"no browser here ({', '.join(NAMES)}): `make browser` installs one"
-        if os.environ.get("TORCHGLASS_BROWSER") == "required":
+        if os.environ.get("PAGE_BROWSER") == "required":
             pytest.fail(reason)
         pytest.skip(reason)
     return found

@@ -43,6 +43,29 @@ int forgive(Engine *engine)
     return 0;
 }
 
+/* Forget an exception, unless it is the program's own: one of torch's has no traceback, since C raised it. */
+int let_go(Engine *engine)
+{
+    PyObject *error = take_error();
+    if (error == NULL)
+        return 0;
+    PyObject *trace = PyException_GetTraceback(error);
+    if (trace != NULL || !PyErr_GivenExceptionMatches(error, PyExc_Exception)) {
+        PyObject *answer = PyObject_CallMethod(engine->session, "is_theirs", "O", error);
+        int theirs = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
+        Py_XDECREF(trace);
+        if (theirs < 0)
+            PyErr_Clear();
+        if (theirs != 0) {
+            put_error(error);
+            return -1;
+        }
+    }
+    Py_DECREF(error);
+    return 0;
+}
+
 int64_t as_number(PyObject *answer)
 {
     if (answer == NULL)

@@ -170,6 +170,7 @@ int close_event(Engine *engine, Log *log, int64_t at, PyObject *result, int from
 PyObject *take_error(void);          /* the exception that is set, which is no longer */
 void put_error(PyObject *error);     /* the other way round; takes the reference */
 int forgive(Engine *engine);         /* hand the exception that is set to session.forgive: 0 forgiven, -1 it goes on */
+int let_go(Engine *engine);
 int64_t as_number(PyObject *answer); /* an int that Python gave, which is let go of; FAILED */
 int64_t now_ns(void);
 int refers_to(PyObject *ref, const PyObject *object); /* whether a weak reference is to this very object */

@@ -263,8 +263,9 @@ static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *sta
 {
     PyObject *error = take_error();
     PyObject *done = PyObject_CallOneArg(mode->engine->finish_pops, error); /* a signal may have left one half way */
+    if (done == NULL) /* of a signal: it is what goes on now */
+        Py_SETREF(error, take_error());
     Py_XDECREF(done);
-    PyErr_Clear();
     put_error(error);
     drop_modes();
     restore(log, state);

@@ -217,13 +217,10 @@ static int64_t ask_python(Engine *engine, PyObject *tensor)
     return as_number(PyObject_CallOneArg(engine->reluctant, tensor));
 }
 
-/* A tensor refused to be read: Python reads it with care. Only what torch raises can be there; signals run later. */
+/* A tensor refused to be read: Python reads it with care. What a signal handler raised meanwhile goes on. */
 static int64_t with_care(Engine *engine, PyObject *tensor)
 {
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
-        return FAILED;
-    PyErr_Clear();
-    return ask_python(engine, tensor);
+    return let_go(engine) < 0 ? FAILED : ask_python(engine, tensor);
 }
 
 /* ---------------------------------------------------------------- values */
@@ -367,9 +364,8 @@ PyObject *engine_begin(Engine *engine, PyObject *tensor)
     const Living *known = find_living(engine, tensor);
     int64_t before = known == NULL ? NONE : known->value & NUMBER_MASK;
     if (!is_plain(tensor) || begin_value(engine, tensor, before) == FAILED) {
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+        if (let_go(engine) < 0)
             return NULL;
-        PyErr_Clear();
         Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;
