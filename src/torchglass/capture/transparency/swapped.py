@@ -7,6 +7,7 @@ are counted past the frames of functions that we call a second time.
 
 from __future__ import annotations
 
+import ast
 import dis
 import sys
 import warnings
@@ -25,7 +26,7 @@ _HANDLER = "handle_torch_function"
 
 def is_possible() -> bool:
     """Whether the code of ``nn.Module.__call__`` can be exchanged: it is torch's own, and C is at work."""
-    return fast.is_used() and nn.Module.__call__ is private.wrapped_call and _plain_line(private.wrapped_call) > 0
+    return fast.is_used() and nn.Module.__call__ is private.wrapped_call and _can_be_exchanged(private.wrapped_call)
 
 
 def patches() -> list[Any]:
@@ -74,27 +75,37 @@ class CodeSwap:
 
 @cache
 def _calling_code(original: CodeType) -> CodeType:
-    """Code that hands its arguments to C, and says that it is the original, at the line of its plain call."""
-    first, line = original.co_firstlineno, _line_of(original)  # positions count from the first line
-    text = "\n" * (first - 1) + "def f(self, *args, **kwargs):" + "\n" * (line - first)
-    module = compile(f"{text} call = 'call'; return call(self, args, kwargs)", original.co_filename, "exec")
+    """Code that hands its arguments to C, and says that it is the original, at the place of its plain call."""
+    place = _place_of(original)
+    assert place is not None
+    tree = ast.parse("def f(self, *args, **kwargs):\n call = 'call'; return call(self, args, kwargs)")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.lineno, node.end_lineno = original.co_firstlineno, place[1]
+        elif isinstance(node, (ast.stmt, ast.expr, ast.arg)):
+            node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = place
+    module = compile(tree, original.co_filename, "exec")
     code = next(each for each in module.co_consts if isinstance(each, CodeType))
     constants = tuple(fast.extension.module_call if each == "call" else each for each in code.co_consts)
     return code.replace(co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname)
 
 
-def _plain_line(function: Any) -> int:
-    return _line_of(function.__code__) if type(function) is FunctionType and not function.__code__.co_freevars else 0
+def _can_be_exchanged(function: Any) -> bool:
+    if type(function) is not FunctionType or function.__code__.co_freevars:
+        return False
+    return _place_of(function.__code__) is not None
 
 
 @cache
-def _line_of(code: CodeType) -> int:
-    """Where torch's own code calls ``_call_impl``; 0 where it does not, or takes other arguments."""
+def _place_of(code: CodeType) -> tuple[int, int, int, int] | None:
+    """Where torch's own code calls ``_call_impl``; None where it does not, or takes other arguments."""
     if code.co_varnames[:3] != ("self", "args", "kwargs"):
-        return 0
-    line = 0
+        return None
+    is_named = False
     for each in dis.get_instructions(code):
-        line = each.starts_line if isinstance(each.starts_line, int) and each.starts_line is not True else line
-        if each.argval == "_call_impl":
-            return each.positions.lineno or line if each.positions else line
-    return 0
+        is_named |= each.argval == "_call_impl"
+        if is_named and each.opname == "CALL_FUNCTION_EX" and each.positions is not None:
+            at = each.positions
+            found = (at.lineno, at.end_lineno, at.col_offset, at.end_col_offset)
+            return None if None in found else found  # type: ignore[return-value]
+    return None
