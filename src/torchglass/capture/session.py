@@ -97,6 +97,8 @@ class Session:
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
+        self.leaving: dict[int, BaseException] = {}
+        """By thread: the exception that leaves an event, while listeners are told of it."""
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
@@ -230,9 +232,12 @@ class Session:
             self.end_steps(log, at, number)
             self._left(log, at, number)
             if log.listening:
+                self.leaving[log.ident] = error
                 self.tell(log, at, "close")
         except BaseException as fault:
             self.forgive(fault)
+        finally:
+            self.leaving.pop(log.ident, None)
 
     def _left(self, log: ThreadLog, at: int, error: int) -> None:
         log.last_error = (at, error)
