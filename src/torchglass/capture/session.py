@@ -97,8 +97,7 @@ class Session:
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
-        self.leaving: dict[int, BaseException] = {}
-        """By thread: the exception that leaves an event, while listeners are told of it."""
+        self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
