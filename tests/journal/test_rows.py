@@ -135,6 +135,25 @@ def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
         assert found_in(cut) == everything[: sum(end <= length for end in ends)]
 
 
+def test_memory_that_runs_out_while_a_row_is_written_hides_no_other() -> None:
+    testcapi = pytest.importorskip("_testcapi")
+    journal = Journal()
+    journal.rows.add(layout.NOTE, 1000, b"first")
+    added = [1000, *range(12)]
+    for number in range(12):
+        testcapi.set_nomemory(number, number + 1)
+        try:
+            journal.rows.add(layout.NOTE, number, b"payload")
+            testcapi.remove_mem_hooks()
+        except MemoryError:
+            testcapi.remove_mem_hooks()
+            added.remove(number)
+    journal.rows.add(layout.NOTE, 1001, b"last")
+    (chunk,) = journal.streams.of(ROWS)
+    assert 3 < len(added) < 13
+    assert [number for _, number, _ in found_in(chunk)] == [*added, 1001]
+
+
 def test_a_damaged_row_costs_itself_alone() -> None:
     whole = written(9)
     everything, content = found_in(whole), bytes(whole.buffer)

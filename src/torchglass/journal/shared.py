@@ -33,16 +33,26 @@ class RowWriter:
         From the taking of a place to the last byte there is no point at which Python would let another thread or a
         signal handler run: a row that is not whole would hide those behind it from whoever reads the file.
         """
-        need, checksum, pack = ROW.size + len(payload), row_checksum(kind, number, payload), ROW.pack_into
-        begin, length = ROW.size, len(payload)
-        while self.at + need > self.end:
-            if self.journal.dead:
-                return
-            self._more(need)
-        at, buffer = self.at, self.buffer
-        self.at = at + need
-        buffer[at + begin : at + need] = payload
-        pack(buffer, at, length, checksum, kind, number)
+        checksum, pack, length = row_checksum(kind, number, payload), ROW.pack_into, len(payload)
+        while True:
+            at, buffer = self.at, self.buffer
+            behind = at + ROW.size + length
+            if behind > self.end:
+                if self.journal.dead:
+                    return
+                self._more(ROW.size + length)
+                continue
+            where = slice(at + ROW.size, behind)  # making it may run the collector, and that whatever it finds
+            if self.at is at and self.buffer is buffer:
+                break
+        self.at = behind
+        try:
+            buffer[where] = payload
+            pack(buffer, at, length, checksum, kind, number)
+        except MemoryError:
+            if self.at is behind:  # a place without a row would hide those behind it
+                self.at = at
+            raise
 
     def position(self) -> int:
         """How many bytes there were so far."""
