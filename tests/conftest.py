@@ -3,9 +3,35 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+SLOW = re.compile(
+    r"^\s*(?:import|from) (?:subprocess|multiprocessing|transformers|tests\.(?:zoo|programs|work|conformance)\b)",
+    re.MULTILINE,
+)
+"""What a test file imports that starts processes or builds real transformers: `make quick` leaves it out."""
+QUICK = "quick"
+settings.register_profile(QUICK, max_examples=10)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="no transformers, no processes, few generated examples")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick"):
+        settings.load_profile(QUICK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if config.getoption("--quick") and collection_path.suffix == ".py":
+        return bool(SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
+    return None
 
 
 @pytest.fixture(autouse=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from torchglass.journal.chunks import Chunk, rows_in
+from torchglass.journal.chunks import Chunk, Streams, rows_in
 from torchglass.journal.layout import (
     ARGS,
     BACKWARD,
@@ -28,9 +29,7 @@ from torchglass.journal.layout import (
     VALUE,
     VALUES,
 )
-
-if TYPE_CHECKING:
-    from torchglass.journal.writer import Journal, ThreadWriter
+from torchglass.journal.shared import RowWriter, ValueWriter
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
@@ -48,6 +47,33 @@ class Limits:
     keep: str = "end"
 
 
+class Thread(Protocol):
+    """Of the writer of one thread's records, what is asked here."""
+
+    number: int
+    at: int
+    id_at: int
+    id_base: int
+
+    def end_chunk(self) -> None: ...
+
+
+class Turning(Protocol):
+    """Of the journal, what is asked here: its chunks, its threads, and where the streams that they share stand."""
+
+    streams: Streams
+    passing: RowWriter
+    values: ValueWriter
+    on_drop: Callable[[int, int], None]
+
+    @property
+    def threads(self) -> Sequence[Thread]: ...
+
+    def next_size(self, stream: int, owner: int) -> int: ...
+
+    def drop(self, chunk: Chunk) -> None: ...
+
+
 class Ring:
     """Counts what was handed out, and gives up the oldest chunk when that is too much."""
 
@@ -56,7 +82,7 @@ class Ring:
         self.is_turning = False
         """The first tenth is full: from now on each chunk may lose the one before it."""
         self._head_used = 0
-        self._full: deque[tuple[ThreadWriter, Chunk]] = deque()
+        self._full: deque[tuple[Thread, Chunk]] = deque()
         """Chunks behind the first tenth that are not written to any more, the oldest first."""
         self._turning: dict[int, Chunk] = {}
         """By thread: the chunk behind the first tenth that is written to now."""
@@ -74,7 +100,7 @@ class Ring:
         events = self.limits.events
         return sys.maxsize if events is None else max(events // TURNS, 64) * WEIGHTS.get(stream, 64)
 
-    def room_for(self, journal: Journal, thread: ThreadWriter) -> int:
+    def room_for(self, journal: Turning, thread: Thread) -> int:
         """Bytes for the next records of a thread; 0 when no more are to be kept."""
         wanted = journal.next_size(RECORDS, thread.number)
         events = self.limits.events
@@ -97,13 +123,13 @@ class Ring:
             self._give_up(journal)
         return room * RECORD
 
-    def _begin_to_turn(self, journal: Journal) -> None:
+    def _begin_to_turn(self, journal: Turning) -> None:
         """What a thread writes from now on refers to rows that may go: it must not be among what is kept for ever."""
         self.is_turning = True
         for thread in journal.threads:
             thread.end_chunk()
 
-    def began(self, journal: Journal, thread: ThreadWriter, chunk: Chunk) -> None:
+    def began(self, journal: Turning, thread: Thread, chunk: Chunk) -> None:
         """A chunk was handed out."""
         if self.limits.events is None or self.limits.keep == "begin":
             return
@@ -115,7 +141,7 @@ class Ring:
         self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
-    def ended(self, thread: ThreadWriter) -> None:
+    def ended(self, thread: Thread) -> None:
         """Nothing more is written to a thread's chunk: it goes when it is the oldest."""
         chunk = self._turning.pop(thread.number, None)
         if chunk is not None:
@@ -126,7 +152,7 @@ class Ring:
         kept = [*(chunk for _, chunk in self._full), *self._turning.values()]
         return sum(chunk.last - chunk.first for chunk in kept)
 
-    def _give_up(self, journal: Journal) -> None:
+    def _give_up(self, journal: Turning) -> None:
         """Drop the oldest chunk of records, and what nothing that is kept refers to any more."""
         thread, chunk = self._full.popleft()
         journal.drop(chunk)
@@ -143,7 +169,7 @@ class Ring:
                 self._write_again(journal, idle, passing)
         self._drop_before(journal, PASSING, 0, passing)
 
-    def _drop_before(self, journal: Journal, stream: int, owner: int, kept: int) -> None:
+    def _drop_before(self, journal: Turning, stream: int, owner: int, kept: int) -> None:
         head = self._head_ends.get((stream, owner), 0)
         for chunk in journal.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
@@ -151,7 +177,7 @@ class Ring:
                 if stream == VALUES:
                     journal.on_drop(chunk.first, chunk.last)
 
-    def _write_again(self, journal: Journal, idle: Chunk, passing: int) -> None:
+    def _write_again(self, journal: Turning, idle: Chunk, passing: int) -> None:
         """A thread that has done nothing for long keeps its records: so the rows that they name must stay too."""
         forms, errors = _named(idle)
         for chunk in journal.streams.of(PASSING):

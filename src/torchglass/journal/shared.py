@@ -10,8 +10,8 @@ from torchglass.journal.layout import ROW, VALUE, VALUES, pack_value, row_checks
 
 if TYPE_CHECKING:
     from torchglass.journal.chunks import Chunk
+    from torchglass.journal.handing import Chunks
     from torchglass.journal.homes import Buffer
-    from torchglass.journal.writer import Journal
 
 
 class RowWriter:
@@ -19,7 +19,7 @@ class RowWriter:
 
     __slots__ = ("at", "buffer", "chunk", "end", "journal", "stream")
 
-    def __init__(self, journal: Journal, stream: int) -> None:
+    def __init__(self, journal: Chunks, stream: int) -> None:
         self.journal = journal
         self.stream = stream
         self.chunk: Chunk | None = None
@@ -92,7 +92,7 @@ class ValueWriter(ValueFields):
 
     __slots__ = slots(ValueFields, "buffer chunk end first journal shift")
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Chunks) -> None:
         self.journal = journal
         self.chunk: Chunk | None = None
         self.buffer: Any = bytearray()

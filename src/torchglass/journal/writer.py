@@ -1,4 +1,4 @@
-"""Writes a journal: chunks are handed out here, and each thread's records and ids go into its own.
+"""Writes a journal: each thread's records and ids go into chunks of its own, rows and values into shared ones.
 
 The hot path is not here: engines write entries straight into ``ThreadWriter.buffer`` and its like. What is here is
 what they ask for seldom: the next chunk, the closing of a record that lies in an older chunk.
@@ -7,7 +7,6 @@ what they ask for seldom: the next chunk, the closing of a record that lies in a
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from sys import maxsize
 from typing import Any
 
 from torchglass.compiled import Log, slots
-from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
+from torchglass.journal.chunks import COPY, WIDTHS, Chunk
+from torchglass.journal.handing import Chunks, ignore
 from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
     CLOSING,
@@ -26,24 +26,16 @@ from torchglass.journal.layout import (
     RECORD,
     RECORDS,
     ROWS,
-    VALUES,
     pack_closing,
     pack_record,
 )
 from torchglass.journal.ring import Limits, Ring
 from torchglass.journal.shared import RowWriter, ValueWriter
 
-SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14}
-"""Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
-one before …"""
-LARGEST = 1 << 24
-"""… up to this."""
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has written it …"""
 MOST_IN_FLIGHT = 4096
 """… and the most ids that it had begun to write."""
-FIRST_THREAD = 8
-"""So many times as much room the first thread gets: others may be hundreds, and live for a moment."""
 
 Open = list[tuple[int, list[int]]]
 """Records under way: number and words, outermost first."""
@@ -63,93 +55,25 @@ def _end_in_child() -> None:
 os.register_at_fork(after_in_child=_end_in_child)
 
 
-class Journal:
-    """One journal that grows; chunks are handed out one thread at a time."""
+class Journal(Chunks):
+    """One journal that grows: its streams, and who writes to them."""
 
     def __init__(self, home: Home | None = None, limits: Limits | None = None) -> None:
-        self.home: Home = home or Memory()
-        self._former: list[Home] = []
-        """Homes that could take no more; some chunks still lie there."""
-        self.streams = Streams()
-        self.lock = threading.RLock()  # one: a `__del__` that calls torch may run while it is held
+        super().__init__(home or Memory())
         self.ring = Ring(limits or Limits())
+        self.most_bytes = self.ring.largest
         self.rows = RowWriter(self, ROWS)
         self.passing = RowWriter(self, PASSING)
         self.values = ValueWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
-        self._ends: dict[tuple[int, int], int] = {}
-        """By stream and owner: behind the last number that there is room for."""
-        self.dead = False
-        """Nothing may be written any more: it is closed, or this is a forked child."""
         _all.add(self)
-        self.on_drop: Callable[[int, int], None] = _ignore
+        self.on_drop: Callable[[int, int], None] = ignore
         """Told of the values that were dropped: the first, and behind the last."""
-        self.on_full: Callable[[OSError], None] = _ignore
-        """Told once when the file can take no more: chunks are in memory from then on."""
 
-    def new_chunk(self, stream: int, owner: int, size: int, copies: int = 0) -> Chunk:
-        """A chunk with room for so many bytes of entries; it has no place in its stream before it is begun."""
-        wanted = HEADER + copies * COPY + size
-        try:
-            buffer = self.home.take(wanted)
-        except OSError as problem:
-            self._leave_home(problem)
-            buffer = self.home.take(wanted)
-        return Chunk(buffer, stream, owner, 0, copies)
-
-    def begin(self, chunk: Chunk, first: int | None = None) -> None:
-        """Put a chunk at the end of its stream; ``first`` is the number of its first entry, if that is known."""
-        key = (chunk.stream, chunk.owner)
-        begins = self._ends.get(key, 0) if first is None else first
-        chunk.last, chunk.first = begins + chunk.last, begins
-        self._ends[key] = chunk.last
-        chunk.begin()
-        self.streams.add(chunk)
-
-    def next_size(self, stream: int, owner: int) -> int:
-        """Bytes of the next chunk of a stream, if nothing else bounds it."""
-        before = self.streams.newest(stream, owner)
-        if before is not None:
-            size = 4 * (len(before.buffer) - before.start)
-        else:
-            size = SMALLEST[stream] * (FIRST_THREAD if stream in (RECORDS, IDS) and owner == 0 else 1)
-        return max(min(size, LARGEST, self.ring.largest(stream), self.home.largest - HEADER), WIDTHS[stream])
-
-    # What the home is told; where it fails, the journal goes on in memory
-
-    def filled(self, chunk: Chunk) -> None:
-        """Nothing more will be appended to a chunk."""
-        try:
-            self.home.filled(chunk.buffer)
-        except OSError as problem:
-            self._leave_home(problem)
-
-    def touched(self, buffer: Buffer, at: int, length: int) -> None:
-        """Some bytes of a chunk have changed."""
-        try:
-            self.home.touched(buffer, at, length)
-        except OSError as problem:
-            self._leave_home(problem)
-
-    def drop(self, chunk: Chunk) -> None:
-        """Give up a chunk and what it holds."""
-        self.streams.remove(chunk)
-        try:
-            self.home.give_back(chunk.buffer)
-        except OSError as problem:
-            self._leave_home(problem)
-
-    def _leave_home(self, problem: OSError) -> None:
-        """Go on in memory. The file stays as it is now: what comes later must not be half in it."""
-        with self.lock:
-            if isinstance(self.home, Memory):
-                return  # another thread was first
-            self._former.append(self.home)
-            self.home = Memory()
-            for writer in (*self.threads, self.rows, self.passing):
-                writer.end_chunk()
-        self.on_full(problem)
+    def end_chunks(self) -> None:
+        for writer in (*self.threads, self.rows, self.passing):
+            writer.end_chunk()
 
     # The end, and moving
 
@@ -166,10 +90,10 @@ class Journal:
         self._close_homes()
 
     def _close_homes(self) -> None:
-        self._former.append(self.home)
+        self.former.append(self.home)
         self.home = Memory()
-        while self._former:
-            self._former.pop().close()
+        while self.former:
+            self.former.pop().close()
 
     def move_to(self, home: Home) -> None:
         """Go on in a file: all rows so far are copied there, and of the rest what is being written.
@@ -205,7 +129,7 @@ class Journal:
                 chunk.buffer = buffer
             chunk.begin()  # the buffer may be longer
             if chunk is self.streams.newest(chunk.stream, chunk.owner):
-                self._ends[chunk.stream, chunk.owner] = chunk.last
+                self.ends[chunk.stream, chunk.owner] = chunk.last
         if len(self.threads) > 1:
             time.sleep(IN_FLIGHT)
             for take_over in left:
@@ -215,10 +139,6 @@ class Journal:
 def _wanted(chunks: list[Chunk]) -> list[Chunk]:
     """What a file needs of a stream that was in memory so far."""
     return chunks if chunks[0].stream in (ROWS, PASSING) else chunks[-1:]
-
-
-def _ignore(*_: object) -> None:
-    return
 
 
 class ThreadWriter(Log):
