@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from torchglass.journal import layout, rows
 from torchglass.journal.chunks import Chunk, Streams, rows_in
-from torchglass.source.codes import HERE, Code, Opcodes
+from torchglass.source.codes import HERE, MOST_OPCODES, Code, Opcodes
 
 Form = tuple[Any, ...]
-NO_OPCODES = Opcodes((0, 0), ("",) * 256)
+NO_OPCODES = Opcodes((0, 0), ("",) * MOST_OPCODES)
 """As long as nobody has said which Python ran."""
 
 
@@ -102,7 +102,7 @@ class Interned:
     def _take_journal(self, number: int, row: rows.JournalRow) -> None:
         self.journal = row
         python = (row.python[0], row.python[1]) if len(row.python) > 1 else (0, 0)
-        found = Opcodes(python, tuple([*row.opcodes, *[""] * 256][:256]))
+        found = Opcodes(python, tuple([*row.opcodes, *[""] * MOST_OPCODES][:MOST_OPCODES]))
         self.opcodes = HERE if found == HERE else found
 
     def _take_recording(self, number: int, row: rows.RecordingRow) -> None:

@@ -36,7 +36,9 @@ class Opcodes:
         return 0 if self.python < (3, 12) else 4 if self.python < (3, 13) else 5
 
 
-HERE = Opcodes((sys.version_info.major, sys.version_info.minor), tuple(dis.opname))
+MOST_OPCODES = 256
+"""An instruction has a byte for its opcode; what some Pythons list behind only their compiler knows."""
+HERE = Opcodes((sys.version_info.major, sys.version_info.minor), tuple(dis.opname[:MOST_OPCODES]))
 """Those of the Python that runs."""
 
 
