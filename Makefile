@@ -32,6 +32,10 @@ demo: $(FAST) ## set up, then record a real transformer and show it as a tree an
 test: $(FAST) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: quick
+quick: $(FAST) ## the tests that need no transformer and no process, in a minute
+	@$(BIN)/python -m pytest --quick $(PYTEST_ARGS)
+
 ASAN_TESTS ?= tests/capture/engine tests/capture/transparency/test_lifetimes.py tests/capture/test_threads.py
 .PHONY: asan
 asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (ASAN_TESTS=... for others)

@@ -15,6 +15,14 @@ SLOW = re.compile(
     re.MULTILINE,
 )
 """What a test file imports that starts processes or builds real transformers: `make quick` leaves it out."""
+THOROUGH = {
+    "tests/settle/test_damaged.py", "tests/store/test_hostile.py", "tests/capture/transparency/test_lifetimes.py",
+    "tests/capture/transparency/test_compiled.py", "tests/compat/test_torch_code_tracing.py",
+    "tests/cli/test_run_reports.py", "tests/views/graph/test_oracle.py", "tests/views/calls/test_view.py",
+    "tests/views/calls/test_text.py", "tests/views/variables/test_text.py", "tests/views/page/test_browser.py",
+    "tests/views/page/test_picture.py",
+}  # fmt: skip
+"""Files that take ten seconds and more."""
 QUICK = "quick"
 settings.register_profile(QUICK, max_examples=10)
 
@@ -30,7 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     if config.getoption("--quick") and collection_path.suffix == ".py":
-        return bool(SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
+        name = collection_path.relative_to(config.rootpath).as_posix()
+        return name in THOROUGH or bool(SLOW.search(collection_path.read_text(encoding="utf-8"))) or None
     return None
 
 
