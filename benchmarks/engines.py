@@ -17,7 +17,9 @@ from collections.abc import Callable
 from time import process_time
 from typing import Any
 
-RECORDED: dict[str, dict[str, Any]] = {"default": {}, "ops": {"ops": True}, "variables": {"variables": True}}
+RECORDED: dict[str, dict[str, Any]] = {
+    "default": {}, "calls": {"calls": "user"}, "ops": {"ops": True}, "variables": {"variables": True},
+}  # fmt: skip
 
 
 def main() -> None:

@@ -47,12 +47,13 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         tg.show(trace)
 
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
-    functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by
-    name, glob or (True) all of them; ``only`` keeps what a
-    ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
-    keeps source texts out of the trace; ``to`` names a new folder, into which everything is written while it
-    happens; ``max_events`` bounds the memory (None: all are kept): of more events the first tenth and the newest are
-    kept, or with ``keep="begin"`` the first; ``name`` is shown in titles.
+    functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by name,
+    glob or (True) all of them; ``calls="user"`` makes each call of a function of the program's own an event, names
+    of packages those of their functions; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the
+    unfused attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a
+    new folder, into which everything is written while it happens; ``max_events`` bounds the memory (None: all are
+    kept): of more events the first tenth and the newest are kept, or with ``keep="begin"`` the first; ``name`` is
+    shown in titles.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         functions: bool = True,
         ops: bool = False,
         variables: bool | str | Sequence[str] = (),
+        calls: str | Sequence[str] = "none",
         only: Selection | None = None,
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
@@ -85,6 +87,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "functions": bool(functions),
             "ops": bool(ops),
             "variables": _names(variables),
+            "calls": _packages(calls),
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
@@ -179,6 +182,16 @@ def _names(variables: object) -> tuple[str, ...]:
     if several is None or len(names) < len(several):
         raise WrongType("record(variables=…) takes names such as ['video', 'self.cache'], or True for all variables")
     return tuple(names)
+
+
+def _packages(calls: object) -> tuple[str, ...]:
+    """What ``record(calls=…)`` was given: nothing, ``user``, names of packages."""
+    if calls == "none":
+        return ()
+    several = (calls,) if isinstance(calls, str) else calls
+    if not isinstance(several, (list, tuple)) or not all(isinstance(each, str) for each in cast("Any", several)):
+        raise WrongType("record(calls=…) takes 'user' for the program's own functions, 'none', or names of packages")
+    return tuple(cast("Sequence[str]", several))
 
 
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:

@@ -230,7 +230,8 @@ def join(told: dict[str, Any]) -> None:
     if children.is_invited():
         return
     try:
-        options = dict(told["options"], variables=tuple(told["options"].get("variables", ())))
+        options = dict(told["options"])
+        options.update({name: tuple(options.get(name, ())) for name in ("variables", "calls")})
         recording = Recording(options, None, Path(told["path"]))
         recording.join(told["run"])
     except Exception as fault:

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture import threads
+from torchglass.capture.calls import FunctionCalls
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.milestones import RESUMED, remove_milestones
 from torchglass.capture.keeping import Keeper, Keeping
@@ -42,6 +43,8 @@ class Options:
     functions: bool = True
     ops: bool = False
     variables: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    """``user``, and names of packages."""
     fused: str = "keep"
     sources: bool = True
     max_events: int | None = 1_000_000
@@ -102,6 +105,7 @@ class Recorder:
         """What the tables were made by, the last time."""
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
+        self._calls: FunctionCalls | None = None
 
     @property
     def running(self) -> bool:
@@ -144,6 +148,10 @@ class Recorder:
         if fresh:
             self._probe = VariablesProbe(session, fresh)
             self._probe.start(frame)
+        if self.options.calls and not session.records_calls:
+            session.records_calls = True
+            self._calls = FunctionCalls(session, self.options.calls)
+            self._calls.start()
 
     def _join(self, session: Session, log: ThreadLog) -> None:
         """Become one of the recordings of a session, from now on."""
@@ -189,7 +197,7 @@ class Recorder:
         if session is None or self.stopped_ns is not None:
             return
         with Uninterrupted():
-            self._stop_probe(session)
+            self._stop_probes(session)
             if error is not None:
                 self._note_failure(session, error)
             for window in self.windows:
@@ -265,13 +273,16 @@ class Recorder:
         except Exception as fault:
             session.fault(fault)
 
-    def _stop_probe(self, session: Session) -> None:
-        """First of all: it must not follow our own functions."""
-        try:
-            if self._probe is not None:
-                self._probe.stop()
-        except Exception as fault:
-            session.fault(fault)
+    def _stop_probes(self, session: Session) -> None:
+        """First of all: they must not follow our own functions."""
+        for probe in (self._calls, self._probe):
+            try:
+                if probe is not None:
+                    probe.stop()
+            except Exception as fault:
+                session.fault(fault)
+        if self._calls is not None:
+            session.records_calls = False
 
     def progress(self) -> int:
         """How many records there are: grows with every event."""

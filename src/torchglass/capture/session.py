@@ -40,6 +40,7 @@ from torchglass.source.text import PROCESS_START
 
 LONGEST_ERROR = 500
 FUNCTION, OP, STEP, UNSEEN, MARK, VARIABLE = "function", "op", "step", "unseen", "mark", "variable"
+CALL = "call"
 LEFT = "left by an exception"
 CALL_BITS = 40
 """A probe that follows variables numbers fewer calls than this can hold."""
@@ -102,7 +103,7 @@ class Session:
         """By ``id``: a class of modules, and its row."""
         self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
         """What modules of a class show of themselves (capture/torch/settings.py)."""
-        self.records_modules = False
+        self.records_modules = self.records_calls = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""
         self.faults: dict[str, int] = {}
@@ -237,6 +238,18 @@ class Session:
             self.forgive(fault)
         finally:
             self.leaving.pop(log.ident, None)
+
+    def left_event(self, log: ThreadLog, at: int) -> None:
+        """Close a record that some exception left: the one that left an event inside of it, if one did."""
+        last, error = log.last_error
+        try:
+            number = error if last > at else self._text_number(LEFT)
+            self.end_steps(log, at, number)
+            self._left(log, at, number)
+            if log.listening:
+                self.tell(log, at, "close")
+        except BaseException as fault:
+            self.forgive(fault)
 
     def _left(self, log: ThreadLog, at: int, error: int) -> None:
         log.last_error = (at, error)

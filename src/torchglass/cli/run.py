@@ -33,7 +33,7 @@ from torchglass.errors import BundleError, TorchglassError
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
 """Options of a run as a whole; its ranks have all others too."""
-VALUED = (*OWN, "--fused", "--max-events", "--name", "--variables")
+VALUED = (*OWN, "--fused", "--max-events", "--name", "--variables", "--calls")
 """Options that are followed by a value."""
 MOST_NAMES = 100
 """How many names of our own choosing are tried."""
@@ -50,6 +50,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variables", metavar="NAMES", action="append", help="follow these variables: names or globs, as a,b; * is all"
     )
+    parser.add_argument(
+        "--calls", metavar="WHOSE", default="none", help="user: calls of the program's own functions are events too; "
+        "or names of packages, as user,trainer"
+    )  # fmt: skip
     parser.add_argument("--no-modules", action="store_true", help="do not record calls of modules")
     parser.add_argument("--no-functions", action="store_true", help="do not record torch functions")
     parser.add_argument("--fused", choices=["keep", "open"], default="keep", help="open: show inside fused attention")
@@ -191,6 +195,7 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "functions": not options.no_functions,
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
+        "calls": "none" if options.calls == "none" else [each.strip() for each in options.calls.split(",")],
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,

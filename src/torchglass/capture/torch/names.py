@@ -26,6 +26,8 @@ if TYPE_CHECKING or HAS_TORCH:
     count_modes = private.count_function_modes
     HANDLER: Any = handle_torch_function.__code__
     """Below this frame stands the Python function that was called: the call itself, not a place that made it."""
+    CALL_IMPL: Any = getattr(private.call_impl, "__code__", None)
+    """Who calls ``forward`` when a module is called."""
     SIZE: type = torch.Size
     WORDS: tuple[type, ...] = (torch.dtype, torch.layout, torch.memory_format)
     """Classes whose values are shown as their text."""
@@ -53,7 +55,7 @@ else:
         """Nothing is one."""
 
     no_functions = no_subclasses = no_dispatch = nullcontext
-    HANDLER = None
+    HANDLER = CALL_IMPL = None
     WORDS = ()
 
     def storage_address(tensor: Any) -> int:

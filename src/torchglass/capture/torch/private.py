@@ -16,6 +16,7 @@ import torch
 
 MODULES, FUNCTIONS, OPS = "calls of modules", "torch functions", "aten ops"
 BACKWARD = "which events belong to backward"
+CALLS = "that forward is not told twice where calls are recorded"
 VERSIONS = "the versions of tensors that custom ops write into, while ops are recorded"
 INTERRUPTED = "that our modes go off when Ctrl-C falls into torch's own switching"
 SHAPED = "the names of arguments"
@@ -145,6 +146,7 @@ call_boxed: Callable[..., Any] | None = _find("_C._dispatch_call_boxed", OPS)
 # ---------------------------------------------------------------- names that are replaced while something is recorded
 
 wrapped_call: Any = _find("nn.Module._wrapped_call_impl", MODULES)
+call_impl: Any = _find("nn.Module._call_impl", CALLS)
 handle_torch_function: Any = torch.overrides.handle_torch_function
 """As torch has it; public, but replaced too."""
 jit_trace = _load("jit._trace", TRACING)

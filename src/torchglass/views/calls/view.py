@@ -47,9 +47,13 @@ class _Calls:
         return Sheet(rows, [Cell(COUNT, self._summary())])
 
     def _summary(self) -> str:
-        modules = {(event.root, event.module, event.name) for event in map(self._digest.sample, self._chosen)}
         if self._chosen:
-            return f"{plural(len(self._chosen), 'call')} of {plural(len(modules), 'module')}"
+            events = list(map(self._digest.sample, self._chosen))
+            modules = {(event.root, event.module, event.name) for event in events if event.kind == "module"}
+            functions = {event.name for event in events if event.kind == "call"}
+            of = [plural(len(modules), "module")] if modules or not functions else []
+            of += [plural(len(functions), "function")] if functions else []
+            return f"{plural(len(self._chosen), 'call')} of {' and '.join(of)}"
         if self._options.only is not None:
             return "No module call is selected: something was recorded, but no call of a module that fits."
         return "No module was called. The tree shows what was recorded."

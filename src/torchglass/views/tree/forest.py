@@ -55,7 +55,7 @@ class Forest:
 
     def merges(self, node: int) -> bool:
         span = self.span(node)
-        return span.kind == CALL if span is not None else self.events[node].kind in ("function", "op", "step")
+        return span.kind == CALL if span is not None else self.events[node].kind in ("function", "op", "step", CALL)
 
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
@@ -97,6 +97,8 @@ class Forest:
             closed = self._closed(at)
             if kept is not None and not kept[at]:
                 self.left_out += 1
+            elif 0 <= anchor < len(self.events) and self.is_made_in(anchor):
+                self._hide(at, anchor)
             elif anchor >= len(self.events) or closed >= 0:
                 anchor = anchor if anchor >= len(self.events) else self._attach(closed, anchor, at)
                 self._hide(at, anchor)
@@ -136,6 +138,11 @@ class Forest:
             location = self.events[at].location
             return -1 if location is not None and is_own(location) else found
         return found
+
+    def is_made_in(self, at: int) -> bool:
+        """Whether an event is the call of what made an object, of which one line is shown."""
+        event = self.events[at]
+        return event.kind == CALL and is_constructor(event.name) and not self._options.constructors
 
     def is_closed(self, span: Level) -> bool:
         """Whether of a call one line is shown, whatever it did."""

@@ -282,11 +282,14 @@ class _Tree:
         samples = {self._forest.texts[node]: node for node in reversed(item.nodes)}
         others = tuple(self._events[node] for node in sorted(samples.values()) if node != first)
         which = self._layers.range_of(item)
+        within = f"{counts_word(inside, 'event')} inside" if event.kind == "step" and any(inside) else ""
+        if any(inside) and self._forest.is_made_in(first):
+            within = counts_word(inside, "torch function")
         said = Said(
             name,
             fold=f"{clean(which) if often or which != name else ''} {often}".strip(),
             same_code=all((each.code, each.target) == (event.code, event.target) for each in others),
-            inside=f"{counts_word(inside, 'event')} inside" if event.kind == "step" and any(inside) else "",
+            inside=within,
             rounds=rounds,
             brief=first in self._failed_inside,
             others=others,

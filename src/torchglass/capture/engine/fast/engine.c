@@ -274,10 +274,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType};
-    const char *names[] = {"Log", "ValueFields", "Engine"};
+    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType};
+    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter"};
     PyObject *module = PyModule_Create(&definition);
-    for (int at = 0; module != NULL && at < 3; at++)
+    for (int at = 0; module != NULL && at < 4; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
     if (module != NULL && (functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))

@@ -75,6 +75,10 @@ int64_t table_find(const Table *table, const int64_t *words, Py_ssize_t length, 
 int table_add(Table *table, const int64_t *words, Py_ssize_t length, uint64_t hash, int64_t number);
 void table_clear(Table *table);
 
+/* ---------------------------------------------------------------- calls.c */
+
+extern PyTypeObject CallFilterType; /* passes on the calls of the program's own functions */
+
 /* ---------------------------------------------------------------- engine.c */
 
 /* One known tensor. */

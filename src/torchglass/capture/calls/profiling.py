@@ -1,0 +1,88 @@
+"""Told of calls by ``sys.setprofile``, before Python 3.12: of all there are, so C passes on those that are meant.
+
+Whoever profiles already goes on alone, and whoever begins while we are at work takes over: a note says so.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any
+
+from torchglass.capture.calls.probe import CallsProbe
+from torchglass.compiled import extension
+
+PROFILED = "a profiler was at work: calls of the program's functions were not recorded"
+REPLACED = "the program changed sys.setprofile inside the block: calls of its functions were not recorded from there on"
+_RETURNS = frozenset(number for name, number in dis.opmap.items() if name.startswith("RETURN_"))
+
+
+class ProfiledCalls:
+    """Profiles the thread that starts it and those that begin while it is on."""
+
+    def __init__(self, probe: CallsProbe) -> None:
+        self.probe = probe
+        self._ours: Any = None
+        self._begin_thread: Any = None
+        self._is_on = False
+
+    def start(self) -> str | None:
+        if sys.getprofile() is not None or threading.getprofile() is not None:
+            return PROFILED
+        self._ours = self._make()
+        self._is_on = True
+        self._begin_thread = self._thread_begins
+        threading.setprofile(self._begin_thread)
+        self._ours.set() if extension is not None else sys.setprofile(self._ours)
+        return None
+
+    def stop(self) -> str | None:
+        if not self._is_on:
+            return None
+        self._is_on = False
+        if threading.getprofile() is self._begin_thread:
+            threading.setprofile(None)  # type: ignore[arg-type]
+        if sys.getprofile() is not self._ours:
+            return REPLACED
+        sys.setprofile(None)
+        return None
+
+    def _make(self) -> Any:
+        probe = self.probe
+        if extension is not None:
+            return extension.CallFilter(probe.is_meant, probe.begin, self._ended)
+        return self._in_python()
+
+    def _ended(self, frame: FrameType, result: Any, failed: bool) -> None:
+        if failed:
+            self.probe.fail(frame, None)
+        else:
+            self.probe.end(frame, result)
+
+    def _in_python(self) -> Any:
+        probe, plans = self.probe, self.probe.plans
+
+        def profile(frame: FrameType, event: str, argument: Any) -> None:
+            if event == "call":
+                if probe.is_meant(frame):
+                    probe.begin(frame)
+            elif event == "return" and plans.get(id(frame.f_code)) is not None:
+                self._ended(frame, argument, argument is None and not _returns(frame.f_code, frame.f_lasti))
+
+        return profile
+
+    def _thread_begins(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Called in a thread that has begun: be told of its calls from here on."""
+        if not self._is_on:
+            sys.setprofile(None)
+        elif extension is not None:
+            self._ours.set()
+        else:
+            sys.setprofile(self._ours)
+
+
+def _returns(code: CodeType, at: int) -> bool:
+    """Whether the last instruction returns; else an exception leaves."""
+    return at >= 0 and code.co_code[at] in _RETURNS
