@@ -26,7 +26,9 @@ from torchglass.settle.interned import Interned
 from torchglass.source.origins import origin_of
 
 Program = Callable[[], Any]
-OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "ops": {"ops": True}, "variables": {"variables": ["*"]}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {}, "ops": {"ops": True}, "variables": {"variables": ["*"]}, "calls": {"calls": "user"},
+}  # fmt: skip
 
 
 def journal_of(program: Program, **options: Any) -> dict[str, Any]:
