@@ -148,7 +148,7 @@ def test_memory_that_runs_out_costs_an_event_and_never_the_program(ops: bool) ->
                     try:
                         at = session.open_event(log, what, frame, args, named)
                         session.close_event(log, at, fresh)
-                    except MemoryError:
+                    except (MemoryError, SystemError):  # the json of Python 3.12.1 gives a result with an exception set
                         failed += 1
                     finally:
                         _testcapi.remove_mem_hooks()
