@@ -262,7 +262,7 @@ def show(
             "which source files the listing shows is its option path="
         )
     stream = sys.stdout if file is None else file
-    for line in _lines(trace, view, page_for(stream, width=width, color=color), options):
+    for line in view_lines(trace, view, page_for(stream, width=width, color=color), options):
         print(writable(line, stream), file=stream)
 
 
@@ -275,7 +275,7 @@ def render(
     **options: Any,
 ) -> str:
     """The same as ``show``, as text."""
-    return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
+    return "\n".join(view_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
 def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
@@ -291,7 +291,8 @@ def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
     write(trace, Path(os.fspath(path)), options)
 
 
-def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
+def view_lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
+    """The lines of a view, for a page of one's own."""
     expect(
         trace,
         Trace,

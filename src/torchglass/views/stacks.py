@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torchglass.events.files import is_installed
 from torchglass.events.types import Location
 from torchglass.source.loops import Loops, Place
 from torchglass.source.statements import Span
 
-INSTALLED = ("site-packages/", "dist-packages/")
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
 """Functions of torch and the standard library that only call another: decorators."""
 _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -18,7 +18,7 @@ _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 def is_own(at: Location) -> bool:
     """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
-    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
+    return at.origin == "user" and not is_installed(at.file)
 
 
 def is_constructor(function: str) -> bool:
@@ -118,7 +118,14 @@ class Stacks:
         """Whether a frame is that of a comprehension in the expression of the frame before."""
         if not at.function.endswith(_INLINE) or place is None or before.place is None:
             return False
-        return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
+        if before.place.function != place.function or before.at.file != at.file or not place.loops:
+            return False
+        # A generator that was made elsewhere runs where it is consumed, and is not part of that expression.
+        outer = before.at
+        return (outer.line, outer.col) <= (at.line, at.col) and (at.end_line, at.end_col) <= (
+            outer.end_line,
+            outer.end_col,
+        )
 
 
 def _range(at: Location) -> Span:

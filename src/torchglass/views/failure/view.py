@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Recorded
 from torchglass.views.failure import Options
@@ -65,6 +66,7 @@ class _Story:
     def __init__(self, trace: Recorded, event: Event, options: Options) -> None:
         self._trace, self._event = trace, event
         self._steps_back = STEPS_BACK if options.depth is None else options.depth
+        self._only = options.only or Selection()
         self._path = _path(trace, event)
         self._history = History(trace, {each.id for each in self._path})
         self._inputs = [Named(self._name(at, value), value) for at, value in enumerate(event.inputs)]
@@ -144,7 +146,7 @@ class _Story:
         at = (self._event.process, self._event.thread)
         visible = visible_events(list(self._trace.events()))
         own = [each for each in visible if (each.process, each.thread) == at and not _in_constructor(each)]
-        last = own[-LAST:]
+        last = [each for each in own if self._only.matches(each)][-LAST:]
         return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
 
 
