@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -122,7 +123,21 @@ def test_notes_and_what_was_not_seen() -> None:
              note="compiled by torch.compile; torch.compiler.set_stance('force_eager') shows its inside")  # fmt: skip
     lines = lines_of(HandmadeTrace(make.made))
     assert "not seen inside" in lines[0]
-    assert lines[1].startswith("│ note: compiled by torch.compile;")
+    assert lines[1].startswith("1 event")
+    assert lines[2].startswith("note (") and "): compiled by torch.compile;" in lines[2]
+
+
+def test_a_chain_of_targets_is_as_written() -> None:
+    make = Maker()
+    for source, target in (("a = c = x.clone()", ("a", "c")), ("a, c = x.clone()", ("a", "c")),
+                           ("self.a = b, c = x.clone()", ("self.a", "b", "c"))):  # fmt: skip
+        number = make.add("function", "Tensor.clone", code="x.clone()", target=target, outputs=[(2,)])
+        event = make.made[number]
+        assert event.location is not None
+        at = replace(event.location, source=source)
+        make.made[number] = event._replace(location=at, stack=(at,))
+    texts = [line.partition(" → ")[0].rstrip() for line in lines_of(HandmadeTrace(make.made), fold=False)]
+    assert texts[:3] == ["a = c = x.clone()", "a, c = x.clone()", "a = b, c = x.clone()"]
 
 
 def test_devices_are_told_where_they_change() -> None:
@@ -165,7 +180,7 @@ TRACES = {
     "attention": attention(), "blocks": blocks(4, odd=3), "training": training(3), "failing": failing(),
     "hostile": hostile(), "nothing known": nothing_known(), "wide and deep": wide_and_deep(),
 }  # fmt: skip
-OPTIONS = [{}, {"inner": True, "fold": False, "times": True}, {"depth": 1}, {"only": select(function="relu")}]
+OPTIONS = [{}, {"inner": True, "fold": False, "times": True}, {"depth": 1}, {"only": select(kind="function")}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -197,7 +212,7 @@ def test_time_grows_with_the_lines_and_no_faster() -> None:
         return len(lines_of(trace, 100, fold=False))
 
     small, large = blocks(1_000), blocks(4_000)
-    assert lines(large) == len(large) + 1
+    assert lines(large) == len(large) + 2  # and how many, and how to see less
     assert work_of(lambda: lines(large)) < 6 * work_of(lambda: lines(small))
 
 

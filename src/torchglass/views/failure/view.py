@@ -29,7 +29,7 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.stacks import is_constructor
-from torchglass.views.text.cells import BINARY, Cells, Said, class_word, event_cells, expression, shape_words
+from torchglass.views.text.cells import BINARY, Cells, Said, assigned_to, class_word, event_cells, expression, shape_words
 from torchglass.views.text.layout import shortened
 from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 
@@ -202,7 +202,7 @@ def _written(event: Event) -> str:
     """The expression, also where torch made the call in it; a layer that another one called by its path."""
     if event.kind == "module" and not event.direct:
         return f"{clean(event.module or event.root or '')} {class_word(event.name, event.detail)}".strip()
-    return expression(event.target, event.code, event.operator) if event.code else clean(event.name)
+    return expression(assigned_to(event), event.code, event.operator) if event.code else clean(event.name)
 
 
 def _both_broadcast(event: Event) -> bool:

@@ -9,8 +9,9 @@ from torchglass.errors import UsageError
 from torchglass.events.files import base_name, fits_path, is_installed
 from torchglass.events.types import Event
 from torchglass.source.flow import Flow
-from torchglass.views.digest import Recorded
+from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.listing import Options
+from torchglass.views.listing.followed import note_variables
 from torchglass.views.listing.frames import Frame, frames_of
 from torchglass.views.listing.lines import LineNote, Lines, lines_of
 from torchglass.views.listing.made import made_by
@@ -62,6 +63,8 @@ def files_of(trace: Recorded, options: Options) -> Files:
         if statements is None:
             each.problem = _problem(each.file, texts, changed)
         each.lines = lines_of(each.file, runs, options.functions == "all")
+        if statements is not None and options.only is None:
+            note_variables(each.file, digest_of(trace), each.lines)
         _mark_failure(each, failed)
     return Files(shown, named)
 
