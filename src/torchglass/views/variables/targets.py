@@ -29,7 +29,7 @@ def read_targets(trace: Recorded) -> Reading:
             continue
         for at, event in named[key]:
             new = side_of("", (own_values(number)[1][at],)) if at >= 0 else side_of(event.result, ())
-            call = calls.call_of(event, reading.levels.call_of(number, parent), "assigned", PAST, new)
+            call = calls.call_of(event, reading.levels.call_of(number, parent), "assigned", is_fresh=False)
             reading.changes.append(Change(number, event, "assigned", PAST, new, call, parent))
     return reading
 
