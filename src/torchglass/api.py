@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -30,7 +31,21 @@ def _in_notebook(shown: Trace) -> dict[str, str]:
     return mimebundle(shown)
 
 
+def _at_prompt(shown: Trace) -> str:
+    """The first rows of the tree; of a trace whose tree takes a while how to see it."""
+    how = "show(trace) shows all"
+    if len(shown) > LARGEST_AT_PROMPT:
+        return f"  {how}"
+    lines = list(islice(view_lines(shown, "tree", page_for(None), {}), ROWS_AT_PROMPT + 1))
+    more = [f"… {how}, show(trace, 'listing') your lines with shapes"] if len(lines) > ROWS_AT_PROMPT else []
+    return "\n".join([*lines[:ROWS_AT_PROMPT], *more])
+
+
 Trace.in_notebook = staticmethod(_in_notebook)
+Trace.at_prompt = staticmethod(_at_prompt)
+ROWS_AT_PROMPT = 12
+LARGEST_AT_PROMPT = 50_000
+"""Events up to which a bare trace shows its first rows."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")

@@ -19,6 +19,7 @@ from pathlib import Path
 from torchglass.cli.progress import Bar
 from torchglass.cli.views import add_options, given
 
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the file, and what a picture shows."""
     parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -18,7 +18,7 @@ LESS = "FRX"
 
 
 @contextmanager
-def paged(wanted: bool = True) -> Iterator[TextIO]:
+def paged(wanted: bool = True) -> Generator[TextIO]:
     """Where to print to: a pager's input where there is a terminal and a pager, else stdout itself."""
     command = pager() if wanted and is_terminal(sys.stdout) else ""
     if not command:
@@ -29,7 +29,7 @@ def paged(wanted: bool = True) -> Iterator[TextIO]:
     sys.stdout.flush()
     environment = {"LESS": LESS, "LV": "-c", **os.environ}
     encoding = sys.stdout.encoding or "utf-8"
-    process: Any = subprocess.Popen(  # noqa: S602 (the user's own command, as in git)
+    process: Any = subprocess.Popen(
         command, shell=True, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="replace"
     )
     try:

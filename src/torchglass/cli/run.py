@@ -2,8 +2,8 @@
 
 The program behaves as under `python`: same output, arguments, exit status and traceback. What was recorded is
 kept in a bundle, also when the program fails or is interrupted; the story of a failure stands below the traceback
-(--quiet leaves it out). Without --to the newest run has the plain name; an earlier train.trace becomes train-1.trace. Child
-processes and the ranks of a torchrun write to the same bundle.
+(--quiet leaves it out). Without --to the newest run has the plain name; an earlier train.trace becomes
+train-1.trace. Child processes and the ranks of a torchrun write to the same bundle.
 
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace

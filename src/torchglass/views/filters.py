@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torchglass.errors import NotRecorded, closest
 from torchglass.events.files import base_name, fits_path, in_package, is_installed, module_parts
-from torchglass.events.selection import Selection
+from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.options import ViewOptions
@@ -31,7 +31,7 @@ def check(trace: Recorded, options: ViewOptions) -> None:
     for kind in ("function", "op", "variable"):
         events = [event for event in samples if event.kind == kind]
         for pattern in getattr(only, kind):
-            wanted = Selection(**{kind: (pattern,)})
+            wanted = select(**{kind: pattern})
             if not any(map(wanted.matches, events)):
                 raise _nothing(kind, pattern, (event.name for event in events))
 

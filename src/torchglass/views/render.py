@@ -41,7 +41,8 @@ def options_for(view: str, given: Mapping[str, Any]) -> Any:
 def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
     """All lines of a view; ``options`` are its own. What is long ends with how to see less or more."""
     printed = 0
-    for printed, line in enumerate(_all(trace, view, options, page), 1):
+    for line in _all(trace, view, options, page):
+        printed += 1
         yield line
     is_copy = getattr(options, "style", "") == "comments"  # a file of its own, with nothing before or behind it
     if len(trace) and not is_copy and (page.command or printed > LONG):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchglass.events.files import is_installed
 from torchglass.events.types import Location
@@ -51,6 +52,7 @@ class Stacks:
         self._sources = sources
         self._loops: dict[str, Loops | None] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
+        self._alone: dict[Place, Place] = {}
 
     def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
         """The frames of a stack from ``base`` on, outermost first."""
@@ -71,6 +73,8 @@ class Stacks:
             if found and self._is_inline(found[-1], location, place):
                 outer = found.pop()
                 caller, index = outer.caller, outer.index
+            elif place is not None and location.function.endswith("<genexpr>"):
+                place = self._by_itself(place)
             start = self._start(location) if place is None else None
             function = (location.file, start or (location.function if place is None else place.function))
             found.append(Entry(function, place, location, False, caller, index, start is not None))
@@ -78,6 +82,20 @@ class Stacks:
         if opaque and found:
             found.append(self._opaque(opaque, caller, len(stack) - 1))
         return found if caller >= 0 else []
+
+    def _by_itself(self, place: Place) -> Place | None:
+        """A place of a generator expression that runs elsewhere: what is around it there is not around it here."""
+        if place not in self._alone:
+            inner = [at for at, loop in enumerate(place.loops) if isinstance(loop.node, ast.GeneratorExp)]
+            if not inner:
+                return None
+            node = place.loops[inner[-1]].node
+            parts = [at for at, (each, _) in enumerate(place.parts) if each is node]
+            function = (place.function[0], -node.lineno - 1000 * node.col_offset - 1)
+            self._alone[place] = replace(
+                place, function=function, loops=place.loops[inner[-1] :], parts=place.parts[parts[-1] :], next={}
+            )
+        return self._alone[place]
 
     def _opaque(self, way: list[Location], caller: int, at: int) -> Entry:
         number = self._ways.setdefault(tuple(way), len(self._ways))

@@ -961,7 +961,7 @@ def test_the_work_grows_with_the_steps_of_a_statement_and_no_faster(tmp_path: Pa
     assert more < 6 * less
 
 
-FOLLOWED = '''\
+FOLLOWED = """\
 import numpy as np
 import torch
 
@@ -982,7 +982,7 @@ def main():
     table = {"a": x}
     longest = list(noise(3))
     return total
-'''
+"""
 
 
 def notes_by_line(folder: Path, **options: Any) -> dict[str, str]:

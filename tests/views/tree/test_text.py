@@ -124,7 +124,8 @@ def test_notes_and_what_was_not_seen() -> None:
     lines = lines_of(HandmadeTrace(make.made))
     assert "not seen inside" in lines[0]
     assert lines[1].startswith("1 event")
-    assert lines[2].startswith("note (") and "): compiled by torch.compile;" in lines[2]
+    assert lines[2].startswith("note (")
+    assert "): compiled by torch.compile;" in lines[2]
 
 
 def test_a_chain_of_targets_is_as_written() -> None:

@@ -29,7 +29,16 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.stacks import is_constructor
-from torchglass.views.text.cells import BINARY, Cells, Said, assigned_to, class_word, event_cells, expression, shape_words
+from torchglass.views.text.cells import (
+    BINARY,
+    Cells,
+    Said,
+    assigned_to,
+    class_word,
+    event_cells,
+    expression,
+    shape_words,
+)
 from torchglass.views.text.layout import shortened
 from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 

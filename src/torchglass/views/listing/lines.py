@@ -65,7 +65,9 @@ def lines_of(file: str, runs: Runs, whole: bool) -> Lines:
     """Notes for one file, and which of its lines are shown: all of them, or what ran."""
     found = Lines()
     frames = [each for each in runs.frames if each.place.file == file]
-    found.loose = _loose(runs, [each for each in frames if runs.statement[each.number] is None and not _has_no_text(each)])
+    found.loose = _loose(
+        runs, [each for each in frames if runs.statement[each.number] is None and not _has_no_text(each)]
+    )
     source = runs.sources.get(file)
     if source is None:
         return found
