@@ -13,7 +13,7 @@ _LESS: dict[str, tuple[tuple[str, object], ...]] = {
     "variables": (("names", "loss"),),
     "calls": (("hide", "transformers"),),
 }
-_MORE = (("fold", False), ("inner", True), ("constructors", True))
+_MORE = (("fold", False), ("inner", True))
 
 
 def hint(view: str, options: Any, command: bool) -> str:
