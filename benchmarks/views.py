@@ -82,6 +82,7 @@ def measured(path: Path, views: Sequence[str] = VIEWS) -> None:
 
 
 def timed(path: Path, view: str) -> tuple[float, int]:
+    """Seconds for the view of a loaded trace, and its lines."""
     trace = tg.load(path)
     len(trace)
     gc.collect()
@@ -106,6 +107,7 @@ def peak_of(path: Path, view: str) -> int:
 
 
 def main() -> None:
+    """All sizes, each with and without followed variables."""
     torch.set_num_threads(1)
     for size in (*SIZES, *map(int, sys.argv[1:])):
         with tempfile.TemporaryDirectory() as folder:

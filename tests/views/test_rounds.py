@@ -1,4 +1,4 @@
-"""A fold never hides a difference: lines do not grow with rounds, ranges are those of the events, unfolding is exact."""
+"""A fold never hides a difference: lines do not grow with rounds, ranges are those of events, unfolding is exact."""
 
 from __future__ import annotations
 

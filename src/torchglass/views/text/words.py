@@ -10,6 +10,7 @@ import tokenize
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from torchglass.events.spelling import DTYPES, clean
@@ -216,13 +217,12 @@ def cell_name(file: str) -> str:
         return ""
     if found[1] is not None:
         return f"In[{found[1]}]"
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    spelt = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     try:
-        _, name = spelt(file) if callable(spelt) else ("", "")
-    except Exception:  # another's code, of any version, that may know nothing of this one
+        name = str(shell.compile.format_code_name(file)[1])
+    except Exception:  # there is none, or it is of another version, or knows nothing of this one
         name = ""
-    return clean(str(name)) or f"cell {found[2]}"
+    return clean(name) or f"cell {found[2]}"
 
 
 def link(text: str, file: str, line: int) -> str:
