@@ -239,3 +239,29 @@ def test_marks_in_a_row_keep_their_name() -> None:
         maker.add("mark", "loss", args=str(step), direct=False)
     first, _ = lines_of(HandmadeTrace(maker.made))
     assert first.split()[:5] == ["×", "3:", "▸", "loss", "0"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_few_long_rows_do_not_push_the_rest(width: int) -> None:
+    """Arrows and places of the others are where they would be without them, and what has room is not cut."""
+    make, short = Maker(), Maker()
+    for number in range(20):
+        code = f"F.relu(h{number})" if number not in (7, 13) else f"F.relu({' + '.join(['hidden'] * 16)})"
+        for each in (make, short):
+            if each is make or number not in (7, 13):
+                each.add("function", "F.relu", code=code, line=number + 1, inputs=[(8, 32)], outputs=[(8, number + 1)])
+    long_lines = lines_of(HandmadeTrace(make.made), width, fold=False)[:-1]
+    lines = [line for at, line in enumerate(long_lines) if at not in (7, 13)]
+    assert lines == lines_of(HandmadeTrace(short.made), width, fold=False)[:-1]
+    assert len({line.index("→") for line in lines}) == 1
+    assert len({len(line) for line in lines[1:]}) == 1  # the first names the file
+    assert not any("…" in line for line in lines)
+    assert all("f32[8, 32] → f32[8," in line for line in lines)
+
+
+def test_a_wide_page_is_used() -> None:
+    make = Maker()
+    code = "self.out((weights @ values).transpose(1, 2).reshape(batch, tokens, width))"
+    make.add("function", "F.linear", code=code, inputs=[(4, 10, 8)], outputs=[(4, 10, 8)])
+    assert "…" in lines_of(HandmadeTrace(make.made), 80)[0]
+    assert "…" not in lines_of(HandmadeTrace(make.made), 120)[0]
