@@ -293,11 +293,12 @@ def render(
     return "\n".join(view_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
-def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
+def export(trace: Trace, path: str | os.PathLike[str], /, **options: Any) -> None:
     """Write a trace as a file for other programs; the suffix says which.
 
     ``.html`` is the page: code, steps, data flow and tensors in one file. ``.svg`` and ``.png`` are pictures of the
-    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``.
+    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``,
+    among them ``path="model.py"``: what the lines of a file did.
     ``.perfetto.json`` is the timeline for Perfetto and Chrome.
     """
     expect(trace, Trace, "export() takes a trace and the path of a file")
