@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
@@ -30,7 +31,21 @@ def _in_notebook(shown: Trace) -> dict[str, str]:
     return mimebundle(shown)
 
 
+def _at_prompt(shown: Trace) -> str:
+    """The first rows of the tree; of a trace whose tree takes a while how to see it."""
+    how = "show(trace) shows all"
+    if len(shown) > LARGEST_AT_PROMPT:
+        return f"  {how}"
+    lines = list(islice(view_lines(shown, "tree", page_for(None), {}), ROWS_AT_PROMPT + 1))
+    more = [f"… {how}, show(trace, 'listing') your lines with shapes"] if len(lines) > ROWS_AT_PROMPT else []
+    return "\n".join([*lines[:ROWS_AT_PROMPT], *more])
+
+
 Trace.in_notebook = staticmethod(_in_notebook)
+Trace.at_prompt = staticmethod(_at_prompt)
+ROWS_AT_PROMPT = 12
+LARGEST_AT_PROMPT = 50_000
+"""Events up to which a bare trace shows its first rows."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
@@ -275,7 +290,7 @@ def show(
             "which source files the listing shows is its option path="
         )
     stream = sys.stdout if file is None else file
-    for line in _lines(trace, view, page_for(stream, width=width, color=color), options):
+    for line in view_lines(trace, view, page_for(stream, width=width, color=color), options):
         print(writable(line, stream), file=stream)
 
 
@@ -288,14 +303,15 @@ def render(
     **options: Any,
 ) -> str:
     """The same as ``show``, as text."""
-    return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
+    return "\n".join(view_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
-def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
+def export(trace: Trace, path: str | os.PathLike[str], /, **options: Any) -> None:
     """Write a trace as a file for other programs; the suffix says which.
 
     ``.html`` is the page: code, steps, data flow and tensors in one file. ``.svg`` and ``.png`` are pictures of the
-    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``.
+    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``,
+    among them ``path="model.py"``: what the lines of a file did.
     ``.perfetto.json`` is the timeline for Perfetto and Chrome.
     """
     expect(trace, Trace, "export() takes a trace and the path of a file")
@@ -304,7 +320,8 @@ def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
     write(trace, Path(os.fspath(path)), options)
 
 
-def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
+def view_lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
+    """The lines of a view, for a page of one's own."""
     expect(
         trace,
         Trace,

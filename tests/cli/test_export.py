@@ -49,3 +49,25 @@ def test_graph_prints_the_data_flow_of_a_bundle(bundle: Path, capsys: pytest.Cap
 def test_graph_writes_a_picture_of_a_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", str(bundle), "--out", str(bundle.parent / "m.mmd")]) == 0
     assert (bundle.parent / "m.mmd").read_text().startswith("flowchart")
+
+
+@pytest.mark.parametrize("command", ["export", "graph", "open"])
+def test_the_filter_is_the_same_in_every_command(
+    command: str, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What nothing fits is refused before anything is written; what fits changes it."""
+    whole, part = tmp_path / "whole.html", tmp_path / "part.html"
+
+    def run(out: Path, *more: str) -> int:
+        own = {"export": [str(out)], "graph": ["--out", str(out)], "open": ["--no-browser", "--out", str(out)]}[command]
+        return main([command, str(bundle), *own, *more])
+
+    assert run(whole) == 0
+    assert run(part, "--only", "module=1") == 0
+    assert part.read_bytes() != whole.read_bytes()
+    refused = tmp_path / "refused.html"
+    for given in (["--path", "nowhere.py"], ["--hide", "nobody"], ["--only", "module=nothing"]):
+        capsys.readouterr()
+        assert run(refused, *given) == 1
+        assert "nothing in the trace fits" in capsys.readouterr().err
+        assert not refused.exists()

@@ -57,9 +57,9 @@ def recorded(folder: Path, *command: str, flags: tuple[str, ...] = (), to: str =
 
 
 def both(folder: Path, *command: str, flags: tuple[str, ...] = (), given: str = "") -> tuple[Ran, Ran]:
-    """The program under python and under `torchglass run`, at the same time."""
+    """The program under python and under `torchglass run`, at the same time, without the story of a failure."""
     plain = start(folder, [*flags, *command])
-    ours = start(folder, [*flags, "-m", "torchglass", "run", "--to", "kept.trace", *command])
+    ours = start(folder, [*flags, "-m", "torchglass", "run", "--quiet", "--to", "kept.trace", *command])
     return end(plain, given), end(ours, given)
 
 
@@ -147,6 +147,27 @@ def test_an_uncaught_exception(folder: Path, how: str) -> None:
     failure = trace.failure()
     assert (failure is None) == (how == "in_a_thread")
     assert failure is None or failure.error is not None
+
+
+def test_the_story_of_a_failure_stands_below_the_traceback(folder: Path) -> None:
+    """On stderr, whoever reads it; what the program printed is untouched."""
+    program = [str(SCRIPTS / "fails.py"), "in_forward"]
+    plain, quiet = both(folder, *program)
+    ours = recorded(folder, *program, to="told.trace", COLUMNS="100")
+    assert quiet == plain
+    assert (ours.status, ours.out) == (plain.status, plain.out)
+    assert ours.err.startswith(plain.err + "\n✗ ")
+    story = ours.err[len(plain.err) + 1 :].splitlines()
+    assert story[:-1] == tg.render(tg.load(folder / "told.trace"), width=100).splitlines()
+    assert story[-1].endswith("to see them: torchglass show told.trace")
+
+
+def test_a_failure_in_a_thread_or_outside_torch_has_no_story(folder: Path) -> None:
+    ours = recorded(folder, str(SCRIPTS / "fails.py"), "in_a_thread")
+    assert "✗" not in ours.err
+    (folder / "plain.py").write_text("import torch\ntorch.ones(2)\nraise ValueError('its own')\n")
+    ours = recorded(folder, "plain.py", to="other.trace")
+    assert ours.err.endswith("ValueError: its own\n")
 
 
 def test_recursion_without_end(folder: Path) -> None:

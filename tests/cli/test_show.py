@@ -15,7 +15,7 @@ import pytest
 import torchglass as tg
 from tests import programs
 from torchglass.api import VIEWS
-from torchglass.cli import main, show
+from torchglass.cli import main, views
 from torchglass.cli._main import COMMANDS
 
 
@@ -62,7 +62,7 @@ def test_every_view_is_what_show_gives(bundle: Path, view: str, capsys: pytest.C
 def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is known under its own name, and those of type bool can be switched both ways."""
     trace = tg.load(bundle)
-    for name, by_view in show.view_options().items():
+    for name, by_view in views.view_options().items():
         if view not in by_view:
             continue
         option, flag = by_view[view], "--" + name.replace("_", "-")
@@ -81,7 +81,7 @@ def test_help_says_what_every_option_means_and_takes(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit):
         main(["show", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for by_view in show.view_options().values():
+    for by_view in views.view_options().values():
         for view, option in by_view.items():
             assert option.meaning in text, (view, option)
             assert all(choice in text for choice in option.choices)
@@ -116,7 +116,7 @@ def test_the_listing_of_one_file(bundle: Path, capsys: pytest.CaptureFixture[str
     assert one == capsys.readouterr().out
     assert one.startswith("── tests/programs/attention.py ──")
     assert "there are: " in refused(capsys, str(bundle), "--view", "listing", "--path", "nowhere.py")
-    assert "has no option 'path'" in refused(capsys, str(bundle), "--path", "attention.py")
+    assert "softmax" in printed(capsys, str(bundle), "--path", "attention.py", "--width", "100")
 
 
 def test_the_default_is_the_tree(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_no_criteria_mean_everything() -> None:
 
 
 def test_an_unknown_criterion_names_those_there_are() -> None:
-    with pytest.raises(UnknownOption, match=r"'modul'.*did you mean 'module'.*function, kind, module, op"):
+    with pytest.raises(UnknownOption, match=r"'modul'.*did you mean 'module'.*function, hide, kind, module, op"):
         select(modul="x")
 
 

@@ -104,6 +104,31 @@ class TestAsking:
         with pytest.raises(tg.NotRecorded, match="did you mean 'events'"):
             trace.columns("event")
 
+    def test_bare_at_a_prompt_it_shows_the_summary_and_the_first_rows(self, trace: tg.Trace) -> None:
+        assert repr(trace) == f"{trace}\n{tg.render(trace)}"
+        with tg.record() as long:
+            x = torch.ones(4)
+            for _ in range(3):
+                x.add(1), x.mul(2), x.exp(), x.sin(), x.cos(), x.tan(), x.abs()
+                x.neg(), x.relu(), x.sqrt(), x.floor(), x.ceil(), x.round(), x.sign()
+        lines = repr(long).splitlines()
+        assert lines[0].startswith("Trace: 43 events")
+        assert "show(trace) shows all" in lines[-1]
+        assert len(lines) < 18
+        with tg.record() as running:
+            torch.ones(1)
+            assert "still recording" in repr(running)
+
+    def test_an_event_is_one_line(self, trace: tg.Trace) -> None:
+        for event in trace.events():
+            text = repr(event)
+            assert text.startswith(f"<Event {event.id}: {event.kind} {event.name}")
+            assert text.isprintable()
+            assert len(text) < 200
+        product = next(event for event in trace.events() if event.kind == "function")
+        assert f":{product.line}>" in repr(product)
+        assert str(product.result) in repr(product)
+
     def test_in_a_few_lines(self, trace: tg.Trace) -> None:
         first, second, third, *engine = str(trace).split("\n")
         assert len(engine) <= 1
@@ -111,7 +136,6 @@ class TestAsking:
         assert first.startswith("Trace: 6 events in ")
         assert second == "  3 module, 3 function"
         assert third == "  roots: Twice; 2 modules"
-        assert repr(trace) == "<Trace: 6 events>"
         with tg.record(name="mine") as named:
             pass
         assert str(named).startswith("Trace of mine: 0 events")

@@ -112,6 +112,8 @@ class Writer:
                 "x = certain(x)", f"x = sometimes(x, {flag})", f"x = either(x, {flag})", f"x = forwards(x, {flag})",
                 "x = loops(x, 2)", "x = decorated(x)", "x = deeper(x, 2)", f"x = x.exp() if {flag} else x.sin()",
                 f"x = x * 1 if {flag} else x", "x = sum([x * 1, x * 2])", "list(map(torch.relu, [x, x, x]))",
+                'g = (x * 1 for _ in range(3) if turn("made elsewhere")); x = sum(g)',
+                'g = (certain(x) for _ in range(2) if turn("kept")); n = list(g)',
             ]
         )  # fmt: skip
 

@@ -15,29 +15,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from torchglass.cli.progress import Bar
-
-OPTIONS = ("depth", "functions", "fold", "inner")
+from torchglass.cli.views import add_options, given
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the file, and what a picture shows."""
     parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
     parser.add_argument("out", metavar="OUT", help="the file to write; its suffix says what it is")
-    add_picture_options(parser)
-
-
-def add_picture_options(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage] - argparse has no public name for it
-    """The options of the data flow."""
-    parser.add_argument("--depth", type=int, metavar="N", help="levels that are opened; default: all")
-    for name, text in (
-        ("functions", "functions, not only modules (on by default)"),
-        ("fold", "repeated layers and calls once (on by default)"),
-        ("inner", "also what torch does inside its own layers and functions"),
-    ):
-        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=text)
+    add_options(parser, ["graph"])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,12 +36,6 @@ def run(options: argparse.Namespace) -> int:
     suffix_of(Path(options.out))  # before a long trace is read for nothing
     with Bar(f"reading {options.bundle}") as bar, watched(bar):
         trace = load(options.bundle)
-    export(trace, options.out, **picture_options(options))
+    export(trace, options.out, **given(options, "graph", ["graph"]))
     print(f"wrote {options.out}")
     return 0
-
-
-def picture_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given."""
-    asked = {name: getattr(options, name) for name in OPTIONS}
-    return {name: value for name, value in asked.items() if value is not None}

@@ -18,12 +18,13 @@ from __future__ import annotations
 import argparse
 
 from torchglass.cli import export
+from torchglass.cli.views import add_options, given
 from torchglass.compat.torchspy import trace_to_graph
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The arguments of both: a bundle is a folder, a call trace is a file."""
-    export.add_picture_options(parser.add_argument_group("of a bundle"))
+    add_options(parser.add_argument_group("of a bundle"), ["graph"])
     trace_to_graph.configure(parser)
 
 
@@ -36,5 +37,5 @@ def run(options: argparse.Namespace) -> int:
         return export.run(options)
     from torchglass.api import load, show
 
-    show(load(options.call_trace), "graph", **export.picture_options(options))
+    show(load(options.call_trace), "graph", **given(options, "graph", ["graph"]))
     return 0

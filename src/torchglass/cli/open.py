@@ -5,6 +5,7 @@ The page is one file beside the bundle (run.trace becomes run.html); it needs no
 examples:
   torchglass open run.trace
   torchglass open run.trace --no-browser
+  torchglass open run.trace --path model.py
   torchglass open run.trace --out /tmp/look.html
 """
 
@@ -15,6 +16,7 @@ import webbrowser
 from pathlib import Path
 
 from torchglass.cli.progress import Bar
+from torchglass.cli.views import add_options, given
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page (default: beside the bundle, .html)")
     parser.add_argument("--no-browser", action="store_true", help="only write the page")
+    add_options(parser, ["graph"])
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     out: Path = options.out or bundle.with_name(bundle.name.removesuffix(".trace") + ".html")
     with Bar(f"reading {bundle}") as bar, watched(bar):
         trace = load(bundle)
-    export(trace, out)
+    export(trace, out, **given(options, "graph", ["graph"]))
     print(f"wrote {out}")
     if not options.no_browser and not _shown(out):
         print("no browser could be opened here: open the file in one, on this machine or another")

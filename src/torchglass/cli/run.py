@@ -1,9 +1,9 @@
 """Run a script or module, unchanged, and record what it does to its tensors.
 
 The program behaves as under `python`: same output, arguments, exit status and traceback. What was recorded is
-kept in a bundle, also when the program fails or is interrupted; on a terminal the story of a failure stands below
-the traceback. Without --to the newest run has the plain name; an earlier train.trace becomes train-1.trace. Child
-processes and the ranks of a torchrun write to the same bundle.
+kept in a bundle, also when the program fails or is interrupted; the story of a failure stands below the traceback
+(--quiet leaves it out). Without --to the newest run has the plain name; an earlier train.trace becomes
+train-1.trace. Child processes and the ranks of a torchrun write to the same bundle.
 
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
@@ -33,7 +33,7 @@ from torchglass.errors import BundleError, TorchglassError
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
 """Options of a run as a whole; its ranks have all others too."""
-VALUED = (*OWN, "--fused", "--max-events", "--name", "--variables", "--calls")
+VALUED = ("--to", "--show", "--fused", "--max-events", "--name", "--variables", "--calls")
 """Options that are followed by a value."""
 MOST_NAMES = 100
 """How many names of our own choosing are tried."""
@@ -221,7 +221,7 @@ class _Ending:
         error, self.error = self.error, None  # what it holds ends as it would without us
         try:
             self.recording.__exit__(type(error) if error else None, error, None)
-            self._tell()
+            self._tell(is_fault=not isinstance(error, KeyboardInterrupt))  # who pressed Ctrl-C asks for no story
         except KeyboardInterrupt:  # somebody is in a hurry; what was recorded is kept by now
             pass
         except TorchglassError as problem:
@@ -231,7 +231,7 @@ class _Ending:
         finally:
             del error
 
-    def _tell(self) -> None:
+    def _tell(self, is_fault: bool) -> None:
         from torchglass.api import load, show
 
         trace = self.trace
@@ -241,16 +241,18 @@ class _Ending:
             sys.stdout.flush()
             show(trace, self.view)
         elif self._is_to_say():
-            if trace.failure() is not None:
+            failed = is_fault and trace.failure() is not None
+            if failed:
                 print(file=sys.stderr)
                 show(trace, "failure", file=sys.stderr)
-            told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
-            print(f"torchglass: {told}", file=sys.stderr)
+            if failed or sys.stderr.isatty():
+                told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
+                print(f"torchglass: {told}", file=sys.stderr)
 
     def _is_to_say(self) -> bool:
-        """Somebody looks, and of several ranks this is the first."""
+        """Nobody asked for silence, and of several ranks this is the first."""
         from torchglass.store.bundle import read_manifest
 
-        if self.is_quiet or sys.stderr is None or not sys.stderr.isatty() or self.bundle is None:
+        if self.is_quiet or sys.stderr is None or self.bundle is None:
             return False
         return read_manifest(self.bundle)["owner"] == self._process

@@ -10,38 +10,56 @@ from functools import lru_cache
 from typing import cast
 
 from torchglass.errors import UnknownOption, UsageError, WrongType, closest
+from torchglass.events.files import fits_path, in_package
 from torchglass.events.types import Event
 
 Patterns = str | tuple[str, ...]
 KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
-CRITERIA = ("module", "function", "op", "variable", "kind", "where")
+CRITERIA = ("module", "function", "op", "variable", "kind", "path", "hide", "where")
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which events are meant: ``module`` and ``kind`` and ``where``, and any of the three named kinds."""
+    """Which events are meant: all criteria must hold, and of the three named kinds any."""
 
     module: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
     op: tuple[str, ...] = ()
     variable: tuple[str, ...] = ()
     kind: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
+    hide: tuple[str, ...] = ()
     where: Callable[[Event], bool] | None = None
 
     def matches(self, event: Event) -> bool:
         """True when every criterion that was given holds for this event."""
-        if self.module and (event.module is None or not _any_match(self.module, (event.module,))):
+        if self.module and (event.module is None or not self.fits_module(event.module)):
             return False
         if self.kind and event.kind not in self.kind:
             return False
         if self.names_calls and not self._named(event):
             return False
+        if (self.path or self.hide) and not self._in_file(event):
+            return False
         return self.where is None or bool(self.where(event))
+
+    def fits_module(self, path: str) -> bool:
+        """Whether a module is one of those that are meant, by its path."""
+        return not self.module or _any_match(self.module, (path,))
 
     @property
     def names_calls(self) -> bool:
         """True when single functions, ops or variables are asked for by name."""
         return bool(self.function or self.op or self.variable)
+
+    def _in_file(self, event: Event) -> bool:
+        """By the file whose line made it; what has no line is in no file."""
+        file = event.file
+        if file is None:
+            return not self.path
+        if self.path and not any(fits_path(file, pattern) for pattern in self.path):
+            return False
+        return not any(in_package(file, package) for package in self.hide)
 
     def _named(self, event: Event) -> bool:
         wanted = {"function": self.function, "op": self.op, "variable": self.variable}.get(event.kind)
@@ -55,6 +73,8 @@ def select(
     op: Patterns | None = None,
     variable: Patterns | None = None,
     kind: Patterns | None = None,
+    path: Patterns | None = None,
+    hide: Patterns | None = None,
     where: Callable[[Event], bool] | None = None,
     **unknown: object,
 ) -> Selection:
@@ -62,8 +82,9 @@ def select(
 
     Patterns are globs, one or a tuple of them. ``module="encoder"`` means that module itself,
     ``module="encoder.*"`` everything below it. ``function="softmax"`` also finds ``F.softmax`` and
-    ``Tensor.softmax``. With several criteria an event must fit module, kind and where, and any one of
-    function, op and variable. Without criteria every event is meant.
+    ``Tensor.softmax``. ``path="model.py"`` means what lines of that file did (part of a path, or a glob),
+    ``hide="transformers"`` leaves out what lines of that package did. With several criteria an event must fit
+    all, and any one of function, op and variable. Without criteria every event is meant.
     """
     for word in unknown:
         raise UnknownOption(f"select() has no criterion {word!r}: {closest(word, CRITERIA)}")
@@ -79,6 +100,8 @@ def select(
         op=_patterns("op", op),
         variable=_patterns("variable", variable),
         kind=kinds,
+        path=_patterns("path", path),
+        hide=_patterns("hide", hide),
         where=where,
     )
 

@@ -53,6 +53,8 @@ class Trace:
 
     in_notebook: ClassVar[Callable[[Trace], dict[str, str]] | None] = None
     """What a notebook shows of a trace; put here by the layer that knows views (api.py)."""
+    at_prompt: ClassVar[Callable[[Trace], str] | None] = None
+    """The first rows of a trace, for a prompt; put here likewise."""
 
     def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
@@ -262,8 +264,10 @@ class Trace:
         return {"text/plain": str(self)} if shows is None else shows(self)
 
     def __repr__(self) -> str:
-        tables = self.tables
-        return f"<Trace {tables.name!r}: {len(tables)} events>" if tables.name else f"<Trace: {len(tables)} events>"
+        """What a prompt shows: the summary, and the first rows of the tree."""
+        shows = type(self).at_prompt
+        rows = shows(self) if shows is not None and len(self) and not self.running else ""
+        return f"{self}\n{rows}" if rows else str(self)
 
 
 def summary(tables: Tables, running: bool = False, engine: str = "") -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from torchglass.events.spelling import clean, dtype_word, shape_word
+
 Kind = str
 """One of ``module function op call variable mark step unseen``."""
 
@@ -55,6 +57,11 @@ class Value(NamedTuple):
     """The in-place version counter; None where torch keeps none (inference tensors)."""
     producer: int | None
     """The id of the event that made it; None when it was there before, or made out of sight."""
+
+
+def _word(value: Value) -> str:
+    """``f32[8, 3]``."""
+    return dtype_word(value.dtype) + shape_word(value.shape)
 
 
 class Event(NamedTuple):
@@ -152,6 +159,19 @@ class Event(NamedTuple):
     @property
     def duration_ns(self) -> int | None:
         return None if self.end_ns is None else self.end_ns - self.start_ns
+
+    def __repr__(self) -> str:
+        """One line: what it was, what went in and came out, and where."""
+        written = f"{', '.join(self.target)} = {self.code}" if self.target and self.operator != "[]=" else self.code
+        path = f" {self.root}:{self.module}" if self.kind == "module" else ""
+        came = self.error or self.result
+        parts = [
+            f"Event {self.id}: {self.kind} {self.name}{path}",
+            written if written and self.direct else "",
+            f"{', '.join(map(_word, self.inputs))} → {came}" if came or self.inputs else "",
+            f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}" if self.file else "",
+        ]
+        return f"<{clean('  '.join(filter(None, parts)))}>"
 
 
 @dataclass(frozen=True, slots=True)

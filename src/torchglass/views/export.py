@@ -9,6 +9,7 @@ from typing import Any
 
 from torchglass.errors import UsageError, closest
 from torchglass.views.digest import Recorded
+from torchglass.views.filters import check
 from torchglass.views.render import options_for
 
 GRAPH, NONE = "graph", ""
@@ -79,7 +80,10 @@ def export(trace: Recorded, path: Path, given: Mapping[str, Any]) -> None:
         raise UsageError(
             f"export to {suffix} takes no option {name!r}; {closest(name, ['only the trace and the path'])}"
         )
-    made = make(trace, options_for(view, given) if view else None)
+    options = options_for(view, given) if view else None
+    if options is not None:
+        check(trace, options)
+    made = make(trace, options)
     content = made if isinstance(made, bytes) else ("\n".join(made) + "\n").encode("utf-8", "replace")
     beside = path.with_name(f".{path.name}.part")
     try:

@@ -176,6 +176,9 @@ class Levels:
             if event.direct:
                 self._again(frames, entries, same - 1, number, owner)
         elif same == len(entries):
+            place = frames[same - 1].place
+            if not event.direct and place is not None and calls_back(place):
+                return frames[same - 1].span  # as ``sum`` does between two steps of the generator that it goes through
             if event.direct:
                 self._again(frames, entries, same - 1, number, owner)
             del frames[same:]

@@ -6,8 +6,8 @@ A view's ``Options`` is a frozen dataclass of fields made here; a new option is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, NamedTuple, cast
 
 from torchglass.errors import UsageError, WrongType, closest
 from torchglass.events.selection import Selection
@@ -122,9 +122,19 @@ _ONLY = _Takes(SELECTION, "only what is selected, and what it is in", _check_sel
 class ViewOptions:
     """The options that every view has; they are checked when they are made."""
 
+    own_filters: ClassVar[frozenset[str]] = frozenset()
+    """Of ``path`` and ``hide`` those that a view takes in a way of its own."""
+
     only: Selection | None = field(default=None, metadata={"takes": _ONLY})
+    """What was selected, with ``path`` and ``hide``: the one filter that views ask."""
+    path: tuple[str, ...] = several("only what lines of these files did: parts of paths, or globs", "path='model.py'")
+    hide: tuple[str, ...] = several("packages whose steps are not shown", "hide='transformers'")
 
     def __post_init__(self) -> None:
         for each in fields(self):
             takes = cast("_Takes", each.metadata["takes"])
             object.__setattr__(self, each.name, takes.check(each.name, getattr(self, each.name)))
+        given = {name: getattr(self, name) for name in ("path", "hide") if name not in self.own_filters}
+        if any(given.values()):
+            merged = {name: (*getattr(self.only, name, ()), *value) for name, value in given.items()}
+            object.__setattr__(self, "only", replace(self.only or Selection(), **merged))

@@ -11,6 +11,8 @@ from typing import Any
 from torchglass.errors import UnknownOption, UnknownView, closest
 from torchglass.views import VIEWS
 from torchglass.views.digest import Recorded
+from torchglass.views.filters import check
+from torchglass.views.hints import LONG, hint
 from torchglass.views.row import COUNT, NOTE, REMARK, Cell
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import wrapped
@@ -37,9 +39,20 @@ def options_for(view: str, given: Mapping[str, Any]) -> Any:
 
 
 def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
-    """All lines of a view; ``options`` are its own."""
+    """All lines of a view; ``options`` are its own. What is long ends with how to see less or more."""
+    printed = 0
+    for line in _all(trace, view, options, page):
+        printed += 1
+        yield line
+    is_copy = getattr(options, "style", "") == "comments"  # a file of its own, with nothing before or behind it
+    if len(trace) and not is_copy and (page.command or printed > LONG):
+        yield from _sentence(Cell(REMARK, hint(view, options, page.command)), page)
+
+
+def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
     text = importlib.import_module(f"torchglass.views.{view}.text")
-    if getattr(options, "style", "") == "comments":  # a file of its own, with nothing before or behind it
+    check(trace, options)
+    if getattr(options, "style", "") == "comments":
         yield from text.copy(trace, options)
         return
     if view not in ("table", "failure"):

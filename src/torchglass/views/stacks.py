@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from torchglass.events.files import is_installed
 from torchglass.events.types import Location
 from torchglass.source.loops import Loops, Place
 from torchglass.source.statements import Span
 
-INSTALLED = ("site-packages/", "dist-packages/")
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
 """Functions of torch and the standard library that only call another: decorators."""
 _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -18,7 +19,7 @@ _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 def is_own(at: Location) -> bool:
     """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
-    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
+    return at.origin == "user" and not is_installed(at.file)
 
 
 def is_constructor(function: str) -> bool:
@@ -51,6 +52,7 @@ class Stacks:
         self._sources = sources
         self._loops: dict[str, Loops | None] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
+        self._alone: dict[Place, Place] = {}
 
     def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
         """The frames of a stack from ``base`` on, outermost first."""
@@ -71,6 +73,8 @@ class Stacks:
             if found and self._is_inline(found[-1], location, place):
                 outer = found.pop()
                 caller, index = outer.caller, outer.index
+            elif place is not None and location.function.endswith("<genexpr>"):
+                place = self._by_itself(place)
             start = self._start(location) if place is None else None
             function = (location.file, start or (location.function if place is None else place.function))
             found.append(Entry(function, place, location, False, caller, index, start is not None))
@@ -78,6 +82,20 @@ class Stacks:
         if opaque and found:
             found.append(self._opaque(opaque, caller, len(stack) - 1))
         return found if caller >= 0 else []
+
+    def _by_itself(self, place: Place) -> Place | None:
+        """A place of a generator expression that runs elsewhere: what is around it there is not around it here."""
+        if place not in self._alone:
+            inner = [at for at, loop in enumerate(place.loops) if isinstance(loop.node, ast.GeneratorExp)]
+            if not inner:
+                return None
+            node = place.loops[inner[-1]].node
+            parts = [at for at, (each, _) in enumerate(place.parts) if each is node]
+            function = (place.function[0], -node.lineno - 1000 * node.col_offset - 1)
+            self._alone[place] = replace(
+                place, function=function, loops=place.loops[inner[-1] :], parts=place.parts[parts[-1] :], next={}
+            )
+        return self._alone[place]
 
     def _opaque(self, way: list[Location], caller: int, at: int) -> Entry:
         number = self._ways.setdefault(tuple(way), len(self._ways))
@@ -118,7 +136,14 @@ class Stacks:
         """Whether a frame is that of a comprehension in the expression of the frame before."""
         if not at.function.endswith(_INLINE) or place is None or before.place is None:
             return False
-        return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
+        if before.place.function != place.function or before.at.file != at.file or not place.loops:
+            return False
+        # A generator that was made elsewhere runs where it is consumed, and is not part of that expression.
+        outer = before.at
+        return (outer.line, outer.col) <= (at.line, at.col) and (at.end_line, at.end_col) <= (
+            outer.end_line,
+            outer.end_col,
+        )
 
 
 def _range(at: Location) -> Span:

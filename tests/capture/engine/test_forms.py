@@ -156,3 +156,34 @@ def test_a_module_whose_class_cannot_be_hashed() -> None:
         Own()(torch.ones(2))
     assert [(event.kind, event.name) for event in trace.events()][-2:] == [("module", "Own"), ("function", "relu")]
     assert next(trace.events(function="relu")).module == ""
+
+
+class TestPictures:
+    """As Pillow's class holds them: that is not among what the tests need."""
+
+    class Image:
+        def __init__(self, mode: str, size: object) -> None:
+            self._mode, self._size = mode, size
+
+    Image.__module__ = "PIL.Image"
+
+    class Own(Image):
+        @property
+        def size(self) -> None:
+            raise AssertionError("a property of the program's was asked")
+
+    def test_size_and_mode(self) -> None:
+        def run() -> None:
+            one = TestPictures.Image("RGB", (640, 480))
+            two = TestPictures.Own("L", (3, 4))
+            odd = TestPictures.Image("L", None)
+            tg.mark("picture", one)
+            Takes()(torch.ones(2), [one, two], odd=odd)
+
+        with tg.record(variables=["one", "two", "odd"]) as trace:
+            run()
+        assert life(trace, "one") == ["Image(RGB, 640×480)"]
+        assert life(trace, "two") == ["Image(L, 3×4)"]
+        assert life(trace, "odd") == ["<Image>"]
+        assert next(trace.events(kind="mark")).args == "Image(RGB, 640×480)"
+        assert "[Image(RGB, 640×480), Image(L, 3×4)]" in next(trace.events(kind="module")).args

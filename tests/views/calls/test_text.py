@@ -80,7 +80,7 @@ def test_nothing_to_list() -> None:
     make = Maker()
     make.add("function", "cat", None, "torch.cat(xs)")
     assert lines_of(HandmadeTrace(make.made)) == ["No module was called. The tree shows what was recorded."]
-    assert "No module call is selected" in lines_of(blocks(3), only=select(module="nothing"))[0]
+    assert "No module call is selected" in lines_of(blocks(3), only=select(kind="mark"))[0]
     assert "Nothing was recorded" in lines_of(HandmadeTrace([]))[0]
 
 

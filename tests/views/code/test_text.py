@@ -180,7 +180,7 @@ def test_nothing_recorded_and_nothing_selected() -> None:
     assert lines_of(trace)[0].startswith("Nothing was recorded")
     with tg.record(ops=True) as trace:
         torch.ones(2)
-    assert lines_of(trace, only=tg.select(op="mm")) == ["No step is selected: the trace has 1, and none that fits."]
+    assert lines_of(trace, only=tg.select(kind="mark")) == ["No step is selected: the trace has 1, and none that fits."]
     with tg.record() as trace:
         torch.ones(2)
     assert "record(ops=True)" in lines_of(trace, steps="ops")[0]

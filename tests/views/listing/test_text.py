@@ -19,7 +19,7 @@ from tests.views import shown
 from tests.views.listing.test_view import loaded
 from tests.views.tree.test_text import ESCAPES, TRACES
 from tests.zoo import FAMILIES
-from torchglass.errors import UsageError
+from torchglass.errors import NotRecorded
 from torchglass.events.selection import select
 from torchglass.views.listing.comments import free_lines
 from torchglass.views.text.style import Page
@@ -138,10 +138,10 @@ def test_every_line_of_a_shown_file_is_there_or_counted() -> None:
 
 def test_nothing_recorded_and_nothing_selected() -> None:
     assert "Nothing was recorded" in lines_of(HandmadeTrace([]))[0]
-    assert "No step is selected" in lines_of(recorded("mlp"), only=select(function="nothing"))[0]
-    (copy,) = lines_of(recorded("mlp"), only=select(function="nothing"), style="comments")
+    assert "No step is selected" in lines_of(recorded("mlp"), only=select(kind="op"))[0]
+    (copy,) = lines_of(recorded("mlp"), only=select(kind="op"), style="comments")
     assert copy == "# torchglass: no step is selected"
-    with pytest.raises(UsageError, match="there are"):
+    with pytest.raises(NotRecorded, match="there are"):
         lines_of(recorded("mlp"), path="nowhere")
 
 

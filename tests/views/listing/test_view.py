@@ -959,3 +959,78 @@ def test_the_work_grows_with_the_steps_of_a_statement_and_no_faster(tmp_path: Pa
         work.append(work_of(lambda trace=trace: files_of(trace, Options(path="sample"))))
     less, more = (after - before for before, after in pairwise(work))  # the test runner's own files are parsed too
     assert more < 6 * less
+
+
+FOLLOWED = """\
+import numpy as np
+import torch
+
+def noise(n):
+    return (torch.ones(i + 1) for i in range(n))
+
+def main():
+    data = np.zeros((4, 3))
+    count = 0
+    seen = []
+    for i in range(1, 6):
+        count += i
+        data = np.concatenate([data, np.ones((1, 3))])
+        x = torch.from_numpy(data)
+        seen.append(x.sum())
+    parts = (each * 2 for each in seen)
+    total = sum(parts)
+    table = {"a": x}
+    longest = list(noise(3))
+    return total
+"""
+
+
+def notes_by_line(folder: Path, **options: Any) -> dict[str, str]:
+    module = module_of(folder, FOLLOWED)
+    with tg.record(**options) as trace:
+        module.main()
+    (listing,) = [each for each in files_of(trace, Options()).shown if each.file.endswith("sample.py")]
+    assert not listing.lines.loose
+    return {
+        listing.text[line - 1].strip(): "; ".join(pieces_of(note, False, names=False))
+        for line, note in listing.lines.notes.items()
+    }
+
+
+def test_followed_variables_stand_at_their_lines_with_shape_and_count(tmp_path: Path) -> None:
+    """Of what no step tells: arrays, numbers, containers, arguments."""
+    told = notes_by_line(tmp_path, variables=True)
+    assert told["def noise(n):"] == "n: 3"
+    assert told["data = np.zeros((4, 3))"] == "f64[4, 3] numpy"
+    assert told["data = np.concatenate([data, np.ones((1, 3))])"] == "f64[5–9, 3] numpy ×5"
+    assert told["count += i"] == "1 … 15 ×5"
+    assert told["for i in range(1, 6):"] == "i: 1 … 5 ×5"
+    assert told["x = torch.from_numpy(data)"] == "f64[5–9, 3]"
+    assert told["seen.append(x.sum())"].startswith("(f64[]); seen: [f64[]] … ")
+    assert told['table = {"a": x}'] == "{'a': f64[9, 3]}"
+    assert told["total = sum(parts)"] == "(f64[] ×5); total: f64[]"
+
+
+def test_a_generator_expression_is_told_where_it_is_consumed(tmp_path: Path) -> None:
+    told = notes_by_line(tmp_path)
+    assert told["total = sum(parts)"] == "(f64[] ×5)"
+    assert told["longest = list(noise(3))"] == "(f32[1–3] ×3)"
+    assert told["parts = (each * 2 for each in seen)"] == told["return (torch.ones(i + 1) for i in range(n))"] == ""
+    assert told["data = np.zeros((4, 3))"] == ""
+
+
+def test_optimizer_steps_are_counted(tmp_path: Path) -> None:
+    text = """\
+import torch
+def main():
+    layer = torch.nn.Linear(2, 2)
+    opt = torch.optim.Adam(layer.parameters())
+    for _ in range(7):
+        layer(torch.ones(2)).sum().backward()
+        opt.step()
+"""
+    module = module_of(tmp_path, text)
+    with tg.record() as trace:
+        module.main()
+    (listing,) = [each for each in files_of(trace, Options()).shown if each.file.endswith("sample.py")]
+    assert listing.lines.notes[7].runs == 7

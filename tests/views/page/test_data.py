@@ -146,7 +146,7 @@ def test_a_trace_that_is_still_running_is_text_in_a_notebook(trace: tg.Trace) ->
     assert set(running._repr_mimebundle_()) == {"text/plain", "text/html"}
     shown = trace._repr_mimebundle_()
     assert shown["text/html"].startswith('<iframe sandbox="allow-scripts"')
-    assert shown["text/plain"] == str(trace)
+    assert shown["text/plain"] == repr(trace)
 
 
 def test_a_large_page_is_cut_to_its_outer_levels_in_a_notebook() -> None:

@@ -79,7 +79,7 @@ def test_without_modules() -> None:
     assert lines_of(HandmadeTrace(make.made)) == [
         "No module was called: 1 event, all of them functions. The tree shows them."
     ]
-    assert "No module is selected" in lines_of(blocks(3), only=select(module="nothing"))[0]
+    assert "No module is selected" in lines_of(blocks(3), only=select(kind="mark"))[0]
     assert "Nothing was recorded" in lines_of(HandmadeTrace([]))[0]
 
 

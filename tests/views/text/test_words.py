@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -187,3 +189,16 @@ def test_paint_needs_colour() -> None:
 def test_streams_that_cannot_hold_our_signs() -> None:
     narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     assert writable("│ a → b", narrow) == "? a ? b"
+
+
+def test_cells_are_called_as_the_notebook_calls_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a prompt's cell has its number; a kernel's is asked for it, and elsewhere stays a number."""
+    assert words.file_name("<ipython-input-3-0a1b>") == words.path_word("<ipython-input-3-0a1b>") == "In[3]"
+    cell = "/tmp/ipykernel_77/1234.py"
+    assert words.file_name(cell) == "cell 1234"
+    compiler = SimpleNamespace(format_code_name=lambda name: ("Cell", "In[7]") if name == cell else None)
+    shell = SimpleNamespace(compile=compiler)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert words.file_name(cell) == words.path_word(cell) == "In[7]"
+    assert words.file_name("/tmp/ipykernel_77/99.py") == "cell 99"
+    assert words.file_name("/project/ipykernel_77.py") == "ipykernel_77.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -122,7 +123,22 @@ def test_notes_and_what_was_not_seen() -> None:
              note="compiled by torch.compile; torch.compiler.set_stance('force_eager') shows its inside")  # fmt: skip
     lines = lines_of(HandmadeTrace(make.made))
     assert "not seen inside" in lines[0]
-    assert lines[1].startswith("│ note: compiled by torch.compile;")
+    assert lines[1].startswith("1 event")
+    assert lines[2].startswith("note (")
+    assert "): compiled by torch.compile;" in lines[2]
+
+
+def test_a_chain_of_targets_is_as_written() -> None:
+    make = Maker()
+    for source, target in (("a = c = x.clone()", ("a", "c")), ("a, c = x.clone()", ("a", "c")),
+                           ("self.a = b, c = x.clone()", ("self.a", "b", "c"))):  # fmt: skip
+        number = make.add("function", "Tensor.clone", code="x.clone()", target=target, outputs=[(2,)])
+        event = make.made[number]
+        assert event.location is not None
+        at = replace(event.location, source=source)
+        make.made[number] = event._replace(location=at, stack=(at,))
+    texts = [line.partition(" → ")[0].rstrip() for line in lines_of(HandmadeTrace(make.made), fold=False)]
+    assert texts[:3] == ["a = c = x.clone()", "a, c = x.clone()", "a = b, c = x.clone()"]
 
 
 def test_devices_are_told_where_they_change() -> None:
@@ -165,7 +181,7 @@ TRACES = {
     "attention": attention(), "blocks": blocks(4, odd=3), "training": training(3), "failing": failing(),
     "hostile": hostile(), "nothing known": nothing_known(), "wide and deep": wide_and_deep(),
 }  # fmt: skip
-OPTIONS = [{}, {"inner": True, "fold": False, "times": True}, {"depth": 1}, {"only": select(function="relu")}]
+OPTIONS = [{}, {"inner": True, "fold": False, "times": True}, {"depth": 1}, {"only": select(kind="function")}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -197,7 +213,7 @@ def test_time_grows_with_the_lines_and_no_faster() -> None:
         return len(lines_of(trace, 100, fold=False))
 
     small, large = blocks(1_000), blocks(4_000)
-    assert lines(large) == len(large) + 1
+    assert lines(large) == len(large) + 2  # and how many, and how to see less
     assert work_of(lambda: lines(large)) < 6 * work_of(lambda: lines(small))
 
 
@@ -223,3 +239,29 @@ def test_marks_in_a_row_keep_their_name() -> None:
         maker.add("mark", "loss", args=str(step), direct=False)
     first, _ = lines_of(HandmadeTrace(maker.made))
     assert first.split()[:5] == ["×", "3:", "▸", "loss", "0"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_few_long_rows_do_not_push_the_rest(width: int) -> None:
+    """Arrows and places of the others are where they would be without them, and what has room is not cut."""
+    make, short = Maker(), Maker()
+    for number in range(20):
+        code = f"F.relu(h{number})" if number not in (7, 13) else f"F.relu({' + '.join(['hidden'] * 16)})"
+        for each in (make, short):
+            if each is make or number not in (7, 13):
+                each.add("function", "F.relu", code=code, line=number + 1, inputs=[(8, 32)], outputs=[(8, number + 1)])
+    long_lines = lines_of(HandmadeTrace(make.made), width, fold=False)[:-1]
+    lines = [line for at, line in enumerate(long_lines) if at not in (7, 13)]
+    assert lines == lines_of(HandmadeTrace(short.made), width, fold=False)[:-1]
+    assert len({line.index("→") for line in lines}) == 1
+    assert len({len(line) for line in lines[1:]}) == 1  # the first names the file
+    assert not any("…" in line for line in lines)
+    assert all("f32[8, 32] → f32[8," in line for line in lines)
+
+
+def test_a_wide_page_is_used() -> None:
+    make = Maker()
+    code = "self.out((weights @ values).transpose(1, 2).reshape(batch, tokens, width))"
+    make.add("function", "F.linear", code=code, inputs=[(4, 10, 8)], outputs=[(4, 10, 8)])
+    assert "…" in lines_of(HandmadeTrace(make.made), 80)[0]
+    assert "…" not in lines_of(HandmadeTrace(make.made), 120)[0]

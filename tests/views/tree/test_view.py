@@ -140,8 +140,12 @@ def test_notes_of_what_has_no_row_are_not_lost() -> None:
     make = Maker()
     layer = make.layer("MultiheadAttention", None, "", "attn(x)", (3,))
     make.add("function", "_native_multi_head_attention", layer, "attn(x)", direct=False, note="fused")
-    (row,) = rows_of(HandmadeTrace(make.made))
-    assert ([(cell.kind, cell.text) for cell in row.below], row.hidden) == ([(NOTE, "fused")], 1)
+    make.add("function", "other", None, "f(x)", note="fused")
+    made = sheet_of(HandmadeTrace(make.made), "tree")
+    assert [row.below for row in made.rows] == [(), ()]
+    (note,) = [cell.text for cell in made.below if cell.kind == NOTE]
+    assert note.startswith("note (")
+    assert note.endswith(" and 1 more: fused")
 
 
 def test_threads_are_sections() -> None:

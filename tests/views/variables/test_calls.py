@@ -70,6 +70,37 @@ def test_what_they_call_belongs_to_the_one_that_called() -> None:
     assert len(calls) == 2
 
 
+def test_a_life_is_in_one_call_as_the_recorder_numbers_them() -> None:
+    """Generators that hold equal values and go on in turns, also from other places, and recursion."""
+
+    def count(n: int) -> Iterator[int]:
+        at = 0
+        while at < n:
+            yield at
+            at = at + 1
+
+    def deeper(levels: int) -> int:
+        left = levels - 1
+        return deeper(left) if left else 0
+
+    def run() -> None:
+        one, two, three = count(3), count(3), count(3)
+        for _ in zip(one, two, strict=True):
+            next(three, None)
+        deeper(3)
+        deeper(3)
+
+    trace = recorded(run, ["at", "left"])
+    view = view_of(trace)
+    for name, scope, calls in (("at", "count", 3), ("left", "deeper", 6)):
+        numbers = [
+            {trace.event(change.id).python_call for change in life.changes}
+            for life in block_of(view, name, scope).variable.lives
+        ]
+        assert all(len(each) == 1 for each in numbers)
+        assert len(set.union(*numbers)) == len(numbers) == calls
+
+
 def test_repeats_inside_of_a_repeat() -> None:
     def inner(k: int) -> int:
         y = k + 1

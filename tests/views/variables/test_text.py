@@ -180,6 +180,7 @@ def test_a_long_life_at_many_places_shows_both_ends() -> None:
     short, whole = lines_of(story.trace()), lines_of(story.trace(), fold=False)
     assert len(short) < 60
     assert any("260 changes more: fold=False" in line for line in short)
+    assert whole.pop().startswith("less: ")
     assert [line.split() for line in short[-9:]] == [line.split() for line in whole[-9:]]
 
 

@@ -233,7 +233,20 @@ def _reader(cls: type) -> Reader | None:
     if cls is FunctionType or cls is BuiltinFunctionType:
         return lambda value: f"<function {value.__name__}>"[:LONGEST_TEXT]
     name = f"<{_name_of(cls)}>"[:LONGEST_TEXT]
+    if any(
+        _name_of(each) == "Image" and _module_of(each) == "PIL.Image" for each in type.__getattribute__(cls, "__mro__")
+    ):
+        return lambda value: _picture(value) or name
     return lambda value: name  # of all else only the type's name: the program's own __repr__ is never called
+
+
+def _picture(value: Any) -> str:
+    """``Image(RGB, 640×480)``, from what the object holds: a property of the program's own class is not asked."""
+    held = object.__getattribute__(value, "__dict__")
+    size, mode = held.get("_size"), held.get("_mode", held.get("mode"))
+    if type(mode) is not str or type(size) is not tuple or [type(each) for each in size] != [int, int]:
+        return ""
+    return f"Image({mode}, {size[0]}×{size[1]})"[:LONGEST_TEXT]
 
 
 def _reader_of_numpy(numpy: Any, cls: type) -> Reader:

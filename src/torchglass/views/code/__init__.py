@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torchglass.views.options import ViewOptions, levels, several, switch, word
 
@@ -10,6 +11,8 @@ from torchglass.views.options import ViewOptions, levels, several, switch, word
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ViewOptions):
     """What the code view shows."""
+
+    own_filters: ClassVar[frozenset[str]] = frozenset({"hide"})
 
     steps: str = word(
         "auto", ("auto", "ops", "functions"), "what stands under the lines; auto: ops where there are any"

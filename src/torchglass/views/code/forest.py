@@ -36,6 +36,9 @@ class Node:
     """Of an optimizer's step: the ops in it that are not shown."""
 
 
+MOST_PATHS = 1024
+
+
 @dataclass(slots=True)
 class _Path:
     """The nodes that lead to a step, as (kind, number), and which of them are frames."""
@@ -190,6 +193,8 @@ class Forest:
         key = (id(stack), call, span)
         found = self._paths.get(key)
         if found is None:
+            if len(self._paths) >= MOST_PATHS:
+                self._paths.clear()  # those of earlier rounds do not come again
             found = self._paths[key] = self._make_path(stack, call, self._rounds(event))
         return found
 

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from torchglass.events.files import in_package
 from torchglass.events.types import Location
 from torchglass.views.code import Options
-from torchglass.views.stacks import INSTALLED, is_own
+from torchglass.views.stacks import is_own
 
 FEWEST_LEVELS = 8
 """Recursion is shown as it is up to here; a line that calls itself deeper is shown once, with a count."""
@@ -34,8 +35,6 @@ class Lines:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._hidden = tuple(tuple(each.split(".")) for each in options.hide)
-        self._files: dict[str, bool] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._known: dict[int, tuple[Location, int]] = {}
         self._stacks: dict[int, tuple[tuple[Location, ...], list[tuple[int, int]]]] = {}
@@ -82,12 +81,7 @@ class Lines:
             return True
         if self._options.frames == "own" and not is_own(at):
             return True
-        if not self._hidden:
-            return False
-        if at.file not in self._files:
-            parts = _module_parts(at.file)
-            self._files[at.file] = any(_within(parts, package) for package in self._hidden)
-        return self._files[at.file]
+        return any(in_package(at.file, package) for package in self._options.hide)
 
     def _line(self, at: Location) -> int:
         """By identity first: a trace makes a place once, and to hash it takes a while."""
@@ -129,16 +123,3 @@ def _both(one: Location, other: Location) -> Location:
     """The place that holds both, which begin on one line."""
     end = max((one.end_line, one.end_col), (other.end_line, other.end_col))
     return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1])
-
-
-def _module_parts(file: str) -> tuple[str, ...]:
-    """The folders and the name of a file, below the folder of installed packages where it is in one."""
-    path = file.replace("\\", "/")
-    for folder in INSTALLED:
-        path = path.rpartition(folder)[2]
-    return tuple(path.removesuffix(".py").split("/"))
-
-
-def _within(parts: tuple[str, ...], package: tuple[str, ...]) -> bool:
-    size = len(package)
-    return any(parts[at : at + size] == package for at in range(len(parts) - size + 1))

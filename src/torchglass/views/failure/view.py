@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Recorded
 from torchglass.views.failure import Options
@@ -28,7 +29,16 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.stacks import is_constructor
-from torchglass.views.text.cells import BINARY, Cells, Said, class_word, event_cells, expression, shape_words
+from torchglass.views.text.cells import (
+    BINARY,
+    Cells,
+    Said,
+    assigned_to,
+    class_word,
+    event_cells,
+    expression,
+    shape_words,
+)
 from torchglass.views.text.layout import shortened
 from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 
@@ -65,6 +75,7 @@ class _Story:
     def __init__(self, trace: Recorded, event: Event, options: Options) -> None:
         self._trace, self._event = trace, event
         self._steps_back = STEPS_BACK if options.depth is None else options.depth
+        self._only = options.only or Selection()
         self._path = _path(trace, event)
         self._history = History(trace, {each.id for each in self._path})
         self._inputs = [Named(self._name(at, value), value) for at, value in enumerate(event.inputs)]
@@ -144,7 +155,7 @@ class _Story:
         at = (self._event.process, self._event.thread)
         visible = visible_events(list(self._trace.events()))
         own = [each for each in visible if (each.process, each.thread) == at and not _in_constructor(each)]
-        last = own[-LAST:]
+        last = [each for each in own if self._only.matches(each)][-LAST:]
         return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
 
 
@@ -200,7 +211,7 @@ def _written(event: Event) -> str:
     """The expression, also where torch made the call in it; a layer that another one called by its path."""
     if event.kind == "module" and not event.direct:
         return f"{clean(event.module or event.root or '')} {class_word(event.name, event.detail)}".strip()
-    return expression(event.target, event.code, event.operator) if event.code else clean(event.name)
+    return expression(assigned_to(event), event.code, event.operator) if event.code else clean(event.name)
 
 
 def _both_broadcast(event: Event) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torchglass.views.options import ViewOptions, several, switch, word
 
@@ -10,6 +11,8 @@ from torchglass.views.options import ViewOptions, several, switch, word
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(ViewOptions):
     """What the listing shows."""
+
+    own_filters: ClassVar[frozenset[str]] = frozenset({"path"})
 
     path: tuple[str, ...] = several(
         "parts of paths, or globs; by default your own files, and of installed ones those with most steps",

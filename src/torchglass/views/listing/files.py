@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from torchglass.errors import UsageError
+from torchglass.events.files import base_name, fits_path, is_installed
 from torchglass.events.types import Event
 from torchglass.source.flow import Flow
-from torchglass.views.digest import Recorded
+from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.listing import Options
+from torchglass.views.listing.followed import note_variables
 from torchglass.views.listing.frames import Frame, frames_of
 from torchglass.views.listing.lines import LineNote, Lines, lines_of
 from torchglass.views.listing.made import made_by
@@ -62,6 +63,8 @@ def files_of(trace: Recorded, options: Options) -> Files:
         if statements is None:
             each.problem = _problem(each.file, texts, changed)
         each.lines = lines_of(each.file, runs, options.functions == "all")
+        if statements is not None and options.only is None:
+            note_variables(each.file, digest_of(trace), each.lines)
         _mark_failure(each, failed)
     return Files(shown, named)
 
@@ -86,11 +89,6 @@ def _mark_failure(listing: FileListing, failed: Event | None) -> None:
 
 
 # ---------------------------------------------------------------- files
-
-
-def is_installed(file: str) -> bool:
-    """Whether a file is part of an installed package."""
-    return "/site-packages/" in file or "/dist-packages/" in file
 
 
 def _files(frames: Iterable[Frame]) -> dict[str, FileListing]:
@@ -118,7 +116,7 @@ def _choose(files: list[FileListing], options: Options) -> tuple[list[FileListin
     steps as the one that has most: the file of the model, not the utilities around it.
     """
     if options.path:
-        shown = [each for each in files if any(_fits(each.file, pattern) for pattern in options.path)]
+        shown = [each for each in files if any(fits_path(each.file, pattern) for pattern in options.path)]
         if not shown and files:
             names = ", ".join(sorted(base_name(each.file) for each in files))
             asked = options.path[0] if len(options.path) == 1 else options.path
@@ -134,15 +132,6 @@ def _choose(files: list[FileListing], options: Options) -> tuple[list[FileListin
         named = [each for each in files if each is not first]
         shown = [first]
     return shown, sorted(named, key=lambda each: -each.steps)
-
-
-def _fits(file: str, pattern: str) -> bool:
-    return pattern in file or fnmatchcase(file, pattern) or fnmatchcase(base_name(file), pattern)
-
-
-def base_name(file: str) -> str:
-    """Without the folder; generated code may be named after where it comes from: ``<eval_with_key>.0 from …``."""
-    return file.partition(" from ")[0] if file.startswith("<") else file.rpartition("/")[2]
 
 
 # ---------------------------------------------------------------- texts

@@ -65,21 +65,26 @@ def lines_of(file: str, runs: Runs, whole: bool) -> Lines:
     """Notes for one file, and which of its lines are shown: all of them, or what ran."""
     found = Lines()
     frames = [each for each in runs.frames if each.place.file == file]
-    found.loose = _loose(runs, [each for each in frames if runs.statement[each.number] is None])
+    found.loose = _loose(
+        runs, [each for each in frames if runs.statement[each.number] is None and not _has_no_text(each)]
+    )
     source = runs.sources.get(file)
     if source is None:
         return found
     seen: dict[int, list[Frame]] = {}
-    for frame in frames:
-        statement = runs.statement[frame.number]
-        if statement is not None:
+    told: dict[int, list[Frame]] = {}
+    for frame in runs.frames:
+        statement, consumer = runs.statement[frame.number], _consumer(runs, frame)
+        if statement is not None and frame.place.file == file:
             seen.setdefault(statement.number, []).append(frame)
+        if consumer.place.file == file and (statement := runs.statement[consumer.number]) is not None:
+            told.setdefault(statement.number, []).append(frame)
     states = _states(file, runs, source, seen)
     suites = _Suites(file, runs)
     for statement in source.all:
         for line in range(statement.start[0], statement.last_line + 1):
             found.first_line.setdefault(line, statement.first_line)
-        note = _note(file, runs, statement, seen.get(statement.number, []))
+        note = _note(file, runs, statement, told.get(statement.number, []))
         note.state = states.get(statement.number, "")
         if note.state == UNSEEN and statement.number not in seen:
             note.notes = []  # what it would have returned
@@ -90,6 +95,18 @@ def lines_of(file: str, runs: Runs, whole: bool) -> Lines:
             _add(found.notes, note, isinstance(around, ast.If) and around.lineno == note.line)
     found.shown = list(range(1, len(source.lines) + 1)) if whole else excerpt(file, runs, source)
     return found
+
+
+def _consumer(runs: Runs, frame: Frame) -> Frame:
+    """Where it is told what a frame gave: a generator expression runs where it is consumed, not where it was made."""
+    while frame.parent >= 0 and frame.place.function.endswith("<genexpr>"):
+        frame = runs.frames[frame.parent]
+    return frame
+
+
+def _has_no_text(frame: Frame) -> bool:
+    """What a call gets as its arguments stands at no text of its own."""
+    return not frame.place.where.end_col and all(each.event.kind == "variable" for each in frame.steps)
 
 
 def _add(notes: dict[int, LineNote], note: LineNote, sometimes: bool) -> None:

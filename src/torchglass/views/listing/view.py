@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchglass.events.files import base_name
 from torchglass.events.types import Location
 from torchglass.views.digest import Recorded
 from torchglass.views.listing import Options
 from torchglass.views.listing.excerpt import Gap
-from torchglass.views.listing.files import FileListing, Files, base_name, files_of
+from torchglass.views.listing.files import FileListing, Files, files_of
 from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
 from torchglass.views.listing.words import pieces_of
 from torchglass.views.row import (

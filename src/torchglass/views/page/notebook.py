@@ -23,7 +23,7 @@ HOW = 'export(trace, "run.html") writes the whole page as a file'
 
 def mimebundle(trace: Trace, largest: int = LARGEST) -> dict[str, str]:
     """HTML for notebooks that show it, text for the others."""
-    text = str(trace)
+    text = repr(trace)
     if trace.running or not len(trace):
         return {"text/plain": text}
     whole = page(trace)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from torchglass.events.files import is_installed
 from torchglass.views.digest import Digest
 from torchglass.views.graph.outline import Outline
 from torchglass.views.page.columns import LONGEST_SOURCE, Texts
 from torchglass.views.text.cells import shape_words
 from torchglass.views.text.words import path_word
 
-INSTALLED = ("/site-packages/", "/dist-packages/")
 MOST_WORDS = 2
 LONGEST_WHOLE = 3000
 """Lines up to which a file of the program itself is there whole."""
@@ -51,7 +51,7 @@ def sources_of(outline: Outline, texts: Texts) -> list[dict[str, Any]]:
 
 def _in_order(digest: Digest, lines: dict[str, set[int]]) -> Iterable[str]:
     """The program's own files first."""
-    return sorted(lines, key=lambda file: any(part in file for part in INSTALLED))
+    return sorted(lines, key=is_installed)
 
 
 def _used_lines(digest: Digest) -> dict[str, set[int]]:
@@ -67,7 +67,7 @@ def _used_lines(digest: Digest) -> dict[str, set[int]]:
 
 def _pieces(file: str, rows: Sequence[str], used: set[int]) -> list[Span]:
     """Line numbers, first and last, of what is shown of a file."""
-    whole = not any(part in file for part in INSTALLED) and len(rows) <= LONGEST_WHOLE
+    whole = not is_installed(file) and len(rows) <= LONGEST_WHOLE
     if whole or not rows:
         return [(1, max(len(rows), 1))]
     spans = [span for span in _definitions(rows) if any(span[0] <= line <= span[1] for line in used)]

@@ -30,7 +30,7 @@ def expression_of(event: Event, name: str) -> str:
     if event.kind == "mark":
         return f"▸ {clean(event.name)}"
     if tells_its_call(event):
-        return expression(event.target, event.code, event.operator)
+        return expression(assigned_to(event), event.code, event.operator)
     if event.kind == "module" and not event.module:
         roles = [clean(value.role) for value in event.inputs[:MOST_GROUPS]]
         return f"{clean(name)}({', '.join(roles)})"
@@ -53,6 +53,21 @@ def expression(target: tuple[str, ...], code: str, operator: str | None) -> str:
         return text
     names = ", ".join(_SELF.sub("", one_line(name)) for name in target)
     return f"{names} = {text}"
+
+
+def assigned_to(event: Event) -> tuple[str, ...]:
+    """The names that a result is assigned to; where they are no tuple, as they are written: ``a = c``."""
+    if len(event.target) < 2 or event.location is None:
+        return event.target
+    return _as_written(event.target, event.location.source, event.code.partition("\n")[0])
+
+
+@lru_cache(maxsize=4096)
+def _as_written(target: tuple[str, ...], source: str, code: str) -> tuple[str, ...]:
+    head = source[: source.rfind(code)].rstrip() if code in source else ""
+    names = head.removesuffix("=").rstrip()
+    chained = head.endswith("=") and " = " in names and all(name in names for name in target)
+    return (names,) if chained else target
 
 
 def path_prefix(event: Event, name: str) -> str:
@@ -236,7 +251,7 @@ def event_cells(event: Event, said: Said) -> Cells:
 
 def helper_cells(event: Event, said: Said, functions: str) -> Cells:
     """An expression that is no event itself: what torch called there, by name or how many functions."""
-    label = expression(event.target, event.code, None) if event.code else clean(event.name)
+    label = expression(assigned_to(event), event.code, None) if event.code else clean(event.name)
     what = Cell(COUNT, functions) if functions else Cell(CLASS, clean(event.name))
     cells = [Cell(FOLD, said.fold), Cell(EXPRESSION, label), what]
     if not functions or event.error:

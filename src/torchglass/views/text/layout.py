@@ -348,7 +348,8 @@ def shortened(label: str, room: int) -> str:
     """The label in that room; of a chain of calls the last one stays: ``keys = ….transpose(1, 2)``."""
     if width_of(label) <= room:
         return label
-    target, equals, code = label.partition(" = ") if " = " in label.partition("(")[0] else ("", "", label)
+    end = label.partition("(")[0].rfind(" = ")  # of ``a = b = f(x)`` the last
+    target, equals, code = (label[:end], " = ", label[end + 3 :]) if end >= 0 else ("", "", label)
     dot = _last_call(code)
     if dot > 0 and "(" in code[:dot]:
         last = f"{target}{equals}…{code[dot:]}"

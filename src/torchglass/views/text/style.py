@@ -36,6 +36,8 @@ class Page:
     width: int = WIDTH_IN_A_PIPE
     color: bool = False
     links: bool = False
+    command: bool = False
+    """Whether it is what the command prints on a terminal: options are spelt as its own."""
 
     def paint(self, style: str, text: str) -> str:
         """The text in one of STYLES; as it is on a page without colour."""

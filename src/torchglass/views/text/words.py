@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import textwrap
 import tokenize
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from torchglass.events.spelling import DTYPES, clean
@@ -172,9 +174,12 @@ def wrapped(text: str, room: int) -> list[str]:
 def path_word(file: str) -> str:
     """Relative to the working directory when below it, else from ``site-packages/`` on, else whole."""
     try:
-        return _path_word(file, str(Path.cwd()).rstrip("/"))
+        return cell_name(file) or _path_word(file, str(Path.cwd()).rstrip("/"))
     except OSError:  # the working directory was removed
         return _path_word(file, "")
+
+
+_CELL = re.compile(r"<ipython-input-(\d+)-|.*[\\/]ipykernel_\d+[\\/](\d+)\.py$")
 
 
 @lru_cache(maxsize=4096)
@@ -192,10 +197,32 @@ def known_as(name: str) -> str:
     return name.partition(" from ")[0] if name.startswith("<") else name
 
 
-@lru_cache(maxsize=4096)
 def file_name(file: str) -> str:
-    """The last part of a path; names in angle brackets (``<stdin>``) stay whole."""
+    """The last part of a path; cells as ``In[3]``; names in angle brackets (``<stdin>``) stay whole."""
+    return cell_name(file) or _file_name(file)
+
+
+@lru_cache(maxsize=4096)
+def _file_name(file: str) -> str:
     return clean(file if file.startswith("<") else file.rpartition("/")[2] or file)
+
+
+def cell_name(file: str) -> str:
+    """``In[3]`` for a cell of a notebook or prompt; "" for anything else.
+
+    The kernel names cells by their text: which of them a text is, is asked of IPython where it runs.
+    """
+    found = _CELL.match(file)
+    if found is None:
+        return ""
+    if found[1] is not None:
+        return f"In[{found[1]}]"
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        name = str(shell.compile.format_code_name(file)[1])
+    except Exception:  # there is none, or it is of another version, or knows nothing of this one
+        name = ""
+    return clean(name) or f"cell {found[2]}"
 
 
 def link(text: str, file: str, line: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
@@ -31,7 +31,7 @@ from torchglass.views.row import (
 )  # fmt: skip
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
-from torchglass.views.text.words import clean, count, cut, duration, plural, share
+from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
 from torchglass.views.tree import Options
 from torchglass.views.tree.forest import Forest
 from torchglass.views.tree.layers import Layers
@@ -77,6 +77,7 @@ class _Tree:
         self._known: dict[Hashable, Cells] = {}
         self._rows: list[Row] = []
         self._deeper = 0
+        self._noted: dict[str, list[int]] = {}
         self._failed_inside = self._find_errors()
 
     def sheet(self) -> Sheet:
@@ -90,7 +91,7 @@ class _Tree:
                 items = unfolded(self._forest, roots)
             self._emit(self._without_all(items))
         rows = said_once(self._rows) if self._options.fold else self._rows
-        return Sheet(rows, [Cell(COUNT, " · ".join(self._summary()))])
+        return Sheet(rows, [Cell(COUNT, " · ".join(self._summary())), *self._notes_below()])
 
     def _without_all(self, items: list[Item]) -> list[Item]:
         """A call that holds everything says nothing: it is what ran the program."""
@@ -309,9 +310,21 @@ class _Tree:
         return (*cells, Cell(TAKES, f"{value} …" if len(item.nodes) > 1 else value))
 
     def _notes(self, nodes: Iterable[int]) -> Cells:
-        notes = (self._events[node].note or self._forest.notes.get(node) for node in nodes)
-        note = next(filter(None, notes), None)
-        return (Cell(NOTE, note),) if note else ()
+        """What is missing is said at its row; what is to be known of torch's inside below the tree, once."""
+        for node in nodes:
+            note = self._events[node].note or self._forest.notes.get(node)
+            if note and self._forest.is_gap(node):
+                return (Cell(NOTE, note),)
+            if note:
+                self._noted.setdefault(note, []).append(node)
+        return ()
+
+    def _notes_below(self) -> Iterator[Cell]:
+        for note, nodes in self._noted.items():
+            at = self._events[nodes[0]].location
+            where = "" if at is None else f" ({clean(file_name(at.file))}:{at.line})"
+            more = f" and {count(len(nodes) - 1)} more" if len(nodes) > 1 else ""
+            yield Cell(NOTE, f"note{where}{more}: {note}")
 
     def _find_errors(self) -> set[int]:
         """Events whose error came out of a call that has a row of its own: its text is said there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -14,8 +13,6 @@ from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Digest, Key, Recorded, digest_of, shape_key
 from torchglass.views.levels import Levels
 
-MOST_SUSPENDED = 64
-"""Calls of one function from one place among which the one is looked for that a change goes on with."""
 NOTHING, ONE, TEXT = "nothing", "one", "text"
 NOWHERE = Location("", 0, 0, 0, 0, "", "", "user")
 
@@ -73,8 +70,8 @@ class Call:
     caller: Call | None
     called_at: Location | None
     """The place in its caller."""
-    bound: dict[str, Side] = field(default_factory=dict[str, Side])
-    """Names that have a value, and that value."""
+    bound: set[str] = field(default_factory=set[str])
+    """Names that have a value."""
     parent: int = -1
     """The event that was under way."""
     is_seen: bool = False
@@ -83,6 +80,8 @@ class Call:
     """Whether more than its arguments was seen."""
     module: tuple[str, str] | None = None
     """Root and path of the module under way."""
+    is_certain: bool = False
+    """Whether the trace numbers it, so that nothing has to be read from stacks."""
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ def read_changes(trace: Recorded) -> Reading:
     digest = digest_of(trace)
     reading, calls = Reading(digest), Calls()
     sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
-    own_values = values_in(trace)
+    own_values, call_number = values_in(trace), _call_numbers(trace)
     for number, alike in enumerate(digest.alike):
         if alike not in sides:
             continue
@@ -112,7 +111,7 @@ def read_changes(trace: Recorded) -> Reading:
         if old.value is not None or new.value is not None:
             inputs, outputs = own_values(number)
             old, new = _with_value(old, inputs), _with_value(new, outputs)
-        call = calls.call_of(event, parent, how, old, new)
+        call = calls.call_of(event, parent, how, old.kind == NOTHING, call_number(number))
         change = Change(number, event, how, old, new, call, parent)
         reading.changes.append(change)
     return reading
@@ -141,6 +140,13 @@ def values_in(trace: Recorded) -> Values:
         return tables.values_of(args, first), tables.values_of(tables.result[number], first + roles[args])
 
     return values
+
+
+def _call_numbers(trace: Recorded) -> Callable[[int], int]:
+    """A function that gives the number of the Python call of an event; -1: the trace does not tell."""
+    if isinstance(trace, HasTables):
+        return trace.tables.python_call.__getitem__
+    return lambda number: -1 if (call := trace.event(number).python_call) is None else call
 
 
 def _sides(event: Event) -> tuple[Side, Side, str]:
@@ -187,45 +193,39 @@ def _likely(event: Event, old: Side, new: Side) -> str:
 
 
 class Calls:
-    """Finds the call that an event belongs to, by its stack: recursion and one call after the other are told apart.
+    """Finds the call that an event belongs to: by its number, or where the trace has none by its stack.
 
-    A trace does not number calls. A call is known by its function and the places of its callers; a new one
-    begins when a name gets its first value that has one already, when arguments come again, or when the event
-    around it is another one. Of coroutines and generators of one function that take turns, a change goes on with
-    the one whose variable held what it begins with.
+    By the stack a call is known by its function and the places of its callers; a new one begins when a name gets its
+    first value that has one already, when arguments come again, or when the event around it is another one.
     """
 
     def __init__(self) -> None:
         self._frames = _Frames()
         self._threads: dict[tuple[int, str], int] = {}
+        self._numbered: dict[int, Call] = {}
         self._open: dict[tuple[int, int], Call] = {}
         self._callers: dict[tuple[int, int], tuple[int, Call]] = {}
-        """The call of a frame, as long as no other call began."""
-        self._begun_at: dict[tuple[int, int], deque[Call]] = {}
-        """The last calls of a frame, of which some may be suspended."""
+        """The call of a frame, as long as no other call began or went on."""
         self._begun = 0
 
-    def call_of(self, event: Event, parent: int, how: str, old: Side, new: Side) -> Call:
+    def call_of(self, event: Event, parent: int, how: str, is_fresh: bool, number: int = -1) -> Call:
+        """``is_fresh``: the variable had no value before; ``number``: of the Python call, -1 where it is not known."""
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.of(event.stack)
-        caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
         frame, at = frames[-1]
-        call = self._open.get((thread, frame))
-        if call is not None and old.kind != NOTHING and old is not PAST and not _holds(call, event.name, old):
-            call = self._suspended(thread, frame, event.name, old) or call
-        if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, old.kind == NOTHING):
-            call = self._begin(thread, Call(frame, at, caller, called_at))
-        _note(call, event, how, parent, new)
+        call = self._numbered.get(number) if number >= 0 else self._open.get((thread, frame))
+        if number >= 0 and call is not None:
+            if self._open.get((thread, frame)) is not call:  # a generator or coroutine goes on
+                self._go_on(thread, frame, call)
+        else:
+            caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
+            if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, is_fresh):
+                call = Call(frame, at, caller, called_at, is_certain=number >= 0)
+                self._go_on(thread, frame, call)
+                if number >= 0:
+                    self._numbered[number] = call
+        _note(call, event, how, parent)
         return call
-
-    def _suspended(self, thread: int, frame: int, name: str, old: Side) -> Call | None:
-        """A coroutine or generator that goes on while another of the same function waits: it holds this value."""
-        earlier = self._begun_at.get((thread, frame), ())
-        found = next((each for each in reversed(earlier) if _holds(each, name, old)), None)
-        if found is not None:
-            self._begun += 1  # what it calls has another caller now
-            self._open[thread, frame] = found
-        return found
 
     def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
         """The call around the innermost one; those around it are walked only when another call began."""
@@ -237,47 +237,39 @@ class Calls:
         called_at: Location | None = None
         for each, place in frames[:-1]:
             call = self._open.get((thread, each))
-            if call is None or call.caller is not caller:
-                call = self._begin(thread, Call(each, place, caller, called_at))
+            if call is None or (call.caller is not caller and not call.is_certain):
+                call = Call(each, place, caller, called_at)
+                self._go_on(thread, each, call)
             caller, called_at = call, place
         assert caller is not None
         self._callers[thread, frame] = (self._begun, caller)
         return caller, at
 
-    def _begin(self, thread: int, call: Call) -> Call:
+    def _go_on(self, thread: int, frame: int, call: Call) -> None:
+        """A call is what runs at a frame from here on."""
         self._begun += 1
-        self._open[thread, call.frame] = call
-        self._begun_at.setdefault((thread, call.frame), deque(maxlen=MOST_SUSPENDED)).append(call)
-        return call
+        self._open[thread, frame] = call
 
 
-def _is_over(call: Call, parent: int, name: str, how: str, fresh: bool) -> bool:
+def _is_over(call: Call, parent: int, name: str, how: str, is_fresh: bool) -> bool:
     """Whether another call of the same function from the same place began.
 
     While a call runs, the event around it stays the same (a generator's need not: its lives are joined again).
     """
     if call.is_seen and call.parent != parent:
         return True
-    return fresh and (name in call.bound or (how == "argument" and call.has_body))
+    return is_fresh and (name in call.bound or (how == "argument" and call.has_body))
 
 
-def _holds(call: Call, name: str, old: Side) -> bool:
-    """Whether the variable had this value when it was last seen in the call."""
-    now = call.bound.get(name)
-    if now is None or now.value is None or old.value is None:
-        return now is not None and now.text == old.text
-    return now.value.id == old.value.id
-
-
-def _note(call: Call, event: Event, how: str, parent: int, new: Side) -> None:
+def _note(call: Call, event: Event, how: str, parent: int) -> None:
     if not call.is_seen:
         call.is_seen = True
         call.parent = parent
         call.module = None if event.module is None else (event.root or "", event.module)
     if how == "deleted":
-        call.bound.pop(event.name, None)
+        call.bound.discard(event.name)
     else:
-        call.bound[event.name] = new
+        call.bound.add(event.name)
     call.has_body = call.has_body or how != "argument"
 
 

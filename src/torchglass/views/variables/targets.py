@@ -6,6 +6,7 @@ from torchglass.events.types import Event
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.levels import Levels
 from torchglass.views.stacks import is_own
+from torchglass.views.text.cells import assigned_to
 from torchglass.views.variables.changes import NOWHERE, PAST, Calls, Change, Reading, side_of, values_in
 
 
@@ -28,7 +29,7 @@ def read_targets(trace: Recorded) -> Reading:
             continue
         for at, event in named[key]:
             new = side_of("", (own_values(number)[1][at],)) if at >= 0 else side_of(event.result, ())
-            call = calls.call_of(event, reading.levels.call_of(number, parent), "assigned", PAST, new)
+            call = calls.call_of(event, reading.levels.call_of(number, parent), "assigned", is_fresh=False)
             reading.changes.append(Change(number, event, "assigned", PAST, new, call, parent))
     return reading
 
@@ -40,12 +41,14 @@ def _by_target(event: Event, around: Event | None) -> list[tuple[int, Event]]:
         places = [0 if len(outputs) == 1 else -1] if outputs or event.result not in ("", "None") else []
     elif any(name.startswith("*") for name in targets):
         places = []
+    elif len(assigned_to(event)) == 1 and "," not in assigned_to(event)[0]:  # a = b = f(x): one result for both
+        places = [0 if len(outputs) == 1 else -1] * len(targets)
     else:
         roles = {value.role: at for at, value in enumerate(outputs)}
         places = [roles.get(f"out[{at}]", -2) for at in range(len(targets))]
         if -2 in places:
             places = list(range(len(targets))) if len(outputs) == len(targets) else []
-    code = f"{', '.join(targets)} = {event.code}"
+    code = f"{', '.join(assigned_to(event))} = {event.code}"
     if event.operator is not None and event.operator in event.code and event.operator.endswith("="):
         code = event.code
     module, root = (around.module, around.root) if around is not None else (None, None)
