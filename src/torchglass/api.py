@@ -39,7 +39,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
     functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by
-    name, glob or (True) all of them; ``only`` keeps what a
+    name, glob or (True) all of them; ``values="stats"`` measures what is in every tensor (``Value.stats``: how many
+    numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm); ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
     keeps source texts out of the trace; ``to`` names a new folder, into which everything is written while it
     happens; ``max_events`` bounds the memory (None: all are kept): of more events the first tenth and the newest are
@@ -53,6 +54,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         functions: bool = True,
         ops: bool = False,
         variables: bool | str | Sequence[str] = (),
+        values: str | None = None,
         only: Selection | None = None,
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
@@ -65,6 +67,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
         if only is not None:
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
+        if values not in (None, "stats"):
+            raise UsageError(f"record(values=…) takes 'stats' or None, not {values!r}")
         if max_events is not None and (type(max_events) is not int or max_events < 1):
             raise UsageError(
                 f"record(max_events=…) takes a whole number from 1 on, or None for all, not {max_events!r}"
@@ -76,6 +80,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "functions": bool(functions),
             "ops": bool(ops),
             "variables": _names(variables),
+            "values": values or "",
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,

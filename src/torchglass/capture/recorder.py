@@ -42,6 +42,7 @@ class Options:
     functions: bool = True
     ops: bool = False
     variables: tuple[str, ...] = ()
+    values: str = ""
     fused: str = "keep"
     sources: bool = True
     max_events: int | None = 1_000_000
@@ -133,6 +134,7 @@ class Recorder:
             patches.acquire()
         if listeners is not None:
             listeners.prepare(session)
+            listeners.measure(session)
             listeners.listen(log)
         # A recording around this one may follow some of the variables already: its events are in both.
         fresh = tuple(name for name in self.options.variables if not session.watched & {name, "*"})
@@ -200,6 +202,8 @@ class Recorder:
         if self in session.recorders:
             session.recorders.remove(self)
         session.configure()
+        if listeners is not None:
+            listeners.measure(session)
         self._let_go(session)
         while self._holds:
             self._holds.pop().release()

@@ -75,6 +75,9 @@ class Session:
     between any two calls (a signal handler, a `__del__`), which may meet the same.
     """
 
+    measurer: Any = None
+    """Measures what is in the values, while a recording asks for that (capture/statistics/measurer.py)."""
+
     def __init__(self, limits: Limits, fused: str) -> None:
         self.journal = Journal(limits=limits)
         self.fused = fused

@@ -100,6 +100,11 @@ class Trace:
         return self._source.running
 
     @property
+    def measured(self) -> bool:
+        """Whether it has statistics of values: ``record(values="stats")`` takes them."""
+        return bool(self.tables.value_measured)
+
+    @property
     def sources(self) -> dict[str, str]:
         """The text of the user's files that ran, by file name."""
         return dict(self.tables.sources)
@@ -271,6 +276,10 @@ def summary(tables: Tables, running: bool = False) -> str:
     if roots:
         shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
         lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
+    measured = sum(how != NONE for how in tables.value_measured)
+    if measured:
+        ways = sorted({_WAYS[how] for how in set(tables.value_measured) - {NONE}})
+        lines.append(f"  statistics of {measured:,} values, by {' and '.join(ways)}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
@@ -281,6 +290,9 @@ def summary(tables: Tables, running: bool = False) -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+_WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device"}
 
 
 def _why_nothing(complete: bool, running: bool) -> str:

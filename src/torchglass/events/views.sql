@@ -87,7 +87,17 @@ CREATE VIEW tensor_values AS SELECT
     k.type AS type,                               -- Python class
     nullif(v.storage, -1) AS storage,             -- equal numbers share memory
     nullif(v.version, -1) AS version,             -- in-place version counter
-    nullif(v.producer, -1) AS producer            -- the event that made it
+    nullif(v.producer, -1) AS producer,           -- the event that made it
+    v.count AS count,                             -- how many numbers it holds; NULL when they were not measured
+    v.nan AS nan,                                 -- how many are NaN
+    v.posinf AS posinf,                           -- how many are +Inf
+    v.neginf AS neginf,                           -- how many are -Inf
+    v.zeros AS zeros,                             -- how many are 0
+    v.min AS min,                                 -- the smallest finite number; NULL when there is none
+    v.max AS max,                                 -- the largest finite number
+    v.mean AS mean,                               -- mean of the finite numbers
+    v.std AS std,                                 -- their standard deviation, of the population
+    v.norm AS norm                                -- the square root of the sum of their squares
 FROM value_rows AS v
 LEFT JOIN metas AS k ON k.id = v.meta;
 

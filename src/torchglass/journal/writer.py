@@ -20,6 +20,7 @@ from torchglass.journal.layout import (
     CLOSING,
     HEADER,
     IDS,
+    MEASURED,
     NONE,
     PASSING,
     RECORD,
@@ -29,10 +30,11 @@ from torchglass.journal.layout import (
     pack_closing,
     pack_record,
 )
+from torchglass.journal.measured import MeasuredWriter
 from torchglass.journal.ring import Limits, Ring
 from torchglass.journal.shared import RowWriter, ValueWriter
 
-SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14}
+SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14, MEASURED: 1 << 16}
 """Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
 one before …"""
 LARGEST = 1 << 24
@@ -72,9 +74,8 @@ class Journal:
         self.streams = Streams()
         self.lock = threading.RLock()  # one: a `__del__` that calls torch may run while it is held
         self.ring = Ring(limits or Limits())
-        self.rows = RowWriter(self, ROWS)
-        self.passing = RowWriter(self, PASSING)
-        self.values = ValueWriter(self)
+        self.rows, self.passing = RowWriter(self, ROWS), RowWriter(self, PASSING)
+        self.values, self.measured = ValueWriter(self), MeasuredWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
         self._ends: dict[tuple[int, int], int] = {}
@@ -155,7 +156,7 @@ class Journal:
     def end(self) -> None:
         """Write nothing more, here or in a forked child; what is open is closed in vain. Takes no lock."""
         self.dead = True
-        for writer in (*self.threads, self.rows, self.passing, self.values):
+        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured):
             writer.let_go()
 
     def close(self) -> None:
@@ -192,7 +193,7 @@ class Journal:
         except BaseException:
             home.close()
             raise
-        shared = {each.chunk: each for each in (self.rows, self.passing, self.values)}
+        shared = {each.chunk: each for each in (self.rows, self.passing, self.values, self.measured)}
         left: list[Callable[[], None]] = []
         for chunk, buffer in zip(chunks, buffers, strict=True):
             if chunk in shared:

@@ -43,6 +43,7 @@ from torchglass.settle.columns import (
     Fixed,
 )
 from torchglass.settle.interned import Interned, RecordingState
+from torchglass.settle.measured import fill_measured
 from torchglass.settle.places import PlaceTable
 from torchglass.settle.sources import Sources, Texts
 from torchglass.settle.spans import (
@@ -113,6 +114,8 @@ class Settler:
         modules = self.interned.modules.values()
         self.values.take(value for module in modules for _, value in module.parameters)
         self._take_modules()
+        if self.options.get("values"):
+            fill_measured(self.streams, self.values, self.tables)
         link_values(self.tables)
         link_storages(self.tables, self.values.addresses, self.values.before)
         self._finish()

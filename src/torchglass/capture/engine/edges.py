@@ -97,6 +97,8 @@ def make_open(session: Session) -> Open:
             )  # fmt: skip
             log.at = at + 1
             log.parent, log.stack = at, stack
+            if session.measurer is not None:
+                session.measurer.took(args, kwargs)
             if log.listening:
                 session.tell(log, at, "open")
         except BaseException:
@@ -112,9 +114,10 @@ def make_open(session: Session) -> Open:
 
 
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
-    """Fill in the end and the outputs of a record, and tell the listeners."""
+    """Fill in the end and the outputs of a record, have them measured, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
     tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))
+    from_op = describe is session.forms.describe_made
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
         tracer = tracers.get(gettrace()) if tracers else None
@@ -122,12 +125,12 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
         try:
             if tracer is not None:
                 settrace(None)
-            end = clock()
+            end, value = clock(), NONE
             if type(result) is Tensor:
                 if log.id_at >= log.id_end:
                     log.more_ids(1)
                 free = log.id_at
-                log.ids[free] = value_of(result)
+                value = log.ids[free] = value_of(result)
                 log.id_at = free + 1
                 outputs, form_id = log.id_base + free, one_tensor
             else:
@@ -144,6 +147,11 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, NONE, end)
             else:
                 log.close(at, form_id, outputs, NONE, NONE, end)
+            if session.measurer is not None:
+                if value != NONE:
+                    session.measurer.gave(result, value)
+                else:
+                    session.measurer.gave_several(result, from_op)
             if log.listening:
                 session.tell(log, at, "close")
         except BaseException:

@@ -22,6 +22,8 @@ def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
     def swap_tensors(t1: Any, t2: Any) -> Any:
         for log in list(LOGS.values()):
             log.session.values.forget(t1, t2)
+            if log.session.measurer is not None:
+                log.session.measurer.forget(t1, t2)
         return original(t1, t2)
 
     return swap_tensors

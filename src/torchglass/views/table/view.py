@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from torchglass.events.selection import Selection
@@ -12,9 +12,10 @@ from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import groups, merge_alike, range_label
 from torchglass.views.nesting import settings_of, split_index
-from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, TIME, Cell, Row, Sheet
+from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
+from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, count, duration, plural, share, size
 
 MODULE, TOTAL = "module", "total"
@@ -53,6 +54,8 @@ class _Node:
     """All that is counted at and below it."""
     pattern: int = 0
     height: int = 1
+    alike: list[_Node] = field(default_factory=list["_Node"])
+    """The others that share its row."""
 
 
 def sheet(trace: Recorded, options: Options) -> Sheet:
@@ -65,7 +68,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     if not roots:
         return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
     _find_patterns(nodes, children)
-    rows = _Rows(nodes, children, options, totals.forward_ns).in_order(roots)
+    rows = _Rows(nodes, children, options, totals.forward_ns, is_measured(trace)).in_order(roots)
     return Sheet([*rows, *_totals(trace, totals, options)])
 
 
@@ -225,6 +228,7 @@ class _Rows:
     children: dict[int, list[int]]
     options: Options
     forward_ns: int
+    measured: bool
 
     def in_order(self, roots: list[int]) -> Iterator[Row]:
         """Depth first; a module that is not opened has no rows below it."""
@@ -264,8 +268,12 @@ class _Rows:
             Cell(COUNT, _parameters(node, each, node.total if self._is_cut(members[0], level) else node.own)),
             Cell(CALLS, count(len(node.calls))),
         ]
+        found, alarm = values_word(_outputs([node, *node.alike])) if self.measured else ("", "")
+        if found or alarm:
+            text = f"{found} {alarm}".strip()
+            cells.insert(2, Cell(STATISTICS, text, mark=(len(text) - len(alarm), len(text)) if alarm else None))
         if self.options.times:
-            cells.insert(3, Cell(TIME, share(node.spent, self.forward_ns) if node.calls else ""))
+            cells.insert(-1, Cell(TIME, share(node.spent, self.forward_ns) if node.calls else ""))
         return Row(depth, MODULE, tuple(cells), node.calls[0].id if node.calls else -1, times, each)
 
     def _is_cut(self, at: int, level: int) -> bool:
@@ -273,6 +281,13 @@ class _Rows:
 
     def _add_time(self, first: int, others: Sequence[int]) -> None:
         self.nodes[first].spent += sum([self.nodes[at].spent for at in others])
+        self.nodes[first].alike += [self.nodes[at] for at in others]
+
+
+def _outputs(nodes: Sequence[_Node]) -> list[list[Value]]:
+    """What the calls of modules gave, place by place."""
+    calls = [call.outputs for node in nodes for call in node.calls if call.outputs]
+    return [list(column) for column in zip(*calls, strict=False)]
 
 
 def _output(node: _Node) -> str:

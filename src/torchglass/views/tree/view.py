@@ -25,6 +25,7 @@ from torchglass.views.row import (
     Sheet,
 )  # fmt: skip
 from torchglass.views.text.cells import Cells, event_cells, helper_cells
+from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, plural, share
 from torchglass.views.tree import Options
 from torchglass.views.tree.patterns import Patterns, difference, patterns_of
@@ -108,6 +109,9 @@ class _Tree:
             for row, helpers in self._forest.helpers.items():
                 self._spent[row] = sum(self._spent[at] for at in helpers)
         self._known: dict[tuple[object, ...], Cells] = {}
+        self._is_measured = is_measured(trace)
+        self._others: dict[int, list[int]] = {}
+        """Events that share the row of the first of them; only where something was measured in them."""
 
     def sheet(self) -> Sheet:
         """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
@@ -274,6 +278,8 @@ class _Tree:
 
     def _add(self, first: int, others: Sequence[int]) -> None:
         """Count what is in several events to the one that stands for them."""
+        if self._is_measured:
+            self._others.setdefault(first, []).extend(others)
         inside = self._forest.inside
         more = sum([inside[at] for at in others if at in inside])
         if more:
@@ -323,6 +329,9 @@ class _Tree:
             found = self._known[key] = self._make_cells(entry, failed_inside)
         if self._events[entry.id].kind == "mark":
             found = self._with_value(found, entry)
+        if self._is_measured:
+            same = [entry.id, *self._others.get(entry.id, ())]
+            found = with_stats(found, map(self._trace.event, same))
         if self._spent:
             spent = self._spent[entry.id] if self._events[entry.id].end_ns is not None else None
             found = (*found, Cell(TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}"))
