@@ -16,11 +16,13 @@ from typing import Any, TextIO, TypeVar, cast
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.transparency.signals import Uninterrupted
-from torchglass.errors import UsageError, WrongType, expect
+from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
+from torchglass.events.types import Stats
 from torchglass.recording import BundleTensors, Recording, Stored
 from torchglass.views import VIEWS as VIEWS
+from torchglass.views.bad.story import FirstBad
 from torchglass.views.text.style import Page, page_for, writable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +42,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
     functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by
     name, glob or (True) all of them; ``values="stats"`` measures what is in every tensor (``Value.stats``: how many
-    numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm); ``only`` keeps what a
+    numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), and
+    ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite and
+    was not meant to be; ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
     keeps source texts out of the trace; ``to`` names a new folder, into which everything is written while it
     happens; ``max_events`` bounds the memory (None: all are kept): of more events the first tenth and the newest are
@@ -55,6 +59,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         ops: bool = False,
         variables: bool | str | Sequence[str] = (),
         values: str | None = None,
+        stop_on: str | None = None,
         only: Selection | None = None,
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
@@ -69,6 +74,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
         if values not in (None, "stats"):
             raise UsageError(f"record(values=…) takes 'stats' or None, not {values!r}")
+        if stop_on not in (None, "nonfinite"):
+            raise UsageError(f"record(stop_on=…) takes 'nonfinite' or None, not {stop_on!r}")
         if max_events is not None and (type(max_events) is not int or max_events < 1):
             raise UsageError(
                 f"record(max_events=…) takes a whole number from 1 on, or None for all, not {max_events!r}"
@@ -80,7 +87,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "functions": bool(functions),
             "ops": bool(ops),
             "variables": _names(variables),
-            "values": values or "",
+            "values": values or ("stats" if stop_on else ""),
+            "stop_on": stop_on or "",
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
@@ -238,6 +246,30 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
 def last_trace() -> Trace | None:
     """The trace of the last recording that an exception left."""
     return _last[0] if _last else None
+
+
+def first_bad(
+    trace: Trace, when: str | Callable[[Stats], bool] = "nonfinite", *, allow: str | Sequence[str] = ()
+) -> FirstBad | None:
+    """Where the first bad value came from: the event that made it, not those that passed it on; None: there is none.
+
+    ``when`` says what is bad: ``"nonfinite"``, a condition such as ``"abs>1e4"``, or a function of ``Value.stats``.
+    ``allow`` names functions (``"log"``) or places (``"model.py:12"``) that may give what they like. A mask of -inf
+    that is written as such, or only added to scores before a softmax, is known as a mask. Printed it tells the story:
+    expression, line, module, what went in, where that came from, what came after.
+    """
+    expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
+    from torchglass.views.bad.judge import test_of
+    from torchglass.views.bad.search import first_bad as search
+    from torchglass.views.bad.story import told
+
+    test = test_of(when)
+    if not trace.measured and len(trace):
+        raise NotRecorded(
+            "this trace has no statistics, so nothing is known of its numbers: record(values='stats') takes them"
+        )
+    found = search(trace, test, (allow,) if isinstance(allow, str) else tuple(allow))
+    return None if found is None else told(trace, found)
 
 
 def show(

@@ -7,6 +7,7 @@ import importlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from threading import get_ident
 from types import FrameType
@@ -43,6 +44,7 @@ class Options:
     ops: bool = False
     variables: tuple[str, ...] = ()
     values: str = ""
+    stop_on: str = ""
     fused: str = "keep"
     sources: bool = True
     max_events: int | None = 1_000_000
@@ -96,6 +98,7 @@ class Recorder:
         self.left_by: tuple[str, ...] = ()
         self.settler: Settler | None = None
         """What the tables were made by, the last time."""
+        self._asks: Callable[[], None] | None = None
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
 
@@ -202,6 +205,8 @@ class Recorder:
         if self in session.recorders:
             session.recorders.remove(self)
         session.configure()
+        if session.measurer is not None and self._asks in session.measurer.on_bad:
+            session.measurer.on_bad.remove(self._asks)
         if listeners is not None:
             listeners.measure(session)
         self._let_go(session)
@@ -302,6 +307,13 @@ class Recorder:
         """The folder is finished: the file of the journal can go; the journal too, if its tables are there."""
         if self._keeping is not None:
             self._keeping.leave(is_settled)
+
+    def stop_on_bad(self, ask: Callable[[], None]) -> None:
+        """Have ``ask()`` called when an event gave something that is not finite: what it raises, the program gets."""
+        assert self.session is not None
+        self._asks = ask
+        if self.session.measurer is not None:
+            self.session.measurer.on_bad.append(ask)
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

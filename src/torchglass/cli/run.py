@@ -7,6 +7,7 @@ earlier train.trace becomes train-1.trace. Child processes and the ranks of a to
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
   torchglass run --to run.trace --ops train.py  with every aten op, in run.trace
+  torchglass run --ops --first-bad train.py     where does the NaN come from?
   torchglass run --show tree -m mypackage       print the tree at the end, keep nothing
   torchglass run -m torch.distributed.run --nproc-per-node 2 train.py
   torchrun --nproc-per-node 2 --no-python torchglass run train.py
@@ -32,7 +33,7 @@ from torchglass.errors import BundleError, TorchglassError
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show")
 """Options of a run as a whole; its ranks have all others too."""
-VALUED = (*OWN, "--fused", "--max-events", "--name", "--variables")
+VALUED = (*OWN, "--fused", "--max-events", "--name", "--stop-on", "--values", "--variables")
 """Options that are followed by a value."""
 MOST_NAMES = 100
 """How many names of our own choosing are tried."""
@@ -49,6 +50,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variables", metavar="NAMES", action="append", help="follow these variables: names or globs, as a,b; * is all"
     )
+    parser.add_argument("--values", choices=["stats"], help="measure what is in every tensor")
+    parser.add_argument(
+        "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
+    )
+    parser.add_argument("--stop-on", choices=["nonfinite"], help="stop the program at the first NaN or Inf")
     parser.add_argument("--no-modules", action="store_true", help="do not record calls of modules")
     parser.add_argument("--no-functions", action="store_true", help="do not record torch functions")
     parser.add_argument("--fused", choices=["keep", "open"], default="keep", help="open: show inside fused attention")
@@ -178,7 +184,7 @@ def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _E
 def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ending = _Ending(record(to=to or None, **_asked_for(options)), options.show)
+    ending = _Ending(record(to=to or None, **_asked_for(options)), options.show, options.first_bad)
     ending.trace = ending.recording.begin_program(frame)
     return ending
 
@@ -189,6 +195,8 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "functions": not options.no_functions,
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
+        "values": "stats" if options.first_bad else options.values,
+        "stop_on": options.stop_on,
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,
@@ -199,9 +207,10 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
-    def __init__(self, recording: Any, view: str | None) -> None:
+    def __init__(self, recording: Any, view: str | None, first_bad: bool) -> None:
         self.recording = recording
         self.view = view
+        self.first_bad = first_bad
         self.trace: Any = None
         self.bundle: Path | None = None
         self.ranks: Any = None
@@ -225,15 +234,18 @@ class _Ending:
             del error
 
     def _tell(self) -> None:
-        from torchglass.api import load, show
+        from torchglass.api import first_bad, load, show
 
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
-        if self.view:
+        if self.view or self.first_bad:
             sys.stdout.flush()
+        if self.view:
             show(trace, self.view)
-        elif self._is_to_say():
+        if self.first_bad:
+            print(first_bad(trace) or "torchglass: no value that was measured is NaN or infinite, unless it was meant")
+        if not self.view and self._is_to_say():
             told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
             print(f"torchglass: {told}", file=sys.stderr)
 

@@ -7,6 +7,7 @@ recording off for the thread. Whatever fails here costs the statistics of a valu
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
 SPARE = 4096
+WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
 MOST_SEEN = 16384
 """Tensors of which it is known what was measured."""
 
@@ -32,7 +34,9 @@ class Measurer:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._write = session.journal.measured.write
+        self.on_bad: list[Callable[[], None]] = []
+        """Asked when an event gave something that is not finite; they raise what is to stop the program."""
+        self._is_alarmed = False
         self._done = bytearray()
         """For each value whether it was looked at."""
         self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Numbers]] = {}
@@ -45,6 +49,18 @@ class Measurer:
         self._value_of = values.value_of
         self._walk = forms.describing(lambda tensor: self._see(tensor, values.value_of(tensor)))
         self._walk_made = forms.describing(lambda tensor: self._see(tensor, values.made(tensor)))
+
+    def _write(self, number: int, numbers: Numbers, how: int) -> None:
+        self._session.journal.measured.write(number, numbers, how)
+        count, nans, posinf, neginf, *_ = numbers
+        # -inf alone may be a mask; where it is not, something becomes NaN or +inf, or the loss itself is -inf.
+        if nans or posinf or (neginf and count == 1):
+            self._is_alarmed = True
+
+    def _ask(self) -> None:
+        self._is_alarmed = False
+        for ask in list(self.on_bad):
+            ask()
 
     # What the engines call
 
@@ -67,6 +83,8 @@ class Measurer:
         """An event closes that gave one tensor, which is this value."""
         try:
             self._see(tensor, value)
+            if self._is_alarmed and self.on_bad:
+                self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
 
@@ -74,6 +92,8 @@ class Measurer:
         """An event closes that gave anything else."""
         try:
             (self._walk_made if from_op else self._walk)(result, [])
+            if self._is_alarmed and self.on_bad:
+                self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
 
@@ -132,6 +152,9 @@ class Measurer:
         if not tensor.is_cpu:
             if not tensor.is_meta:
                 self.devices.measure(tensor, number)
+                if self.on_bad:
+                    self._session.note(WAITS)
+                    self.devices.finish()
             return None
         kind = KINDS.get(tensor.dtype)
         if kind is None or tensor.is_conj() or tensor.is_neg():
