@@ -37,7 +37,7 @@ def event_row(event: Event, module: int, stack: int) -> tuple[Any, ...]:
         None if module == NONE else module, event.call, event.args, event.result, None if stack == NONE else stack,
         event.owner, event.operator, event.code, int(event.direct), ", ".join(event.target),
         " | ".join(event.operands), event.file, event.line, event.key, event.error, event.note,
-        event.python_call, event.detail,
+        event.python_call, event.forward_event, event.detail,
     )  # fmt: skip
 
 

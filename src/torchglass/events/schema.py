@@ -57,6 +57,10 @@ class EventColumns:
     python_call: array[int] = numbers(
         "variables: the number of the Python call whose variable it is, or -1", none=True, counts_on=True, since=3
     )
+    forward: array[int] = numbers(
+        "in backward: the row of event_rows that made the autograd node which was run, or -1", to="event_rows",
+        none=True, since=4,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -347,7 +351,7 @@ def statements(number: int = FORMAT) -> str:
     return "\n\n".join([*(statement(table, number) for table in ALL), VIEWS])
 
 
-MEASURED = tuple(each for each in VALUE_ROWS.columns if each.field and each.since == 4)
+MEASURED = tuple(each for each in VALUE_ROWS.columns if each.since == 4)
 """What was in a value. In memory these columns are all empty where nothing was measured."""
 MEASURED_FIELDS = tuple(each.field for each in MEASURED)
 NOT_MEASURED = tuple(nan if each.type == "float | None" else NONE for each in MEASURED)

@@ -136,7 +136,7 @@ class Tables(StackColumns):
             thread=self.threads[self.thread[number]],
             process=self.process_of(self.thread[number]),
             phase="backward" if self.backward[number] else "forward",
-            forward_event=None,
+            forward_event=None if (forward := self.forward[number]) < 0 else forward,
             start_ns=self.start_ns[number],
             end_ns=None if end < 0 else end,
             module=row.path if row else None,
@@ -175,6 +175,7 @@ class Tables(StackColumns):
             kept.parent[index] = NONE if parent == NONE else place[parent]
         kept.pack_values(self.io)
         kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
+        kept.forward = array("q", [place.get(number, NONE) for number in kept.forward])
         return kept
 
     def pack_values(self, io: array[int]) -> None:

@@ -102,6 +102,7 @@ class Event(NamedTuple):
     phase: str
     """``forward`` or ``backward``."""
     forward_event: int | None
+    """In backward: the id of the event that made the autograd node which was run; None where that is not known."""
     start_ns: int
     end_ns: int | None
     """Host time. None while the event is still open."""

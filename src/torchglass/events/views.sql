@@ -48,6 +48,7 @@ CREATE VIEW events AS SELECT
     x.text AS error,                              -- Type: text of the exception that left this event
     w.note AS note,                               -- what the reader should know
     nullif(e.python_call, -1) AS python_call,     -- variables: equal numbers are one call of a Python function
+    nullif(e.forward, -1) AS forward_event,       -- in backward: the event whose autograd node was run
     CASE w.kind WHEN 'module' THEN coalesce(m.detail, '') ELSE w.detail END AS detail  -- of a module its settings; of a variable: argument, assigned, deleted or changed (in place)
 FROM event_rows AS e
 LEFT JOIN whats AS w ON w.id = e.what

@@ -38,8 +38,14 @@ WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR, NODES, END, STA
 
 WHAT: what was called: a row of WHAT, or -2 - the row of a module. PARENT: the number of the record in whose course it
 happened. STACK, ARGS, RESULT, ERROR: rows. INPUTS, OUTPUTS: where in the thread's IDS its values begin. CALL: the
-number of the Python call that it belongs to. NODES: the autograd nodes that were made. START and END: nanoseconds.
+number of the Python call that it belongs to, of a variable; of all else -2 - the number that the thread's next autograd
+node had when it opened. NODES: the lower NODE_BITS bits of that number when it closed, and above them the number + 1 of
+the node that was being run, in backward. START and END: nanoseconds.
 """
+NODE_BITS = 16
+NODE_MASK = (1 << NODE_BITS) - 1
+MOST_NODES = 1 << 44
+"""Numbers from here on are of nodes that no forward step made: those that accumulate gradients."""
 RECORD_WORDS = 12
 RECORD = RECORD_WORDS * 8
 NONE = -1

@@ -52,9 +52,14 @@ def test_the_planted_line_is_named(program: Program, ops: bool) -> None:
 
 @pytest.mark.parametrize("program", planted.BACKWARD, ids=lambda program: program.__name__)
 def test_the_planted_line_is_named_in_backward(program: Program) -> None:
-    found = tg.first_bad(recorded(program, ops=True))
+    trace = recorded(program, ops=True)
+    found = tg.first_bad(trace)
     assert found is not None
     assert (found.event.line, found.event.phase) == (line_marked(program), "backward")
+    if program is not planted.a_backward_of_ones_own:
+        assert found.event.forward_event is not None
+        assert trace.event(found.event.forward_event).line == line_marked(program, "# forward")
+        assert "the gradient of " in str(found)
 
 
 @BOTH

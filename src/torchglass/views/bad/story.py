@@ -35,7 +35,14 @@ class FirstBad:
 
 def told(trace: Recorded, found: Found) -> FirstBad:
     """What was found, with its story."""
-    lines = [_heading(found), _where(found.event), *_takes(trace, found), *_gives(found), *_after(trace, found)]
+    lines = [
+        _heading(found),
+        _where(found.event),
+        *_forward(trace, found.event),
+        *_takes(trace, found),
+        *_gives(found),
+        *_after(trace, found),
+    ]
     lines += found.notes
     story = "\n".join([lines[0], *(f"  {line}" for line in lines[1:])])
     return FirstBad(found.event, found.values, found.came_in, tuple(event.id for event in found.after), story)
@@ -65,6 +72,13 @@ def _where(event: Event) -> str:
     if event.phase == "backward":
         parts.append("in backward")
     return f"{' '.join(parts)}{_at(event)}"
+
+
+def _forward(trace: Recorded, event: Event) -> list[str]:
+    """Of an event in backward: the forward step whose gradient it is."""
+    if event.forward_event is None:
+        return []
+    return [f"the gradient of {_where(trace.event(event.forward_event))}"]
 
 
 def _at(event: Event) -> str:
