@@ -1,6 +1,6 @@
 """What statistics cost on top of recording: ratios of CPU time to the plain program, taken in turns, medians.
 
-    python benchmarks/measuring.py [rounds]
+python benchmarks/measuring.py [rounds]
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
     functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by
     name, glob or (True) all of them; ``values="stats"`` measures what is in every tensor (``Value.stats``: how many
-    numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), and
+    numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm),
+    ``values="all"`` keeps the tensors themselves too, as they were at each event, up to ``max_bytes`` in all
+    (``trace.tensor(value)``), and
     ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite and
     was not meant to be; ``only`` keeps what a
     ``select(…)`` chooses; ``fused="open"`` takes the unfused attention path to show its inside; ``sources=False``
@@ -60,6 +62,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         variables: bool | str | Sequence[str] = (),
         values: str | None = None,
         stop_on: str | None = None,
+        max_bytes: int = 1 << 30,
         only: Selection | None = None,
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
@@ -72,8 +75,10 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
         if only is not None:
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
-        if values not in (None, "stats"):
-            raise UsageError(f"record(values=…) takes 'stats' or None, not {values!r}")
+        if values not in (None, "stats", "all"):
+            raise UsageError(f"record(values=…) takes 'stats', 'all' or None, not {values!r}")
+        if type(max_bytes) is not int or max_bytes < 0:
+            raise UsageError(f"record(max_bytes=…) takes a number of bytes, not {max_bytes!r}")
         if stop_on not in (None, "nonfinite"):
             raise UsageError(f"record(stop_on=…) takes 'nonfinite' or None, not {stop_on!r}")
         if max_events is not None and (type(max_events) is not int or max_events < 1):
@@ -89,6 +94,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "variables": _names(variables),
             "values": values or ("stats" if stop_on else ""),
             "stop_on": stop_on or "",
+            "max_bytes": max_bytes,
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
@@ -191,7 +197,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     expect(trace, Trace, "save() takes a trace and a path")
     contents: list[Stored] = list(trace.stored())
     there = {row.value for row, _ in contents}
-    lost = sorted({name for value, name in trace.kept().items() if value not in there})
+    lost = sorted({name or "(no name)" for value, name in trace.kept().items() if value not in there})
     tables = trace.tables
     if lost:
         reason = "their tensors have no plain bytes"

@@ -45,6 +45,7 @@ class Options:
     variables: tuple[str, ...] = ()
     values: str = ""
     stop_on: str = ""
+    max_bytes: int = 1 << 30
     fused: str = "keep"
     sources: bool = True
     max_events: int | None = 1_000_000

@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--variables", metavar="NAMES", action="append", help="follow these variables: names or globs, as a,b; * is all"
     )
-    parser.add_argument("--values", choices=["stats"], help="measure what is in every tensor")
+    parser.add_argument("--values", choices=["stats", "all"], help="measure what is in every tensor; all: keep them")
     parser.add_argument(
         "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
     )
@@ -195,7 +195,7 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "functions": not options.no_functions,
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
-        "values": "stats" if options.first_bad else options.values,
+        "values": options.values or ("stats" if options.first_bad else None),
         "stop_on": options.stop_on,
         "fused": options.fused,
         "sources": not options.no_sources,

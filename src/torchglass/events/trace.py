@@ -172,15 +172,15 @@ class Trace:
                     yield tables.value(value, role)
 
     def tensor(self, value: Value | int) -> Any:
-        """The content of a value as it was when it was marked: a tensor, or an array."""
+        """The content of a value as it was when it was marked or saved: a tensor, or an array."""
         number = value.id if isinstance(value, Value) else value
         if type(number) is not int or not 0 <= number < len(self.tables.value_meta):
             raise NotRecorded(f"no value {number!r}: this trace has {len(self.tables.value_meta):,} values")
         found = None if self._contents is None else self._contents.tensor(number)
         if found is None:
             raise NotRecorded(
-                f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one "
-                "(of one that was marked, the trace's notes say why not)"
+                f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one, "
+                "record(values='all') keeps them all (of one that was marked, the trace's notes say why not)"
             )
         return found
 

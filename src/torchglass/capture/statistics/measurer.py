@@ -16,6 +16,7 @@ from torch.nn import Parameter
 from torchglass.capture.statistics.device import DeviceTallies
 from torchglass.capture.statistics.memory import KINDS, NoNumbers, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
+from torchglass.capture.statistics.saver import Saver
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import BY_NUMPY, NUMBER_MASK
 from torchglass.journal.measured import Numbers
@@ -36,6 +37,8 @@ class Measurer:
         self._session = session
         self.on_bad: list[Callable[[], None]] = []
         """Asked when an event gave something that is not finite; they raise what is to stop the program."""
+        self.saver: Saver | None = None
+        """Keeps the values themselves, while a recording asks for that."""
         self._is_alarmed = False
         self._done = bytearray()
         """For each value whether it was looked at."""
@@ -112,6 +115,8 @@ class Measurer:
             self.devices.finish()
         except Exception as fault:
             self._session.fault(fault)
+        if self.saver is not None:
+            self.saver.finish()
         self._seen.clear()
         self._last.clear()
 
@@ -127,6 +132,8 @@ class Measurer:
             done[number] = 1
             if issubclass(type(tensor), Tensor):
                 self._measure(tensor, number, before != number)
+                if self.saver is not None:
+                    self.saver.save(tensor, value)
         return value
 
     def _measure(self, tensor: Any, number: int, changed: bool) -> None:
