@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 # A download that stalls is given up soon and tried again, often.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --timeout 30 --retries 10 -c requirements/constraints.txt
 READY := $(VENV)/.ready
+FAST := $(VENV)/.fast
 READY_BENCH := $(VENV)/.ready-bench
 
 # One process a core; each with one torch thread, or they would fight for the cores.
@@ -21,15 +22,23 @@ help: ## list these targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 22
 
 .PHONY: setup
-setup: $(READY) ## only make the environment
+setup: $(FAST) ## only make the environment, and compile the hot path where there is a compiler
 
 .PHONY: demo
-demo: $(READY) ## set up, then record a real transformer and show it as a tree and a table
+demo: $(FAST) ## set up, then record a real transformer and show it as a tree and a table
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(READY) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
+test: $(FAST) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+ASAN_TESTS ?= tests/capture/engine tests/capture/transparency/test_lifetimes.py tests/capture/test_threads.py
+.PHONY: asan
+asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (ASAN_TESTS=... for others)
+	@CFLAGS="-g -O1 -fsanitize=address -fno-omit-frame-pointer" TORCHGLASS_BUILD=required $(BIN)/python hatch_build.py
+	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
+		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -q $(ASAN_TESTS); \
+		status=$$?; $(BIN)/python hatch_build.py; exit $$status
 
 .PHONY: check
 check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
@@ -38,9 +47,24 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python scripts/size_report.py
+	@$(BIN)/python scripts/structure_report.py
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
 	@$(BIN)/python scripts/api_page.py --check
+	@$(BIN)/python scripts/build_page.py --check
+
+.PHONY: page
+page: $(READY) ## build the page's script and style from web/ into the package
+	@$(BIN)/python scripts/build_page.py
+
+.PHONY: browser
+browser: ## install the browser that the tests of the page drive, where there is none (Debian and Ubuntu, as root)
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium >/dev/null; }
+
+.PHONY: gallery
+gallery: $(READY) ## draw the pictures of docs/gallery.md
+	@$(BIN)/python scripts/gallery.py
 
 .PHONY: format
 format: $(READY) ## rewrite the code in the one format
@@ -48,7 +72,7 @@ format: $(READY) ## rewrite the code in the one format
 	@$(BIN)/ruff format .
 
 .PHONY: update-docs
-update-docs: $(READY) ## rewrite the printed output in README.md and examples/output
+update-docs: $(FAST) ## rewrite the printed output in README.md and examples/output
 	@TORCHGLASS_UPDATE_DOCS=1 $(BIN)/python -m pytest -q tests/test_documents.py
 
 .PHONY: bench
@@ -57,7 +81,7 @@ bench: $(READY_BENCH) ## compare the cost of recording with other tools
 
 .PHONY: clean
 clean: ## remove the environment and everything generated
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis tests/actual
+	rm -rf $(VENV) build dist src/torchglass/_fast*.so .pytest_cache .ruff_cache .hypothesis tests/actual
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -74,7 +98,12 @@ $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt | $(B
 		$(PIP) --no-build-isolation -r requirements/dev.txt && echo "installed in $$(($$(date +%s) - began)) s"
 	@touch $@
 
-$(READY_BENCH): benchmarks/requirements.txt $(READY)
+# Again when a C file has changed; without a compiler there is nothing, and all works.
+$(FAST): $(wildcard src/torchglass/capture/engine/fast/*.[ch]) hatch_build.py $(READY)
+	@$(BIN)/python hatch_build.py
+	@touch $@
+
+$(READY_BENCH): benchmarks/requirements.txt $(FAST)
 	@echo 'installing the tools to compare with'
 	@$(PIP) -r benchmarks/requirements.txt
 	@touch $@

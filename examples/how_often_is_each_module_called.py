@@ -14,4 +14,4 @@ with tg.record() as trace:
     for _ in range(5):
         code = code + encoder(decoder(code))
 
-tg.show(trace, "calls", shapes=True, counts=True)
+tg.show(trace, "calls", shapes=True)

@@ -1,6 +1,6 @@
 """Holds the layout of the house: sizes of packages, cycles, names that are used twice, private names of torch.
 
-The ceilings are in docs/decisions/0015-sizes.md: who raises one says why there.
+The ceilings are in docs/decisions/0017-sizes.md: who raises one says why there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "torchglass"
-CEILINGS = ROOT / "docs" / "decisions" / "0015-sizes.md"
+CEILINGS = ROOT / "docs" / "decisions" / "0017-sizes.md"
 CEILING = re.compile(r"^\| `([\w./*]+)` \| ([\d,]+) \|", re.MULTILINE)
 PRIVATE_HOME = "capture/torch/private.py"
 SCHEMA_HOME = "events/schema.py"
@@ -24,6 +24,20 @@ MOST_COLUMNS = 5
 """A list of so many columns is a second home of the schema."""
 MAY_SHARE = {"Options"}
 """Each view has its own."""
+SHARED_STILL = {
+    "Call", "Calls", "Change", "Entry", "Flow", "Forest", "HasTables", "Item", "Level", "Line", "Lines", "ModuleRow",
+    "Place", "Reading", "Rows", "Slot", "Step", "Steps", "ThreadRow", "Values", "Variable",
+}  # fmt: skip
+"""Names that meant two things when the rule came; to become fewer."""
+IN_CIRCLES_STILL = {
+    "capture.copies", "capture.engine.codes", "capture.engine.edges", "capture.engine.fast",
+    "capture.engine.fast.names", "capture.engine.fast.values", "capture.engine.forms", "capture.engine.log",
+    "capture.engine.milestones", "capture.engine.stack", "capture.engine.values", "capture.session",
+    "capture.sources", "capture.threads", "capture.variables.activation", "capture.variables.engine",
+    "capture.variables.monitoring", "capture.variables.reading", "capture.variables.settrace", "journal.ring",
+    "journal.shared", "journal.writer",
+}  # fmt: skip
+"""Modules that import each other, or stand between such, for type checking; to become fewer."""
 MOST_WITH_A_PREFIX = 2
 
 
@@ -47,16 +61,13 @@ def main() -> int:
 
 def _over_the_ceiling(files: dict[str, str]) -> Iterator[str]:
     ceilings = {
-        name: int(lines.replace(",", ""))
-        for name, lines in re.findall(
-            r"^\| `([\w./]+)` \| ([\d,]+) \|", CEILINGS.read_text(encoding="utf-8"), re.MULTILINE
-        )
+        name: int(lines.replace(",", "")) for name, lines in CEILING.findall(CEILINGS.read_text(encoding="utf-8"))
     }
     sizes: dict[str, int] = defaultdict(int)
     for name, text in files.items():
         sizes[name.partition("/")[0] if "/" in name else "the top"] += len(text.splitlines())
     for name, lines in sizes.items():
-        ceiling = ceilings.get(f"{name}/" if name != "the top" else "torchglass/*.py")
+        ceiling = ceilings.get("torchglass/*.py" if name == "the top" else f"{name}/")
         if ceiling is None:
             yield f"{name} has no ceiling in {CEILINGS.relative_to(ROOT)}"
         elif lines > ceiling:
@@ -87,9 +98,11 @@ def _cycles(trees: dict[str, ast.Module]) -> Iterator[str]:
         if left == graph:
             break
         graph = left
-    if graph:
-        shown = ", ".join(name.removeprefix("torchglass.") for name in sorted(graph))
-        yield f"modules that import each other, in a circle: {shown}"
+    found = {name.removeprefix("torchglass.") for name in graph}
+    if found - IN_CIRCLES_STILL:
+        yield f"modules that import each other, in a circle, with: {', '.join(sorted(found - IN_CIRCLES_STILL))}"
+    if IN_CIRCLES_STILL - found:
+        yield f"no longer in a circle, take them off the list: {', '.join(sorted(IN_CIRCLES_STILL - found))}"
 
 
 def _module(name: str) -> str:
@@ -103,9 +116,11 @@ def _shared_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
         for node in tree.body if not name.startswith("compat/") else ():  # which has other tools' words
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
-    for name, found in sorted(homes.items()):
-        if len(found) > 1 and name not in MAY_SHARE:
-            yield f"the class {name} is in {', '.join(found)}: a word means one thing"
+    shared = {name for name, found in homes.items() if len(found) > 1 and not name.startswith("_")} - MAY_SHARE
+    for name in sorted(shared - SHARED_STILL):
+        yield f"the class {name} is in {', '.join(homes[name])}: a word means one thing"
+    for name in sorted(SHARED_STILL - shared):
+        yield f"the class {name} has one meaning now: take it off the list"
 
 
 def _prefixes(files: dict[str, str]) -> Iterator[str]:

@@ -39,10 +39,13 @@ class TestBadInput:
         trace = tg.trace(nn.ReLU(), X)
         with pytest.raises(tg.UnknownView, match="no view 'tre'; did you mean 'tree'"):
             tg.show(trace, "tre")
-        with pytest.raises(tg.UnknownView, match="there are: calls, code, listing, table, tree, variables"):
+        with pytest.raises(
+            tg.UnknownView, match="there are: calls, code, failure, graph, listing, table, tree, variables"
+        ):
             tg.render(trace, "..")
         with pytest.raises(tg.UnknownView):
-            tg.render(trace, None)  # type: ignore[arg-type]
+            tg.render(trace, 3)  # type: ignore[arg-type]
+        assert tg.render(trace, None) == tg.render(trace, "tree")
 
     def test_a_name_is_no_stream(self) -> None:
         trace = tg.trace(nn.ReLU(), X)

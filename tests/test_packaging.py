@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Everything that design and habit promise at the top; a new public name is added here on purpose.
 PUBLIC = {
     "Event", "Trace", "Value",
-    "first_bad", "last_trace", "load", "mark", "record", "render", "save", "select", "show", "trace",
+    "export", "first_bad", "last_trace", "load", "mark", "record", "render", "save", "select", "show", "trace",
 }  # fmt: skip
 
 # Puts an obstacle in the way of `import torch`: whoever needs it fails at once.
@@ -37,15 +37,19 @@ def python(code: str, *, path: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the tree as it lies here."""
-    folder = tmp_path_factory.mktemp("wheel")
+def build(folder: Path, **environment: str) -> Path:
+    """A wheel of the tree as it lies here."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT)]
-    subprocess.run([*pip, *build], check=True, cwd=folder)
+    command = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT)]
+    subprocess.run([*pip, *command], check=True, cwd=folder, env={**os.environ, **environment})
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As it is built here: with the compiled engine, if there is a compiler."""
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +85,39 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     source = {
         f"torchglass/{path.relative_to(package).as_posix()}"
         for path in package.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in (".c", ".h", ".so")
     }
-    assert inside == source
+    compiled = {name for name in inside if name.startswith("torchglass/_fast.")}
+    assert inside - compiled == source
     assert "torchglass/py.typed" in inside
+    is_for_any = wheel.name.endswith("-py3-none-any.whl")
+    assert len(compiled) == (0 if is_for_any else 1)  # for this Python and machine only where it has to be
+    assert is_for_any or f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in wheel.name
+
+
+NO_COMPILER = {"CC": "/no/such/compiler", "PATH": "/no/such/folder"}
+
+
+def test_without_a_compiler_it_is_a_wheel_for_all_and_works(tmp_path: Path) -> None:
+    built = build(tmp_path, **NO_COMPILER)
+    assert built.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(built) as content:
+        assert not [name for name in content.namelist() if name.startswith("torchglass/_fast.")]
+        content.extractall(tmp_path / "installed")
+    code = """
+        import torchglass, torch
+        with torchglass.record() as trace:
+            torch.ones(2) + 1
+        print(torchglass.__file__, [event.name for event in trace.events()], trace.engine)
+    """
+    printed = python(code, path=tmp_path / "installed")
+    assert printed.startswith(str(tmp_path))
+    assert "['ones', 'Tensor.add'] python: it was not built" in printed
+
+
+def test_a_compiler_that_is_required_and_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        build(tmp_path, TORCHGLASS_BUILD="required", **NO_COMPILER)
 
 
 def test_the_wheel_installs_and_runs_in_a_bare_environment(bare: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torchglass._version import __version__
 
 if TYPE_CHECKING:
-    from torchglass.api import first_bad, last_trace, load, mark, record, render, save, show, trace
+    from torchglass.api import export, first_bad, last_trace, load, mark, record, render, save, show, trace
     from torchglass.errors import (
         BadValue,
         BundleError,
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadValue", "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption",
-    "UnknownView", "UsageError", "Value", "WrongType", "__version__", "first_bad", "last_trace", "load", "mark",
-    "record", "render", "save", "select", "show", "trace",
+    "UnknownView", "UsageError", "Value", "WrongType", "__version__", "export", "first_bad", "last_trace", "load",
+    "mark", "record", "render", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _HOMES = {
     **dict.fromkeys(
-        ["first_bad", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"], "torchglass.api"
+        ["export", "first_bad", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"],
+        "torchglass.api",
     ),
     **dict.fromkeys(
         [

@@ -25,6 +25,15 @@ from torchglass.views import VIEWS as VIEWS
 from torchglass.views.bad.story import FirstBad
 from torchglass.views.text.style import Page, page_for, writable
 
+
+def _in_notebook(shown: Trace) -> dict[str, str]:
+    from torchglass.views.page.notebook import mimebundle  # not needed to record
+
+    return mimebundle(shown)
+
+
+Trace.in_notebook = staticmethod(_in_notebook)
+
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 _last: list[Trace] = []
@@ -114,8 +123,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recording = self._recordings[get_ident()].pop()
-        if error is not None:
-            _last[:] = [recording.trace]
+        _last[:] = [recording.trace]
         try:
             with Uninterrupted():
                 recording.stop(error)
@@ -250,7 +258,7 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
 
 
 def last_trace() -> Trace | None:
-    """The trace of the last recording that an exception left."""
+    """The trace of the last recording that ended, by an exception or not."""
     return _last[0] if _last else None
 
 
@@ -280,14 +288,17 @@ def first_bad(
 
 def show(
     trace: Trace,
-    view: str = "tree",
+    view: str | None = None,
     *,
     file: TextIO | None = None,
     width: int | None = None,
     color: bool | None = None,
     **options: Any,
 ) -> None:
-    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …"""
+    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …
+
+    Without a name the tree; of a trace that an exception left its story, ``failure``.
+    """
     if file is not None and not hasattr(file, "write"):
         raise WrongType(
             f"show(file=…) takes something to print to, such as an open file, not {type(file).__name__}; "
@@ -300,7 +311,7 @@ def show(
 
 def render(
     trace: Trace,
-    view: str = "tree",
+    view: str | None = None,
     *,
     width: int | None = None,
     color: bool | None = None,
@@ -310,7 +321,20 @@ def render(
     return "\n".join(_lines(trace, view, page_for(None, width=width, color=color), options))
 
 
-def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iterator[str]:
+def export(trace: Trace, path: str | os.PathLike[str], **options: Any) -> None:
+    """Write a trace as a file for other programs; the suffix says which.
+
+    ``.html`` is the page: code, steps, data flow and tensors in one file. ``.svg`` and ``.png`` are pictures of the
+    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``.
+    ``.perfetto.json`` is the timeline for Perfetto and Chrome.
+    """
+    expect(trace, Trace, "export() takes a trace and the path of a file")
+    from torchglass.views.export import export as write  # not needed to record
+
+    write(trace, Path(os.fspath(path)), options)
+
+
+def _lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
     expect(
         trace,
         Trace,
@@ -318,4 +342,6 @@ def _lines(trace: Trace, view: str, page: Page, options: dict[str, Any]) -> Iter
     )
     from torchglass.views.render import lines, options_for  # not needed to record
 
+    if view is None:
+        view = "failure" if trace.failure() is not None and not options else "tree"
     return lines(trace, view, options_for(view, options), page)

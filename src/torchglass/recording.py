@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from torchglass import children, store
+from torchglass.compiled import described
 from torchglass.errors import BadValue, BundleError
 from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
@@ -129,6 +130,11 @@ class Recording:
     @property
     def running(self) -> bool:
         return self._recorder is not None and self._recorder.running
+
+    @property
+    def engine(self) -> str:
+        """What writes the journal, and why not the compiled one."""
+        return described()
 
     def progress(self) -> int:
         return 0 if self._recorder is None or self._settled is not None else self._recorder.progress()

@@ -157,9 +157,9 @@ class TestWaysOut:
         assert caught.value is error
         assert tg.last_trace() is trace
         assert trace.failure() is None
-        with tg.record():
+        with tg.record() as after:
             pass
-        assert tg.last_trace() is trace
+        assert tg.last_trace() is after, "also of a block that ended well"
 
     def test_a_failing_call_is_there_with_its_inputs(self) -> None:
         model = nn.Sequential(nn.Linear(5, 5))
@@ -231,8 +231,15 @@ class TestWaysOut:
 
         interrupted.__code__ = interrupted.__code__.replace(co_filename=sys.modules["contextlib"].__file__ or "")
         monkeypatch.setattr(type(torch.overrides._pop_mode_temporarily()), "__exit__", interrupted)
+
+        def asking(given: Tensor) -> Tensor:
+            """By torch's own way to a mode, whichever engine records."""
+            if torch.overrides.has_torch_function((given,)):
+                return torch.overrides.handle_torch_function(asking, (given,), given)
+            return F.gumbel_softmax(given)
+
         with pytest.raises(KeyboardInterrupt), tg.record():
-            F.gumbel_softmax(X)
+            asking(X)
 
     def test_an_exit_stack_and_a_generator(self) -> None:
         def recorded() -> Iterator[tg.Trace]:
@@ -257,7 +264,7 @@ class TestFaultsOfOurs:
         [
             (modules, "_identify"),
             (modules, "_describe"),
-            (modules, "_close"),
+            (modules, "read_settings"),
             (functions, "is_event"),
             (functions, "inner_copy"),
             (optimizers, "OpenStep"),

@@ -103,7 +103,7 @@ def test_a_bad_call_trace_is_one_line_with_the_cure(trace, capsys):
     assert "no such file" in fails(capsys, "no-such\x1b.txt").lower()
     assert "trace file is empty; CallTracer.save_trace()" in fails(capsys, "empty.txt")
     assert "binary" in fails(capsys, "saved.pt")
-    assert "directory" in fails(capsys, ".", "--out", "x.png")
+    assert "trace" in fails(capsys, ".", "--out", "x.dot")  # a folder is a bundle, or none
 
 
 def test_an_output_that_cannot_be_written_is_one_line_with_the_cure(trace, capsys):

@@ -105,7 +105,9 @@ class TestAsking:
             trace.columns("event")
 
     def test_in_a_few_lines(self, trace: tg.Trace) -> None:
-        first, second, third = str(trace).split("\n")
+        first, second, third, *engine = str(trace).split("\n")
+        assert len(engine) <= 1
+        assert all(each.startswith("  engine: ") for each in engine)
         assert first.startswith("Trace: 6 events in ")
         assert second == "  3 module, 3 function"
         assert third == "  roots: Twice; 2 modules"

@@ -309,7 +309,7 @@ def test_what_is_interned_stays_bounded_in_the_process() -> None:
         rounds(10_000)
         session = trace._source._recorder.session  # type: ignore[attr-defined]
         assert len(session.forms.ids) <= 1000
-        assert len(session.values.living) <= 1000
+        assert len(session.values) <= 1000
 
 
 def test_records_alone(tmp_path: Path) -> None:

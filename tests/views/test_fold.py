@@ -1,12 +1,16 @@
-"""Repeats among siblings: every sibling in exactly one group, and the group that saves most lines."""
+"""The fold: rounds laid over each other by structure, equal siblings as one, every node in exactly one item."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchglass.views.fold import Group, groups, merge_alike, range_label
+from torchglass.views.fold import TOGETHER, Group, Item, folded, groups, in_order, range_label, unfolded
 
 
 @pytest.mark.parametrize(
@@ -64,11 +68,107 @@ def test_labels_of_ranges(paths: list[str], label: str) -> None:
     assert range_label(paths) == label
 
 
-def test_what_is_alike_is_added_level_by_level() -> None:
-    added: list[tuple[int, ...]] = []
-    children = {0: [1, 2], 10: [11, 12], 20: [21, 22], 1: [3], 11: [13], 21: [23]}
-    merge_alike([0, 10, 20], children, lambda first, others: added.append((first, *others)))
-    assert sorted(added) == [(0, 10, 20), (1, 11, 21), (2, 12, 22), (3, 13, 23)]
-    added.clear()
-    merge_alike([0], children, lambda first, others: added.append((first, *others)))
-    assert added == []
+@dataclass
+class Sample:
+    """A forest written down: (key, what is in it) for each node; loops are named."""
+
+    kinds: list[tuple[Any, list[int]]]
+    over: dict[int, bool] = field(default_factory=dict)
+    runs: str = ""
+
+    def below(self, node: int) -> Sequence[int]:
+        return self.kinds[node][1]
+
+    def key(self, node: int) -> Any:
+        return self.kinds[node][0]
+
+    def merges(self, node: int) -> bool:
+        return self.kinds[node][0] in tuple(self.runs)
+
+    def rounds(self, node: int) -> bool | None:
+        return self.over.get(node)
+
+    def own(self, item: Item) -> Any:
+        return tuple(dict.fromkeys(self.kinds[node][0] for node in item.nodes))
+
+
+def looped(*rounds: str, over: bool = True, runs: str = "") -> tuple[Sample, list[Item]]:
+    """A loop (node 0) whose rounds are written as texts, a letter a step; the items in it."""
+    kinds: list[tuple[Any, list[int]]] = [("loop", [])]
+    for text in rounds:
+        kinds[0][1].append(len(kinds))
+        inside = list(range(len(kinds) + 1, len(kinds) + 1 + len(text)))
+        kinds.append(("round", inside))
+        kinds += [(letter, []) for letter in text]
+    sample = Sample(kinds, {0: over}, runs)
+    (loop,) = folded(sample, [0], sample.own)
+    return sample, loop.children
+
+
+def letters(sample: Sample, items: Sequence[Item]) -> str:
+    return "".join(sample.key(item.nodes[0]) for item in items)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "order"),
+    [
+        (["abc", "abc"], "abc"),
+        (["ac", "abc", "ac"], "abc"),
+        (["ac", "ab", "abc"], "abc"),
+        (["bc", "abc"], "abc"),
+        (["ab", "cd"], "abcd"),
+        (["ab", "", "b"], "ab"),
+    ],
+)
+def test_rounds_share_items_in_the_order_that_they_agree_on(rounds: list[str], order: str) -> None:
+    sample, items = looped(*rounds)
+    assert letters(sample, items) == order
+    for item in items:
+        present = [at for at, text in enumerate(rounds) if sample.key(item.nodes[0]) in text]
+        assert item.slots == present
+        assert [label for _, label in item.labels] == present
+        assert item.size == len(item.nodes)
+
+
+def test_a_step_that_comes_again_in_a_round_is_another_item_unless_it_may_be_one() -> None:
+    sample, items = looped("aba", "aba")
+    assert letters(sample, items) == "aba"
+    sample, items = looped("aab", "aaab", runs="a")
+    assert letters(sample, items) == "ab"
+    assert (items[0].slots, items[0].in_a_row) == ([0, 0, 1, 1, 1], 0)
+    assert items[1].in_a_row == 1
+
+
+def test_layers_are_folded_only_where_they_are_equal() -> None:
+    sample, items = looped("ab", "ab", "ab", "ac", over=False)
+    assert [(item.times, letters(sample, item.children)) for item in items] == [(3, "ab"), (1, "ac")]
+
+
+def test_siblings_of_different_rounds_are_not_equal() -> None:
+    """Four in each round and a fifth in some are not five in each."""
+    sample, items = looped("aaaa", "aaaaaaaa")
+    assert [(item.times, len(set(item.slots))) for item in items] == [(4, 2), (4, 1)]
+    assert letters(sample, items) == "aa"
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=6), st.booleans(), st.sampled_from(["", "a", "abc"]))
+def test_every_node_is_in_exactly_one_item(rounds: list[str], over: bool, runs: str) -> None:
+    sample, items = looped(*rounds, over=over, runs=runs)
+    nodes = [node for item in in_order(items) for node in item.nodes if node != TOGETHER]
+    steps = [node for node in nodes if sample.key(node) in "abc"]
+    assert sorted(steps) == [at for at, (key, _) in enumerate(sample.kinds) if key in "abc"]
+    for item in in_order(items):
+        assert len(item.nodes) == len(item.slots) == len(item.labels)
+        assert len({sample.key(node) for node in item.nodes if node != TOGETHER}) <= 1
+        for child in item.children:
+            if item.nodes != [TOGETHER]:
+                assert max(child.slots) < item.size
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=6))
+def test_unfolded_every_node_stands_by_itself(rounds: list[str]) -> None:
+    sample, _ = looped(*rounds)
+    nodes = [item.nodes for item in in_order(unfolded(sample, [0]))]
+    assert nodes == [[at] for at in range(len(sample.kinds))]

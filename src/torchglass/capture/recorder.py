@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -52,6 +52,10 @@ class Options:
     keep: str = "end"
     name: str = ""
 
+    def as_dict(self) -> dict[str, Any]:
+        """By name, without the copies that dataclasses would make."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(slots=True)
 class Window:
@@ -74,7 +78,8 @@ def _patches() -> list[Any]:
 def _forget_in_child() -> None:
     """A forked child has our modes and patches but is not recorded: what it did would be lost with it."""
     for log in LOGS.values():
-        log.on = log.session.running = False
+        log.on = False
+        log.session.end()
     LOGS.clear()
 
 
@@ -152,7 +157,7 @@ class Recorder:
         session.recordings += 1
         options = self.options
         self.started_ns = time.perf_counter_ns()
-        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, asdict(options))
+        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, options.as_dict())
         session.journal.rows.add(layout.RECORDING, self.number, rows.encoded(row))
         if self._keeper is not None:
             self._keeping = Keeping(session, self.number, self._keeper, options.sources)
@@ -259,7 +264,7 @@ class Recorder:
             if listeners is not None:
                 listeners.let_go(log)
         if not session.recorders:
-            session.running = False
+            session.end()
             self._finish_modules(session)
             session.values.clear()
 

@@ -18,9 +18,11 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from torchglass import compiled
 from torchglass.capture.copies import Copies
+from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
-from torchglass.capture.engine.edges import make_close, make_open
+from torchglass.capture.engine.edges import Close, Open, make_close, make_open
 from torchglass.capture.engine.forms import Forms
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.stack import StackTable
@@ -29,10 +31,10 @@ from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
 from torchglass.capture.transparency.ours import is_theirs
-from torchglass.journal import layout, rows
+from torchglass.journal import layout, rows, writer
 from torchglass.journal.layout import END, NONE, PARENT
 from torchglass.journal.ring import Limits
-from torchglass.journal.writer import Journal, Open, ThreadWriter
+from torchglass.journal.writer import Journal, ThreadWriter
 from torchglass.source.codes import HERE
 from torchglass.source.text import PROCESS_START
 
@@ -81,9 +83,11 @@ class Session:
     def __init__(self, limits: Limits, fused: str) -> None:
         self.journal = Journal(limits=limits)
         self.fused = fused
-        self.values = ValueTable(self.journal)
-        self.forms = Forms(self.journal, self.values.value_of, self.values.made)
         self.stacks = StackTable(self.journal)
+        self.engine: Any = fast.make_engine(self)
+        """The compiled engine; None: all is done in Python."""
+        self.values = ValueTable(self.journal) if self.engine is None else fast.Values(self.journal, self.engine)
+        self.forms = Forms(self.journal, self.values.value_of, self.values.made)
         self.sources = SourceKeeper(self.journal)
         self.stacks.codes.seen = self.sources.seen
         self.kinds: dict[int, str] = {}
@@ -96,6 +100,7 @@ class Session:
         """By (row of the caller, id of the module): the row."""
         self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
         """By (row of the root, path, id of the module)."""
+        self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
@@ -134,12 +139,19 @@ class Session:
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
         self.journal.carry = self.carry
         self._write_head()
-        self.open_event = make_open(self)
-        self.close_event = make_close(self, self.values.plain_value_of, self.forms.describe)
-        self.close_op = make_close(self, self.values.made, self.forms.describe_made)
+        self.open_event, self.close_event, self.close_op = self._edges()
+
+    def _edges(self) -> tuple[Open, Close, Close]:
+        """The open and the close of an event, and the close of an op's."""
+        if self.engine is None:
+            close = make_close(self, self.values.plain_value_of, self.forms.describe)
+            return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
+        self.forms.pin((1, None))
+        self.forms.on_carry = self.engine.clear_forms
+        return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:
-        self.journal.rows.add(layout.JOURNAL, 0, _head_bytes(os.getpid()))
+        self.journal.rows.add(layout.JOURNAL, 0, _head_bytes(os.getpid(), compiled.described()))
 
     # Threads
 
@@ -180,6 +192,14 @@ class Session:
         self.records_ops = any(each.options.ops for each in self.recorders)
         # The function mode carries the cures that a dispatch mode needs.
         self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
+        if self.engine is not None:
+            self.engine.records_modules, self.engine.records_ops = self.records_modules, self.records_ops
+
+    def end(self) -> None:
+        """Nothing is recorded any more."""
+        self.running = False
+        if self.engine is not None:
+            self.engine.running = False
 
     # Events
 
@@ -214,9 +234,12 @@ class Session:
             self.end_steps(log, at, number)
             self._left(log, at, number)
             if log.listening:
+                self.leaving[log.ident] = error
                 self.tell(log, at, "close")
         except BaseException as fault:
             self.forgive(fault)
+        finally:
+            self.leaving.pop(log.ident, None)
 
     def _left(self, log: ThreadLog, at: int, error: int) -> None:
         log.last_error = (at, error)
@@ -283,7 +306,7 @@ class Session:
         self._call_ranges += 1
         return self._call_ranges << CALL_BITS
 
-    def carry(self, log: ThreadWriter, opened: Open) -> Open:
+    def carry(self, log: ThreadWriter, opened: writer.Open) -> writer.Open:
         """A chunk begins whose predecessors may be dropped: what is under way is said again there."""
         carried = self.forms.carry(log, opened)
         if self.in_backward is not None and self.in_backward[0] is log:
@@ -301,6 +324,9 @@ class Session:
         if text not in self._notes:
             self._notes.add(text)
             self.journal.rows.add(layout.NOTE, len(self._notes), rows.encoded(text))
+
+    is_theirs = staticmethod(is_theirs)
+    """Asked by the compiled engine, too."""
 
     def forgive(self, error: BaseException) -> None:
         """Count a fault of ours; what is the program's own (Ctrl-C, an exit, a timeout of its own) goes on."""
@@ -325,9 +351,9 @@ class Session:
 
 
 @lru_cache(maxsize=1)
-def _head_bytes(process: int) -> bytes:
+def _head_bytes(process: int, engine: str) -> bytes:
     python = list(sys.version_info[:3])
-    return rows.encoded(rows.JournalRow(python, list(HERE.names), process, PROCESS_START, "python", torch_version()))
+    return rows.encoded(rows.JournalRow(python, list(HERE.names), process, PROCESS_START, engine, torch_version()))
 
 
 def error_text(error: BaseException) -> str:

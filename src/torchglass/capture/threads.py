@@ -17,6 +17,7 @@ from typing import Any
 
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.torch.names import worker_info
+from torchglass.compiled import extension
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -110,6 +111,8 @@ _waits_at_exit: list[bool] = []
 def stay_out() -> None:
     """From a handler: a daemon thread that is still at work when Python ends goes no further, and harms nobody."""
     if LEAVING and threading.current_thread() is not threading.main_thread() and threading.current_thread().daemon:
+        if extension is not None:
+            extension.stay_aside()
         _for_ever.acquire()
 
 
@@ -119,8 +122,13 @@ def _wait_for_daemons() -> None:
         if ident != get_ident():
             LOGS.pop(ident).on = False
     last = time.monotonic() + LONGEST_WAIT
-    while time.monotonic() < last and any(map(_is_in_handler, _frames_of_others())):
+    while time.monotonic() < last and (_is_in_compiled() or any(map(_is_in_handler, _frames_of_others()))):
         time.sleep(0.001)
+
+
+def _is_in_compiled() -> bool:
+    """Handlers in C have no frame."""
+    return extension is not None and extension.others_inside() > 0
 
 
 def _frames_of_others() -> list[FrameType]:

@@ -25,7 +25,7 @@ from torchglass.cli import command
 from torchglass.errors import TorchglassError
 from torchglass.events.spelling import clean
 
-COMMANDS = ("run", "show", "info", "values", "repair", "graph", "doctor")
+COMMANDS = ("run", "show", "open", "info", "values", "repair", "export", "graph", "doctor")
 """The modules of this package that are commands, in the order of the help."""
 
 OK, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130

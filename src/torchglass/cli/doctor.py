@@ -57,6 +57,7 @@ def examine() -> Iterator[Finding]:
         yield device()
         yield private_names()
         yield recording()
+        yield engine()
     yield switch()
 
 
@@ -118,6 +119,15 @@ def recording() -> Finding:
             "please report this as a bug",
         )
     return Finding("recording", "works: one addition was seen")
+
+
+def engine() -> Finding:
+    """Does the hot path run compiled? Without it all is recorded too, and takes longer."""
+    from torchglass import compiled
+
+    if compiled.engine() == compiled.COMPILED:
+        return Finding("engine", "compiled")
+    return Finding("engine", f"in Python, not compiled: {compiled.why_not}")
 
 
 def names_of_one_addition() -> list[str]:

@@ -1,8 +1,9 @@
 """Run a script or module, unchanged, and record what it does to its tensors.
 
 The program behaves as under `python`: same output, arguments, exit status and traceback. What was recorded is
-kept in a bundle, also when the program fails or is interrupted. Without --to the newest run has the plain name; an
-earlier train.trace becomes train-1.trace. Child processes and the ranks of a torchrun write to the same bundle.
+kept in a bundle, also when the program fails or is interrupted; on a terminal the story of a failure stands below
+the traceback. Without --to the newest run has the plain name; an earlier train.trace becomes train-1.trace. Child
+processes and the ranks of a torchrun write to the same bundle.
 
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
@@ -31,7 +32,7 @@ from torchglass.cli.uncaught import print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
 
 FAILED, WRONG_USE = 1, 2
-OWN = ("--to", "--show")
+OWN = ("--to", "--show", "--quiet")
 """Options of a run as a whole; its ranks have all others too."""
 VALUED = (*OWN, "--fused", "--max-events", "--name", "--stop-on", "--values", "--variables")
 """Options that are followed by a value."""
@@ -61,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-sources", action="store_true", help="keep source texts out of the bundle")
     parser.add_argument("--max-events", type=int, default=1_000_000, metavar="N", help="the most to keep")
     parser.add_argument("--name", default="", help="a title for the trace")
+    parser.add_argument("--quiet", action="store_true", help="say nothing at the end, nor why the program failed")
     parser.add_argument("--show", choices=VIEWS, help="print this view at the end; without --to nothing is kept")
 
 
@@ -184,7 +186,7 @@ def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _E
 def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ending = _Ending(record(to=to or None, **_asked_for(options)), options.show, options.first_bad)
+    ending = _Ending(record(to=to or None, **_asked_for(options)), options)
     ending.trace = ending.recording.begin_program(frame)
     return ending
 
@@ -207,10 +209,9 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
-    def __init__(self, recording: Any, view: str | None, first_bad: bool) -> None:
+    def __init__(self, recording: Any, options: argparse.Namespace) -> None:
         self.recording = recording
-        self.view = view
-        self.first_bad = first_bad
+        self.view, self.first_bad, self.is_quiet = options.show, options.first_bad, options.quiet
         self.trace: Any = None
         self.bundle: Path | None = None
         self.ranks: Any = None
@@ -246,6 +247,9 @@ class _Ending:
         if self.first_bad:
             print(first_bad(trace) or "torchglass: no value that was measured is NaN or infinite, unless it was meant")
         if not self.view and self._is_to_say():
+            if trace.failure() is not None:
+                print(file=sys.stderr)
+                show(trace, "failure", file=sys.stderr)
             told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
             print(f"torchglass: {told}", file=sys.stderr)
 
@@ -253,6 +257,6 @@ class _Ending:
         """Somebody looks, and of several ranks this is the first."""
         from torchglass.store.bundle import read_manifest
 
-        if sys.stderr is None or not sys.stderr.isatty() or self.bundle is None:
+        if self.is_quiet or sys.stderr is None or not sys.stderr.isatty() or self.bundle is None:
             return False
         return read_manifest(self.bundle)["owner"] == self._process

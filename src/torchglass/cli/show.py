@@ -28,7 +28,9 @@ CRITERIA = ("module", "function", "op", "variable", "kind")
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the view, and where lines go; then the options of all views, each with the views that have it."""
     parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
-    parser.add_argument("--view", choices=VIEWS, default="tree", help="what to show; default: tree")
+    parser.add_argument(
+        "--view", choices=VIEWS, help="what to show; default: tree, or failure where an exception ended the program"
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -60,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     known = view_options()
     asked = {name: getattr(options, name) for name in known}
     chosen = {name: value for name, value in asked.items() if value is not None}
-    _check(options.view, chosen, known)
+    _check(options.view or "tree", chosen, known)
     if options.only:
         chosen["only"] = selection(options.only)
     # A process that only shows makes no garbage: looking for some takes a third of the time of a large trace.

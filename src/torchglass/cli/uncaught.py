@@ -108,6 +108,8 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(OUR_FOLDER):
+            if kept and _is_copied(kept[-1].tb_frame, trace.tb_frame):
+                del kept[-1]  # it asked, and C called its copy
             kept.append(trace)
         elif code.co_filename == MODULE_CALL and _runs(trace.tb_next, "_call_impl"):
             kept += [_entry(place) for place in _places(_call_module)]
@@ -116,6 +118,13 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
             del kept[-2:]
         trace = trace.tb_next
     return _linked(kept)
+
+
+def _is_copied(asked: FrameType, frame: FrameType) -> bool:
+    """Whether one function runs twice, the second time as a copy that does not ask whoever listens."""
+    one, two = asked.f_code, frame.f_code
+    same = (one.co_filename, one.co_qualname) == (two.co_filename, two.co_qualname)
+    return same and HANDOVER in one.co_names and (one is not two or asked.f_globals is not frame.f_globals)
 
 
 def _runs(trace: TracebackType | None, function: str) -> bool:

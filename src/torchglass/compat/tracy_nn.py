@@ -92,6 +92,7 @@ class Tracer:
     def _wants(self, log: ThreadLog, at: int, edge: str) -> bool:
         """Only what happens inside a call of the model, and nothing that is never printed."""
         what = log.word(at, WHAT)
+        self._error = log.session.leaving.get(log.ident)  # on its way out of the model's call
         if self._inside.get(log.ident, NONE) != NONE:
             return what < 0 or not _is_inside_torch(log, log.word(at, PARENT))
         if edge == "open" and what < 0 and log.session.modules[-2 - what].module() is self._model:
@@ -106,7 +107,6 @@ class Tracer:
         if edge == "close" and event.kind == "module" and event.parent is None:
             self._inside.clear()
             if event.error is not None:
-                self._error = sys.exc_info()[1]  # on its way out of the model's call
                 self.stop()
                 self._error = None
 
@@ -122,9 +122,8 @@ def _is_inside_torch(log: ThreadLog, parent: int) -> bool:
         return log.session.kinds[what] == FUNCTION
     if parent == NONE:
         return False
-    row = log.session.modules[-2 - what]
-    module = row.module()
-    return row.cls.__module__.startswith("torch.nn.") and module is not None and not module._modules
+    module = log.session.modules[-2 - what].module()
+    return module is not None and type(module).__module__.startswith("torch.nn.") and not module._modules
 
 
 def trace_model(model: nn.Module, name: str = "Quick Trace") -> Tracer:

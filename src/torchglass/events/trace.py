@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sqlite3
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from operator import add
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
 from torchglass.events import schema
@@ -51,6 +51,9 @@ class OpensTensors(Protocol):
 class Trace:
     """Everything recorded between start and stop. Looked at inside its block it is a snapshot."""
 
+    in_notebook: ClassVar[Callable[[Trace], dict[str, str]] | None] = None
+    """What a notebook shows of a trace; put here by the layer that knows views (api.py)."""
+
     def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
         self._contents = contents
@@ -89,6 +92,11 @@ class Trace:
     @property
     def duration_ns(self) -> int:
         return self.tables.duration_ns
+
+    @property
+    def engine(self) -> str:
+        """Which engine recorded it, ``compiled`` or ``python``, and why not the first; "" where it is not known."""
+        return str(getattr(self._source, "engine", ""))
 
     @property
     def complete(self) -> bool:
@@ -251,14 +259,19 @@ class Trace:
         return self._database
 
     def __str__(self) -> str:
-        return summary(self.tables, self.running)
+        return summary(self.tables, self.running, self.engine)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """A bare trace in a cell of a notebook: the page, and text where that cannot be shown."""
+        shows = type(self).in_notebook
+        return {"text/plain": str(self)} if shows is None else shows(self)
 
     def __repr__(self) -> str:
         tables = self.tables
         return f"<Trace {tables.name!r}: {len(tables)} events>" if tables.name else f"<Trace: {len(tables)} events>"
 
 
-def summary(tables: Tables, running: bool = False) -> str:
+def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     """A few lines: what was recorded, how long it took, what was lost or not seen."""
     kinds: dict[str, int] = {}
     for number in tables.what:
@@ -276,6 +289,8 @@ def summary(tables: Tables, running: bool = False) -> str:
     if roots:
         shown = ", ".join(roots[:5]) + (f" and {len(roots) - 5} more" if len(roots) > 5 else "")
         lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
+    if engine:
+        lines.append(f"  engine: {engine}")
     measured = sum(how != NONE for how in tables.value_measured)
     if measured:
         ways = sorted({_WAYS[how] for how in set(tables.value_measured) - {NONE}})

@@ -80,6 +80,8 @@ what is finite), and last how it was measured, which is never 0."""
 BY_NUMPY, BY_COMPILED, BY_DEVICE = 1, 2, 3
 """How: by numpy, by the compiled engine, by torch on the device where the tensor lies."""
 pack_measured = struct.Struct("=5q5dq").pack_into
+Numbers = tuple[int, int, int, int, int, float, float, float, float, float]
+"""All but how."""
 
 # ---------------------------------------------------------------- rows
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from sys import maxsize
 from typing import Any
 
+from torchglass.compiled import Log, slots
 from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
 from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
@@ -30,9 +31,8 @@ from torchglass.journal.layout import (
     pack_closing,
     pack_record,
 )
-from torchglass.journal.measured import MeasuredWriter
 from torchglass.journal.ring import Limits, Ring
-from torchglass.journal.shared import RowWriter, ValueWriter
+from torchglass.journal.shared import MeasuredWriter, RowWriter, ValueWriter
 
 SMALLEST = {RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14, MEASURED: 1 << 16}
 """Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
@@ -221,13 +221,12 @@ def _ignore(*_: object) -> None:
     return
 
 
-class ThreadWriter:
+class ThreadWriter(Log):
     """The records and ids of one thread, and where the next ones go; only that thread writes to it."""
 
-    __slots__ = (
-        "at", "buffer", "chunk", "copies", "end", "first", "id_at", "id_base", "id_chunk", "id_end", "ids", "journal",
-        "number", "open_records", "shift",
-    )  # fmt: skip
+    __slots__ = slots(
+        Log, "at buffer chunk copies end first id_at id_base id_chunk id_end ids journal number open_records shift"
+    )
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal

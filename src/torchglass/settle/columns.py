@@ -87,8 +87,8 @@ class Columns:
         self._texts: dict[str, int] = {}
         self._operands: dict[tuple[str, ...], int] = {}
         self._threads: dict[int, int] = {}
-        self.calls: dict[int, int] = {}
-        """How often each module was called."""
+        self._calls: dict[int, int] = {}
+        """How often each module was called before its last call."""
         self._stems: dict[tuple[object, ...], int] = {}
         self.occurrences: list[int] = []
         """How often each stem has occurred."""
@@ -107,6 +107,11 @@ class Columns:
             getattr(tables, name).fromlist(batch.varying[index :: len(VARYING)])
         tables.thread.fromlist([self._thread(thread)] * count)
         tables.io.fromlist(batch.io)
+
+    def count_call(self, module: int) -> int:
+        """How often a module that is called was called before."""
+        before = self._calls[module] = self._calls.get(module, NONE) + 1
+        return before
 
     def python_call(self, number: int) -> int:
         """The calls of Python functions whose variables were followed, counted from 0 on."""

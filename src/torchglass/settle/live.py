@@ -94,9 +94,7 @@ class LiveSettler(Settler):
         parent, module, backward = place
         columns, batch, what = self.columns, Batch(0), words[WHAT]
         fixed = columns.fixed((what, words[ARGS], words[STACK], module, words[RESULT]))
-        call = NONE
-        if what < 0:
-            call = columns.calls[module] = columns.calls.get(module, NONE) + 1
+        call = columns.count_call(module) if what < 0 else NONE
         batch.fixed.append(fixed.columns)
         batch.varying += (
             parent, backward, words[START], words[END], module, call, 0, columns.occurrences[fixed.stem],

@@ -243,7 +243,7 @@ class Settler:
         Settling spends its time in this loop: what can be done for many events at once is done outside of it.
         """
         tables, columns = self.tables, self.columns
-        known, occurrences, calls = columns.known, columns.occurrences, columns.calls
+        known, occurrences = columns.known, columns.occurrences
         limit = self._most if self._keeps_begin else None
         numbers, first_record, earlier, before = state.numbers, state.first, state.earlier, len(tables)
         batch, modules = Batch(len(tables.io)), list[int]()
@@ -289,13 +289,10 @@ class Settler:
                 modules.append(module)
                 entries, stem, taken, given = fixed
                 fixed_columns.append(entries)
-                call = NONE
-                if what < 0:
-                    call = calls[module] = calls.get(module, NONE) + 1
+                call = columns.count_call(module) if what < 0 else NONE
                 varying += (
                     parent, is_backward, start, end, module, call, batch.first_io + len(io), occurrences[stem],
-                    NONE if error == NONE else columns.error(error),
-                    NONE if python_call < 0 else columns.python_call(python_call), NONE,
+                    NONE if error == NONE else columns.error(error), columns.python_call(python_call), NONE,
                 )  # fmt: skip
                 occurrences[stem] += 1
                 if taken:

@@ -1,15 +1,258 @@
-"""Repeats among siblings, found once for every view that folds them."""
+"""The one fold: rounds of a loop, and calls at one place, laid over each other by structure; equal siblings as one.
+
+Rounds come from the same code, so what happened at one place in all of them shares an item, and one that happened
+in some only says so. Layers, which a loop or torch goes through in turn, are folded only where they are equal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
+from torchglass.events.spelling import clean
+from torchglass.events.types import Location
 from torchglass.views.nesting import split_index
+from torchglass.views.row import SAME, THREAD, Cell, Row
 
 LONGEST_UNIT = 64
 TRIES = 4
 WORTH_IT = 2
+WORTH_SAYING = 5
+"""Rows from which on those that stand above already are not shown again."""
+TOGETHER = -1
+"""The node of an item above others that repeat together."""
+
+Label = tuple[int, int]
+"""Which execution of the loop around, and which of its rounds."""
+
+
+class Forest(Protocol):
+    """What is folded: nodes as numbers, each with what is in it."""
+
+    def below(self, node: int, /) -> Sequence[int]: ...
+
+    def key(self, node: int, /) -> Hashable:
+        """Equal for what may share an item in different rounds, or, where that ``merges``, in a row."""
+        ...
+
+    def merges(self, node: int, /) -> bool:
+        """Whether several in a row with equal keys are one item: calls at one place, not layers."""
+        ...
+
+    def rounds(self, node: int, /) -> bool | None:
+        """Of a loop whether its rounds may be laid over each other; False: they are layers. None: no loop."""
+        ...
+
+
+@dataclass(slots=True)
+class Item:
+    """What is shown once: one node, or several that it stands for, in order."""
+
+    nodes: list[int] = field(default_factory=list[int])
+    slots: list[int] = field(default_factory=list[int])
+    """For each node in which of the nodes, or rounds, of the item around it is."""
+    labels: list[Label] = field(default_factory=list[Label])
+    """For each node the round of the innermost loop around."""
+    size: int = 0
+    """How many nodes, or rounds, there are for what is in it."""
+    times: int = 1
+    """How many equal siblings it stands for."""
+    unit: int = 1
+    """Of a repeat: how many items are in it."""
+    children: list[Item] = field(default_factory=list["Item"])
+    pattern: int = 0
+    height: int = 1
+
+    @property
+    def in_a_row(self) -> int:
+        """How many of its nodes happened in a row in each of what is around it; 0 when that differs."""
+        present = len(set(self.slots))
+        return len(self.nodes) // present if present and len(self.nodes) % present == 0 else 0
+
+
+_Sequences = list[tuple[Sequence[int], Label]]
+"""What is in each node, or round, of an item, and the round that this is in."""
+
+
+def unfolded(forest: Forest, roots: Sequence[int]) -> list[Item]:
+    """Every node by itself."""
+    top = Item()
+    pending = [(top, roots)]
+    while pending:
+        item, nodes = pending.pop()
+        item.children = [Item([node], [0], [(0, 0)], 1) for node in nodes]
+        pending += [(child, forest.below(child.nodes[0])) for child in item.children]
+    return top.children
+
+
+def folded(forest: Forest, roots: Sequence[int], own: Callable[[Item], Hashable]) -> list[Item]:
+    """Items for all nodes, each in exactly one; ``own`` is equal for items of which the same is said."""
+    top = Item(size=1)
+    order: list[Item] = [top]
+    pending: list[tuple[Item, _Sequences]] = [(top, [(roots, (0, 0))])]
+    while pending:
+        item, sequences = pending.pop()
+        item.children = _columns(forest, sequences)
+        order += item.children
+        for child in item.children:
+            pending += _inside(forest, child, order)
+    _find_equal(order, own)
+    return top.children
+
+
+def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _Sequences]]:
+    """What is in an item: in all of its nodes, or, of a loop, in all rounds; layers are items of their own."""
+    over = forest.rounds(item.nodes[0])
+    below = [forest.below(node) for node in item.nodes]
+    item.size = len(below)
+    if over is None:
+        return [(item, list(zip(below, item.labels, strict=True)))] if any(below) else []
+    if over:
+        rounds = [(each, (number, at)) for number, several in enumerate(below) for at, each in enumerate(several)]
+        item.size = len(rounds)
+        return [(item, [(forest.below(each), label) for each, label in rounds])]
+    found: list[tuple[Item, _Sequences]] = []
+    for at in range(max(map(len, below))):
+        layer = Item()
+        for slot, several in enumerate(below):
+            if at < len(several):
+                layer.nodes.append(several[at])
+                layer.slots.append(slot)
+                layer.labels.append(item.labels[slot])
+        item.children.append(layer)
+        order.append(layer)
+        layer.size = len(layer.nodes)
+        found.append(
+            (layer, [(forest.below(node), label) for node, label in zip(layer.nodes, layer.labels, strict=True)])
+        )
+    return found
+
+
+# ---------------------------------------------------------------- by structure
+
+
+def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
+    """One item for each place that something happened at in some of the sequences, in their order."""
+    found: dict[Hashable, Item] = {}
+    order = _Order()
+    for slot, (sequence, label) in enumerate(sequences):
+        places = _places(forest, sequence)
+        order.add(places)
+        for node, place in zip(sequence, places, strict=True):
+            item = found.get(place)
+            if item is None:
+                item = found[place] = Item()
+            item.nodes.append(node)
+            item.slots.append(slot)
+            item.labels.append(label)
+    return [found[place] for place in order.places()]
+
+
+def _places(forest: Forest, sequence: Sequence[int]) -> list[Hashable]:
+    """For each node its key, and which time it comes: several in a row may be one time."""
+    times: dict[Hashable, int] = {}
+    last: Hashable = None
+    places: list[Hashable] = []
+    for node in sequence:
+        key = forest.key(node)
+        if key != last or not forest.merges(node):
+            times[key] = times.get(key, 0) + 1
+        last = key
+        places.append((key, times[key]))
+    return places
+
+
+class _Order:
+    """An order in which several sequences agree as far as they do: what is new stands behind what came before it."""
+
+    def __init__(self) -> None:
+        self._after: dict[Hashable, Hashable] = {}
+        self._first: Hashable = None
+        self._last: Hashable = None
+
+    def add(self, places: Sequence[Hashable]) -> None:
+        """One more sequence; one that shares nothing with the others comes behind them."""
+        after = self._after
+        before: Hashable = None
+        if not any(place in after for place in places):
+            before = self._last
+        for place in places:
+            if place not in after:
+                after[place] = self._first if before is None else after[before]
+                if before is None:
+                    self._first = place
+                else:
+                    after[before] = place
+                if after[place] is None:
+                    self._last = place
+            before = place
+
+    def places(self) -> Iterator[Hashable]:
+        """All of them, in order."""
+        place = self._first
+        while place is not None:
+            yield place
+            place = self._after[place]
+
+
+# ---------------------------------------------------------------- equal siblings
+
+
+def _find_equal(order: Sequence[Item], own: Callable[[Item], Hashable]) -> None:
+    """Patterns of all items, innermost first, and equal siblings in a row as one."""
+    known: dict[Hashable, int] = {}
+    for item in reversed(order):
+        if not item.nodes:
+            item.children = _grouped(item.children, item.size)
+            continue
+        # Siblings that were not in the same rounds differ, whatever is said of them.
+        present = hash(tuple(item.slots)) if len(item.slots) > 1 else 0
+        key = (own(item), present, *[child.pattern for child in item.children])
+        item.pattern = known.setdefault(key, len(known))
+        item.height = 1 + sum([child.height for child in item.children])
+        if len(item.children) > 1:
+            item.children = _grouped(item.children, item.size)
+
+
+def _grouped(items: list[Item], size: int) -> list[Item]:
+    """Equal ones in a row as one, several that repeat together under an item; ``size`` is that of the one around."""
+    found: list[Item] = []
+    for start, unit, times in groups([item.pattern for item in items], [item.height for item in items]):
+        members = items[start : start + unit * times]
+        if times == 1:
+            found += members
+        elif unit == 1:
+            found.append(_merged(members, [0] * times, times))
+        else:
+            offsets = [repeat * size for repeat in range(times)]
+            block = [_merged(members[offset::unit], offsets, 1) for offset in range(unit)]
+            found.append(Item([TOGETHER], [0], [(0, 0)], size * times, times, unit, block))
+    return found
+
+
+def _merged(items: Sequence[Item], offsets: Sequence[int], times: int) -> Item:
+    """Equal items as one, and so all that is in them; ``offsets`` are added to the slots of each."""
+    top = Item()
+    pending: list[tuple[Item, Sequence[Item], Sequence[int]]] = [(top, items, offsets)]
+    while pending:
+        item, alike, shifts = pending.pop()
+        first = alike[0]
+        item.times, item.unit, item.pattern, item.height = first.times, first.unit, first.pattern, first.height
+        item.children = [Item() for _ in first.children]
+        inside, item.size = list[int](), 0
+        for each, shift in zip(alike, shifts, strict=True):
+            inside.append(item.size)
+            item.size += each.size
+            item.nodes += each.nodes
+            item.labels += each.labels
+            item.slots += [slot + shift for slot in each.slots]
+        if first.nodes == [TOGETHER]:
+            item.nodes, item.slots, item.labels = first.nodes, first.slots, first.labels
+        below = zip(*[each.children for each in alike], strict=True)
+        pending += [(child, several, inside) for child, several in zip(item.children, below, strict=True)]
+    top.times = times
+    return top
 
 
 class Group(NamedTuple):
@@ -20,41 +263,41 @@ class Group(NamedTuple):
     times: int
 
 
-def groups(marks: Sequence[int], heights: Sequence[int]) -> list[Group]:
+def groups(patterns: Sequence[int], heights: Sequence[int]) -> list[Group]:
     """Cut siblings into groups of repeats; every sibling is in exactly one.
 
-    Equal marks are siblings that may stand for each other; ``heights`` says how many lines each would take.
+    Equal patterns are siblings that may stand for each other; ``heights`` says how many lines each would take.
     A group is made where it saves at least two lines, and of several ways the one that saves most.
     """
-    following = _next_equal(marks)
+    following = _next_equal(patterns)
     found: list[Group] = []
-    at, end = 0, len(marks)
+    at, end = 0, len(patterns)
     while at < end:
-        best = _best_group(marks, heights, following, at) if following[at] else Group(at, 1, 1)
+        best = _best_group(patterns, heights, following, at) if following[at] else Group(at, 1, 1)
         found.append(best)
         at += best.unit * best.times
     return found
 
 
-def _next_equal(marks: Sequence[int]) -> list[int]:
-    """For each place the next one with an equal mark; 0 where there is none."""
+def _next_equal(patterns: Sequence[int]) -> list[int]:
+    """For each place the next one with an equal pattern; 0 where there is none."""
     seen: dict[int, int] = {}
-    following = [0] * len(marks)
-    for at in range(len(marks) - 1, -1, -1):
-        mark = marks[at]
-        following[at] = seen.get(mark, 0)
-        seen[mark] = at
+    following = [0] * len(patterns)
+    for at in range(len(patterns) - 1, -1, -1):
+        pattern = patterns[at]
+        following[at] = seen.get(pattern, 0)
+        seen[pattern] = at
     return following
 
 
-def _best_group(marks: Sequence[int], heights: Sequence[int], following: Sequence[int], at: int) -> Group:
+def _best_group(patterns: Sequence[int], heights: Sequence[int], following: Sequence[int], at: int) -> Group:
     best, most = Group(at, 1, 1), WORTH_IT - 1
     again = following[at]
     for _ in range(TRIES):
         unit = again - at
         if not again or unit > LONGEST_UNIT:
             break
-        times = _repeats(marks, at, unit)
+        times = _repeats(patterns, at, unit)
         # A unit of several siblings needs a line of its own that says how often.
         saved = sum(heights[at : at + unit]) * (times - 1) - (unit > 1)
         if saved > most:
@@ -63,23 +306,81 @@ def _best_group(marks: Sequence[int], heights: Sequence[int], following: Sequenc
     return best
 
 
-def _repeats(marks: Sequence[int], at: int, unit: int) -> int:
-    same, last = 0, len(marks) - unit
-    while at + same < last and marks[at + same] == marks[at + same + unit]:
+def _repeats(patterns: Sequence[int], at: int, unit: int) -> int:
+    same, last = 0, len(patterns) - unit
+    while at + same < last and patterns[at + same] == patterns[at + same + unit]:
         same += 1
     return same // unit + 1
 
 
-def merge_alike(
-    members: Sequence[int], children: Mapping[int, Sequence[int]], add: Callable[[int, Sequence[int]], None]
-) -> None:
-    """Call ``add(first, others)`` for the first of several that are alike, and so for all that is in it."""
-    pending: list[Sequence[int]] = [members] if len(members) > 1 else []
+def in_order(items: Sequence[Item]) -> Iterator[Item]:
+    """All items, outermost first, without recursion: traces nest deeper than Python may."""
+    pending = list(reversed(items))
     while pending:
-        alike = pending.pop()
-        add(alike[0], alike[1:])
-        if alike[0] in children:
-            pending += zip(*[children[each] for each in alike], strict=True)
+        item = pending.pop()
+        yield item
+        pending.extend(reversed(item.children))
+
+
+# ---------------------------------------------------------------- rows that were said before
+
+
+def said_once(rows: Sequence[Row]) -> list[Row]:
+    """Without what is below a call where a call of the same function or module above has the same below it."""
+    inside = _rows_inside(rows)
+    numbers: dict[Hashable, int] = {}
+    below: list[list[int]] = [[] for _ in rows]
+    content = [0] * len(rows)
+    stack: list[int] = []
+    for at, row in enumerate(rows):  # parents of all rows
+        while stack and (rows[stack[-1]].depth >= row.depth or row.kind == THREAD):
+            stack.pop()
+        if stack:
+            below[stack[-1]].append(at)
+        stack.append(at)
+    whole = [0] * len(rows)
+    for at in range(len(rows) - 1, -1, -1):
+        content[at] = numbers.setdefault(tuple(whole[child] for child in below[at]), len(numbers))
+        own = (rows[at].kind, rows[at].cells, rows[at].below)
+        whole[at] = numbers.setdefault((own, content[at]), len(numbers))
+    found: list[Row] = []
+    first: dict[tuple[str, int], Row] = {}
+    at = 0
+    while at < len(rows):
+        row = rows[at]
+        found.append(row)
+        at += 1
+        if not row.subject or inside[at - 1] < WORTH_SAYING:
+            continue
+        same = first.setdefault((row.subject, content[at - 1]), row)
+        if same is not row and same.place is not None:
+            left_out = rows[at : at + inside[at - 1]]
+            row.cells = (*row.cells, Cell(SAME, _as_at(same.place, row.place), at=same.place))
+            row.hidden += sum(each.each + each.hidden for each in left_out)
+            at += inside[at - 1]
+    return found
+
+
+def _as_at(at: Location, here: Location | None) -> str:
+    file = "" if here is not None and here.file == at.file else clean(at.file.rpartition("/")[2])
+    return f"as at {file}:{at.line}"
+
+
+def _rows_inside(rows: Sequence[Row]) -> list[int]:
+    """For each row how many that follow stand deeper."""
+    inside = [0] * len(rows)
+    stack: list[int] = []
+    for at, row in enumerate(rows):
+        while stack and (rows[stack[-1]].depth >= row.depth or row.kind == THREAD):
+            inside[stack[-1]] = at - 1 - stack[-1]
+            stack.pop()
+        stack.append(at)
+    for each in stack:
+        inside[each] = len(rows) - 1 - each
+    return inside
+
+
+# ---------------------------------------------------------------- labels
 
 
 def range_label(paths: Iterable[str]) -> str:

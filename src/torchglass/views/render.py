@@ -11,8 +11,6 @@ from typing import Any
 from torchglass.errors import UnknownOption, UnknownView, closest
 from torchglass.views import VIEWS
 from torchglass.views.digest import Recorded
-from torchglass.views.failure.text import lines as failure_lines
-from torchglass.views.failure.view import sheet as failure_sheet
 from torchglass.views.row import COUNT, NOTE, REMARK, Cell
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import wrapped
@@ -44,8 +42,8 @@ def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]
     if getattr(options, "style", "") == "comments":  # a file of its own, with nothing before or behind it
         yield from text.copy(trace, options)
         return
-    if view != "table":
-        yield from how_it_ended(trace, page)
+    if view not in ("table", "failure"):
+        yield from _how_it_ended(trace, page)
     if not len(trace) and view != "variables":
         for each in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):
             yield from textwrap.wrap(each, page.width)
@@ -58,11 +56,15 @@ def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]
         yield from _sentence(Cell(NOTE, f"note: {note}"), page)
 
 
-def how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
-    """Of a trace that an exception left: the way to the failing call, before everything else."""
-    story = failure_sheet(trace)
-    if story.rows:
-        yield from failure_lines(story, page)
+def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
+    """Of a trace that an exception left: the error, before everything else."""
+    if trace.failure() is None:
+        return
+    story, text = (importlib.import_module(f"torchglass.views.failure.{part}") for part in ("view", "text"))
+    row = story.error_row(trace)
+    if row is not None:
+        yield from text.error_lines(row, page)
+        yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
 
 

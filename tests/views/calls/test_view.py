@@ -1,7 +1,8 @@
-"""The order of module calls: every call once, and folded rows that unfold to the same list."""
+"""The order of module calls: every call in one row, loops and equal layers once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.views.shown import event_rows, sheet_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
 from torchglass.views.calls import Options
-from torchglass.views.row import COUNT, EVENT, FOLD, NAME, REPEAT, THREAD, Row, Sheet
+from torchglass.views.row import COUNT, EXPRESSION, FOLD, GIVES, LOOP, NAME, REPEAT, TAKES, TIMES, Row
 
 RECORDED = (
     "attention",
@@ -33,74 +34,58 @@ def recorded(name: str) -> tg.Trace:
     return trace
 
 
-def unfolded(sheet: Sheet) -> list[str]:
-    """Every call, repeats written out; threads as their names in angle brackets."""
-    return _unfolded(sheet.rows, 0, len(sheet.rows), 0)
-
-
-def _unfolded(rows: list[Row], at: int, end: int, depth: int) -> list[str]:
-    found: list[str] = []
-    while at < end:
-        row = rows[at]
-        at += 1
-        if row.kind == THREAD:
-            found.append(f"<{row.text(NAME)}>")
-        elif row.kind == EVENT:
-            assert row.depth == depth
-            found += [row.text(NAME)] * row.times
-        else:
-            inside = at
-            while at < end and rows[at].kind != THREAD and rows[at].depth > row.depth:
-                at += 1
-            block = _unfolded(rows, inside, at, depth + 1)
-            assert len(block) == row.each
-            found += block * row.times
-    return found
+def names(rows: Sequence[Row]) -> list[str]:
+    return [row.text(NAME) for row in rows]
 
 
 @pytest.mark.parametrize("order", ["begin", "end"])
 @pytest.mark.parametrize("name", RECORDED)
-def test_folded_calls_unfold_to_all_calls(name: str, order: str) -> None:
+def test_folded_or_not_every_call_is_in_one_row(name: str, order: str) -> None:
     trace = recorded(name)
-    plain = sheet_of(trace, "calls", order=order)
-    assert not [row for row in plain.rows if row.kind == REPEAT]
+    calls = list(trace.events(kind="module"))
+    plain = event_rows(sheet_of(trace, "calls", order=order, fold=False))
+    assert sorted(row.event for row in plain) == [event.id for event in calls]
     for shapes in (False, True):
-        folded = sheet_of(trace, "calls", order=order, counts=True, shapes=shapes)
-        assert unfolded(folded) == unfolded(plain)
-        assert len(folded.rows) <= len(plain.rows)
+        folded = sheet_of(trace, "calls", order=order, shapes=shapes)
+        assert sum(row.each for row in event_rows(folded)) == len(calls)
+        assert len(event_rows(folded)) <= len(plain)
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_module_call_has_a_row_in_the_order_of_its_thread(name: str) -> None:
+def test_unfolded_calls_stand_in_the_order_of_their_thread(name: str) -> None:
     trace = recorded(name)
     calls = list(trace.events(kind="module"))
-    rows = [trace.event(row.event) for row in event_rows(sheet_of(trace, "calls"))]
+    begun = [trace.event(row.event) for row in event_rows(sheet_of(trace, "calls", fold=False))]
+    ended = [trace.event(row.event) for row in event_rows(sheet_of(trace, "calls", fold=False, order="end"))]
     for thread in {event.thread for event in calls}:
         mine = [event for event in calls if event.thread == thread]
-        shown = [event for event in rows if event.thread == thread]
-        assert [(event.root, event.module) for event in shown] == [(event.root, event.module) for event in mine]
-        ended = [trace.event(row.event) for row in event_rows(sheet_of(trace, "calls", order="end"))]
+        assert [event.id for event in begun if event.thread == thread] == [event.id for event in mine]
         mine.sort(key=lambda event: event.end_ns or 0)
-        assert [event.module for event in ended if event.thread == thread] == [event.module for event in mine]
+        assert [event.id for event in ended if event.thread == thread] == [event.id for event in mine]
 
 
-def test_blocks_that_repeat_are_counted() -> None:
-    view = sheet_of(recorded("generation"), "calls", counts=True)
-    heading = view.rows[0]
-    assert (heading.kind, heading.text(FOLD), heading.text(COUNT)) == (REPEAT, "× 12", ", 4 calls each:")
-    assert [row.text(NAME) for row in view.rows[1:]] == ["Decoder", "embed", "qkv", "out"]
-    assert view.below[0].text == "48 calls of 4 modules"
+def test_a_loop_is_shown_once_with_its_rounds() -> None:
+    loop, *rows = sheet_of(recorded("generation"), "calls").rows
+    assert (loop.kind, loop.text(EXPRESSION), loop.text(TIMES)) == (LOOP, "for _ in range(steps):", "× 12")
+    assert names(rows) == ["Decoder", "embed", "qkv", "out"]
+    assert [row.each for row in rows] == [12] * 4
 
 
-def test_shapes_keep_calls_apart() -> None:
-    view = sheet_of(recorded("generation"), "calls", counts=True, shapes=True)
-    assert not [row for row in view.rows if row.kind == REPEAT]
+def test_shapes_that_differ_between_rounds_are_ranges() -> None:
+    rows = event_rows(sheet_of(recorded("generation"), "calls", shapes=True))
+    assert (rows[0].text(TAKES), rows[0].text(GIVES)) == ("i64[2, 1–12]", "f32[2, 1–12, 20]")
+
+
+def test_equal_layers_are_one_row() -> None:
+    heading, block, linear = sheet_of(blocks(12), "calls").rows[1:]
+    assert (heading.kind, heading.text(FOLD), heading.text(COUNT)) == (REPEAT, "× 12", ", 2 calls each:")
+    assert names([block, linear]) == ["blocks.0–11", "blocks.0–11.fc"]
 
 
 def test_a_selection_and_several_roots() -> None:
-    view = sheet_of(blocks(3), "calls", only=select(module="blocks.*.fc"))
-    assert unfolded(view) == ["blocks.0.fc", "blocks.1.fc", "blocks.2.fc"]
-    paths = unfolded(sheet_of(recorded("root_in_root"), "calls"))
+    (row,) = event_rows(sheet_of(blocks(3), "calls", only=select(module="blocks.*.fc")))
+    assert (row.text(NAME), row.each) == ("blocks.0–2.fc", 3)
+    paths = names(event_rows(sheet_of(recorded("root_in_root"), "calls")))
     assert len({path.partition(".")[0] for path in paths}) > 1
 
 
@@ -110,7 +95,7 @@ def test_deep_nesting_needs_no_recursion() -> None:
     for depth in range(5000):
         parent = make.layer("Deep", parent, f"deep.{depth}", "self.deep(x)", (2,))
     for order in ("begin", "end"):
-        view = sheet_of(HandmadeTrace(make.made), "calls", order=order, counts=True)
+        view = sheet_of(HandmadeTrace(make.made), "calls", order=order)
         assert len(view.rows) == 5000
         assert view.below[0].text.startswith("5,000 calls")
 
@@ -121,7 +106,7 @@ def test_deep_nesting_needs_no_recursion() -> None:
         ({"order": "middle"}, UsageError),
         ({"order": 1}, WrongType),
         ({"shapes": "yes"}, WrongType),
-        ({"counts": 1}, WrongType),
+        ({"fold": 1}, WrongType),
         ({"only": "fc"}, WrongType),
     ],
     ids=str,

@@ -42,9 +42,10 @@ def lines_of(folder: Path, text: str, **options: Any) -> list[str]:
 def test_of_a_loop_the_head_is_shown(tmp_path: Path) -> None:
     lines = [line.lstrip("│ ") for line in lines_of(tmp_path, LOOPS)]
     heads = [line for line in lines if line.startswith("for (x,)")]
-    told = {re.split(r"( × \d+)?  # (\S*:\d+|:)", head)[0] for head in heads}
+    told = {re.split(r"( +× \d+)?  # (\S*:\d+|:)", head)[0] for head in heads}
     assert told == {
-        "for (x,) in DataLoader(data, batch_size=2):  # each",
+        "for (x,) in DataLoader(data, batch_size=2):  # each",  # where the iterator is made
+        "for (x,) in DataLoader(data, batch_size=2):",
         "for (x,) in DataLoader(data, batch_size=4):",
         "for (x,) in DataLoader(data, batch_size=4): y = x * 4",
     }

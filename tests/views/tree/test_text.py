@@ -77,10 +77,10 @@ def test_a_training_loop() -> None:
         "\n".join(lines_of(training(3), depth=0))
         == """\
 × 3, 4 steps each:
-│ net(x)           Net  9 events inside  f32[4, 8] → f32[4, 8]  model.py:1
+│ net(x)           Net  3 events inside  f32[4, 8] → f32[4, 8]  model.py:1
 │ y.sum()                                f32[4, 8] → f32[]      :2
-│ opt.step()       19 events inside                             :3
-│ opt.zero_grad()  12 torch functions inside                    :4
+│ opt.step()       5–9 events inside                            :3
+│ opt.zero_grad()  4 torch functions inside                     :4
 49 events · 8 folded · 28 inside torch calls (inner=True) · 9 deeper than
   depth=0"""
     )
@@ -100,22 +100,12 @@ def failing() -> HandmadeTrace:
 
 def test_a_failure_comes_first() -> None:
     lines = lines_of(failing(), 100)
-    assert (
-        "\n".join(lines[:9])
-        == """\
-✗ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 6x6)
-path to the failing call
-  model(x)  Net            f32[4, 8] → ✗ RuntimeError   train.py:3
-  │ fc(x)   Linear(6, 6)   f32[4, 8] → ✗ RuntimeError  model.py:33
-  │ │ F.linear  f32[4, 8], f32[6, 6] → ✗ RuntimeError  model.py:33
-its inputs
-  input   f32[4, 8] @ cpu
-  weight  f32[6, 6] @ cpu
-the last 10 events"""
-    )
-    assert lines[9].split() == ["F.relu(x23)", "f32[4,", "8]", "→", "f32[4,", "8]", "model.py:23"]
-    assert lines[19] == ""
-    told = [line for line in lines[20:] if "✗" in line]
+    assert lines[:3] == [
+        "✗ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 6x6)",
+        "how it came about: the view 'failure'",
+        "",
+    ]
+    told = [line for line in lines[3:] if "✗" in line]
     assert ["mat1 and mat2" in line for line in told] == [False, True]
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
-from torchglass.views.variables.calls import CallRow
-from torchglass.views.variables.patterns import Changes, Repeat
+from torchglass.views.variables.patterns import CallRow, Changes, LoopRow
 
 
 def test_coroutines_that_take_turns() -> None:
@@ -26,7 +25,7 @@ def test_coroutines_that_take_turns() -> None:
     trace = recorded(lambda: asyncio.run(main()), ["x"])
     view = view_of(trace)
     assert news(block_of(view, "x", "work")) == [["10", "11", "12"], ["20", "21", "22"], ["30", "31", "32"]]
-    (call,) = [row for row in view_of(trace, by="time").rows if isinstance(row, CallRow) and row.times == 3]
+    (call,) = [row for row in view_of(trace, by="time").rows if isinstance(row, CallRow) and len(row.calls) == 3]
     assert call.calls[0].at.function.endswith("work")
 
 
@@ -84,8 +83,8 @@ def test_repeats_inside_of_a_repeat() -> None:
                 inner(k)
 
     view = view_of(recorded(run, ["a", "y", "z"]), by="time")
-    assert [(type(row), getattr(row, "times", 0)) for row in view.rows[-5:]] == [
-        (Repeat, 5), (Changes, 1), (CallRow, 4), (Changes, 1), (Changes, 1)
+    assert [(type(row), getattr(row, "often", "")) for row in view.rows[-6:]] == [
+        (LoopRow, ""), (Changes, ""), (LoopRow, ""), (CallRow, ""), (Changes, ""), (Changes, "")
     ]  # fmt: skip
     told = [row for row in rows_in(view) if row.first.event.name == "y"]
     (row,) = told
@@ -102,8 +101,6 @@ def test_repeats_in_the_life_of_one_variable() -> None:
             x = x.sum()
 
     (group,) = block_of(view_of(recorded(run, ["x"])), "x", "run").groups
-    assert any(isinstance(row, Repeat) for row in group.rows)
-    inside = [row.times for row in group.rows if isinstance(row, Changes) and row.depth == 1]
-    assert 6 in inside
-    assert len(inside) == 3
+    assert isinstance(group.rows[0], LoopRow)
+    assert [row.often for row in group.rows if isinstance(row, Changes) and row.depth == 1] == ["", "× 6", ""]
     assert sum(len(row.changes) for row in group.rows if isinstance(row, Changes)) == 4 * 8

@@ -15,7 +15,7 @@ from tests.views.variables.test_view import long_life, recorded
 from torchglass.events.types import Location, Value
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
-from torchglass.views.variables.view import NOTHING
+from torchglass.views.variables.view import GUESSED, NOTHING
 
 
 def lines_of(trace: Any, width: int = 80, page: Page | None = None, **options: Any) -> list[str]:
@@ -161,21 +161,35 @@ def test_numbers_that_go_up_and_down() -> None:
     )
 
 
-def test_a_long_life_shows_both_ends() -> None:
+def test_a_long_life_at_one_place_is_one_row_and_unfolded_both_ends_are_no_less() -> None:
     story = Story()
-    for number in range(300):
-        story.change("x", 4, "x = step(x)", tensor((number * number % 1009 + 1,), id=number))
+    sizes = [number * number % 1009 + 1 for number in range(300)]
+    for number, size in enumerate(sizes):
+        story.change("x", 4, "x = step(x)", tensor((size,), id=number))
     short, whole = lines_of(story.trace()), lines_of(story.trace(), fold=False)
     assert len(whole) > 300
+    assert len(short) < 6
+    assert "× 300: x = step(x)" in short[1] or "× 300: x = step(x)" in short[0]
+    assert str(max(sizes)) in "".join(short)
+
+
+def test_a_long_life_at_many_places_shows_both_ends() -> None:
+    story = Story()
+    for number in range(300):
+        story.change("x", number + 1, f"x = step{number}(x)", tensor((number + 1,), id=number))
+    short, whole = lines_of(story.trace()), lines_of(story.trace(), fold=False)
     assert len(short) < 60
     assert any("260 changes more: fold=False" in line for line in short)
     assert [line.split() for line in short[-9:]] == [line.split() for line in whole[-9:]]
 
 
 def test_a_trace_without_variables_says_how_to_record_them() -> None:
-    for trace in (TRACES["attention"], HandmadeTrace([])):
-        assert lines_of(trace, 200) == [NOTHING]
+    assert lines_of(HandmadeTrace([]), 200) == [NOTHING]
+    told = lines_of(TRACES["attention"], 200)
+    assert told[-1] == GUESSED
+    assert any("queries = self.query_weights(x)" in line for line in told)
     assert "record(variables=True)" in NOTHING
+    assert "record(variables=True)" in GUESSED
 
 
 def test_names_that_fit_nothing_are_said_with_near_ones() -> None:

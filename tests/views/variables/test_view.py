@@ -17,10 +17,10 @@ from tests.work import work_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
 from torchglass.events.types import Location
+from torchglass.views.levels import Count, count_of
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Block, Variables, variables_of
-from torchglass.views.variables.calls import CallRow
-from torchglass.views.variables.patterns import Changes, Repeat
+from torchglass.views.variables.patterns import CallRow, Changes, LoopRow, Repeat
 
 PROGRAMS = (
     "attention",
@@ -119,14 +119,14 @@ def test_equal_calls_are_one_group_and_values_are_kept_in_order() -> None:
 
     view = view_of(recorded(loop))
     block = block_of(view, "value", "double")
-    assert [(group.times, len(group.rows)) for group in block.groups] == [(5, 1)]
+    assert [(len(group.lives), group.are_alike, len(group.rows)) for group in block.groups] == [(5, True, 1)]
     (group,) = block_of(view, "k", "double").groups
     (row,) = group.rows
     assert isinstance(row, Changes)
     assert [change.new.text for change in row.changes] == ["0", "1", "2", "3", "4"]
     (row,) = block_of(view, "k", "loop").groups[0].rows
     assert isinstance(row, Changes)
-    assert row.times == 5
+    assert row.often == "× 5"
 
 
 def test_a_shape_change_is_never_folded_away() -> None:
@@ -140,11 +140,11 @@ def test_a_shape_change_is_never_folded_away() -> None:
 
     (group,) = block_of(view_of(recorded(shrink)), "x", "shrink").groups
     rows = [row for row in group.rows if isinstance(row, Changes)]
-    assert [(row.times, row.first.new.text) for row in rows] == [
-        (1, "f32[9]"),
-        (3, "f32[9]"),
-        (1, "f32[4]"),
-        (3, "f32[4]"),
+    assert [(row.often, row.first.new.text) for row in rows] == [
+        ("", "f32[9]"),
+        ("× 3", "f32[9]"),
+        ("", "f32[4]"),
+        ("× 3", "f32[4]"),
     ]
 
 
@@ -224,7 +224,7 @@ def test_an_attribute_lives_longer_than_a_call_one_life_an_object() -> None:
 
     block = block_of(view_of(recorded(program, ["self.cache"])), "self.cache", "Layer")
     assert news(block) == [["None", "f32[2, 4]", "f32[2, 4]"]] * 3
-    assert [(group.times, group.module) for group in block.groups] == [(3, "layers.0–2")]
+    assert [(len(group.lives), group.module) for group in block.groups] == [(3, "layers.0–2")]
 
 
 @pytest.mark.parametrize("ops", [False, True])
@@ -283,7 +283,7 @@ def test_an_argument_is_the_callers_tensor() -> None:
             inner(given)
 
     (group,) = block_of(view_of(recorded(outer)), "x", "inner").groups
-    assert group.times == 3
+    assert len(group.lives) == 3
     (row,) = group.rows
     assert isinstance(row, Changes)
     assert {story.same_as and story.same_as.name for story in row.stories} == {"given"}
@@ -342,8 +342,8 @@ def test_rows_by_time_follow_the_calls() -> None:
         change.id for row in rows_in(view) for change in row.changes
     )
     folded = view_of(recorded(outer), by="time")
-    repeat = next(row for row in folded.rows if isinstance(row, Repeat))
-    assert repeat.times == 4
+    loop = next(row for row in folded.rows if isinstance(row, LoopRow))
+    assert count_of(loop.loops[0]) == Count(4, False)  # a change is seen only where the value is another
 
 
 # ---------------------------------------------------------------- choosing
@@ -419,3 +419,31 @@ def test_long_lives_fold_and_take_time_that_grows_with_them() -> None:
         assert sum(len(row.changes) for row in rows_in(view)) == 6_000
         more, less = (work_of(lambda trace=trace, by=by: view_of(trace, by=by)) for trace in (large, small))
         assert more < 6 * less
+
+
+# ---------------------------------------------------------------- for nothing
+
+
+def test_any_trace_has_the_life_of_its_tensor_variables() -> None:
+    """What calls were assigned to agrees with what following the variables tells of the same tensors."""
+
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        left, right = x.chunk(2)
+        left = left * 2
+        return left + right
+
+    def program() -> None:
+        for size in range(1, 5):
+            y = halves(torch.ones(2 * size))
+            y = y.relu()
+
+    guessed, followed = view_of(recorded(program, ())), view_of(recorded(program, ["left", "right"]))
+    assert guessed.is_guessed
+    assert not followed.is_guessed
+    for name in ("left", "right"):
+        lives = [
+            [[change.new.value.shape for change in life.changes if change.new.value] for life in block.variable.lives]
+            for block in (block_of(guessed, name, "halves"), block_of(followed, name, "halves"))
+        ]
+        assert lives[0] == lives[1]
+    assert {block.variable.name for block in guessed.blocks} == {"left", "right", "y"}

@@ -49,6 +49,8 @@ class Forms:
         readers = Readers()
         self.describe: Describe = _make_describe(value_of, readers)
         self._readers = readers
+        self.on_carry: Callable[[], Any] = _nothing
+        """Told when the numbers lose their meaning."""
         self.describe_made: Describe = _make_describe(made, readers)
         """For the results of ops, to which autograd has yet to do its part."""
 
@@ -85,6 +87,7 @@ class Forms:
         self.generation += 1
         self.ids.clear()
         self.ids.update(self._pinned)
+        self.on_carry()  # last: what others have looked up here before must not be remembered there behind it
         return [(number, self._renewed(log, words, found.get(words[ARGS]))) for number, words in opened]
 
     def _renewed(self, log: ThreadWriter, words: list[int], form: Form | None) -> list[int]:
@@ -97,6 +100,10 @@ class Forms:
         words[ARGS] = self.intern(form)
         words[INPUTS] = log.add_ids(ids) if len(ids) == count and count else NONE
         return words
+
+
+def _nothing() -> None:
+    """Nobody else keeps numbers."""
 
 
 _form_bytes: dict[Form, bytes] = {}

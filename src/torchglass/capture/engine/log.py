@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from sys import byteorder as BYTE_ORDER
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from torchglass.compiled import Log, slots
 from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
 from torchglass.journal.writer import ThreadWriter
 
@@ -36,14 +37,17 @@ class OpenStep:
 class ThreadLog(ThreadWriter):
     """One thread's records and the state of its open events; only that thread writes to it."""
 
-    __slots__ = (
-        "anchor", "base", "branched", "found", "has_mode", "has_op_mode", "ident", "last_error", "listening", "lost",
-        "module", "name", "on", "parent", "session", "spawned_by", "stack", "steps", "unread",
-    )  # fmt: skip
+    __slots__ = slots(
+        Log,
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on parent "
+        "session spawned_by stack steps unread",
+    )
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
         super().__init__(session.journal)
         self.session = session
+        self.engine: Any = session.engine
+        """The compiled one, which asks its logs for it; None where there is none."""
         self.ident = ident
         self.name = name
         self.on = True

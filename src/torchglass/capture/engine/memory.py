@@ -20,12 +20,11 @@ def owner_of(values: ValueTable, array: Any) -> Any:
     plain, base, last = sys.modules["numpy"].ndarray, array, array
     for _ in range(DEEPEST_BASE):
         base = base.obj if type(base) is memoryview else vars(plain)["base"].__get__(base)
-        known = values.living.get(id(base))
-        if issubclass(type(base), Tensor) or (base is not None and known is not None and known[0]() is base):
+        if issubclass(type(base), Tensor) or (base is not None and values.is_known(base)):
             return base
         if type(base).__name__ == "PyCapsule":
             address = vars(plain)["__array_interface__"].__get__(array)["data"][0]
-            return _tensor_around((each[0]() for each in list(values.living.values())), address)
+            return _tensor_around(values.living_objects(), address)
         if issubclass(type(base), plain):
             last = base
         elif type(base) is not memoryview:

@@ -71,6 +71,19 @@ class ValueTable:
             self.metas[meta] = number
         return number
 
+    def __len__(self) -> int:
+        """How many are remembered; some may be gone by now."""
+        return len(self.living)
+
+    def is_known(self, found: Any) -> bool:
+        """Whether this very object is a value already."""
+        known = self.living.get(id(found))
+        return known is not None and known[0]() is found
+
+    def living_objects(self) -> list[Any]:
+        """The tensors and arrays among the values that live."""
+        return [found for known in list(self.living.values()) if (found := known[0]()) is not None]
+
     def forget(self, *tensors: Tensor) -> None:
         """Drop what is known of these tensors, weak references included."""
         for tensor in tensors:
@@ -79,14 +92,18 @@ class ValueTable:
     def forget_all(self, found: Any) -> None:
         """Look again at a tensor, or at each of a list, that a function may have changed."""
         for tensor in found if isinstance(found, (list, tuple)) else (found,):
-            known = self.living.get(id(tensor))
-            if known is not None:
-                self.living[id(tensor)] = (known[0], known[1], CHANGED)
+            self.touch(tensor)
+
+    def touch(self, tensor: Any) -> None:
+        """Look again at a tensor when it is met next."""
+        known = self.living.get(id(tensor))
+        if known is not None:
+            self.living[id(tensor)] = (known[0], known[1], CHANGED)
 
     def lies_in(self, found: Any, owner: Any) -> None:
         """Say that a tensor or array has the memory of another: it is described again, as if made from that one."""
         other, value = self.value_of(owner), self.value_of(found)  # the owner's is the smaller one, if both are new
-        meta, version, address = _read_unseen(found, type(found))
+        meta, version, address = read_unseen(found, type(found))
         self.describe(value & NUMBER_MASK, meta, version, address, -2 - (other & NUMBER_MASK))
 
     def describe(self, number: int, meta: Meta, version: int, address: int, before: int) -> int:
@@ -179,7 +196,7 @@ def _make_value_of(table: ValueTable, journal: Journal) -> ValueOf:
         return value
 
     def reluctant(tensor: Tensor, cls: type) -> int:
-        meta, version, address = _read_unseen(tensor, cls)
+        meta, version, address = read_unseen(tensor, cls)
         meta_id = meta_id_of(meta)
         before, known = NONE, living.get(id(tensor))
         if known is not None and known[0]() is tensor:
@@ -269,7 +286,7 @@ def _settle_op(table: ValueTable, tensor: Tensor, known: tuple[Any, ...]) -> int
     return value
 
 
-def _read_unseen(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
+def read_unseen(tensor: Tensor, cls: type) -> tuple[Meta, int, int]:
     """Reading a subclass may dispatch ops of its own: these must not be recorded."""
     if not issubclass(cls, Tensor):
         return _read_array(tensor, cls)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchglass.capture.torch import private
-from torchglass.journal.layout import BY_DEVICE
-from torchglass.journal.measured import Numbers
+from torchglass.journal.layout import BY_DEVICE, Numbers
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session

@@ -18,8 +18,7 @@ from torchglass.capture.statistics.memory import KINDS, NoNumbers, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
 from torchglass.capture.statistics.saver import Saver
 from torchglass.capture.transparency.ours import foreign
-from torchglass.journal.layout import BY_NUMPY, NUMBER_MASK
-from torchglass.journal.measured import Numbers
+from torchglass.journal.layout import BY_NUMPY, NUMBER_MASK, Numbers
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session

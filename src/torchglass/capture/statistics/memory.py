@@ -24,7 +24,7 @@ MOST_OVERLAP = 64
 LARGE = 1 << 27
 
 
-class Kind(NamedTuple):
+class Packing(NamedTuple):
     """How the numbers of a dtype lie in memory."""
 
     code: str
@@ -37,15 +37,15 @@ class Kind(NamedTuple):
     """One byte, looked up among the 256 that there are of this dtype."""
 
 
-KINDS: dict[Any, Kind] = {
-    torch.float32: Kind("f4"), torch.float64: Kind("f8"), torch.float16: Kind("f2"),
-    torch.bfloat16: Kind("u2", widens=True), torch.bool: Kind("b1"),
-    torch.int16: Kind("i2"), torch.int32: Kind("i4"), torch.int64: Kind("i8"),
-    torch.uint16: Kind("u2"), torch.uint32: Kind("u4"), torch.uint64: Kind("u8"),
-    torch.complex32: Kind("f2", 2), torch.complex64: Kind("f4", 2), torch.complex128: Kind("f8", 2),
+KINDS: dict[Any, Packing] = {
+    torch.float32: Packing("f4"), torch.float64: Packing("f8"), torch.float16: Packing("f2"),
+    torch.bfloat16: Packing("u2", widens=True), torch.bool: Packing("b1"),
+    torch.int16: Packing("i2"), torch.int32: Packing("i4"), torch.int64: Packing("i8"),
+    torch.uint16: Packing("u2"), torch.uint32: Packing("u4"), torch.uint64: Packing("u8"),
+    torch.complex32: Packing("f2", 2), torch.complex64: Packing("f4", 2), torch.complex128: Packing("f8", 2),
 }  # fmt: skip
 KINDS |= {
-    getattr(torch, name): Kind("u1", table=name)
+    getattr(torch, name): Packing("u1", table=name)
     for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
                  "float8_e8m0fnu")
     if hasattr(torch, name)
@@ -69,7 +69,7 @@ class _Memory:
         }  # fmt: skip
 
 
-def tally_of(tensor: Any, kind: Kind) -> Tally:
+def tally_of(tensor: Any, kind: Packing) -> Tally:
     """The statistics of a strided tensor in memory; NoNumbers where its memory is not there."""
     shape, stride = tensor.shape, tensor.stride()
     tally = Tally()
@@ -115,7 +115,7 @@ def _flat(address: int, count: int, code: str) -> Iterator[Any]:
         yield whole[first : first + PIECE]
 
 
-def _strided(address: int, sizes: list[tuple[int, int]], item: int, kind: Kind) -> Iterator[Any]:
+def _strided(address: int, sizes: list[tuple[int, int]], item: int, kind: Packing) -> Iterator[Any]:
     """What does not lie side by side is gathered, a piece at a time."""
     shape, strides = [size for _, size in sizes], [step * item for step, _ in sizes]
     if kind.parts > 1:
@@ -124,7 +124,7 @@ def _strided(address: int, sizes: list[tuple[int, int]], item: int, kind: Kind) 
     return iter(np.nditer(whole, flags=["external_loop", "buffered"], order="K", buffersize=PIECE))  # type: ignore[arg-type]
 
 
-def _add(tally: Tally, pieces: Iterator[Any], kind: Kind) -> None:
+def _add(tally: Tally, pieces: Iterator[Any], kind: Packing) -> None:
     if kind.code == "b1":
         ones = count = 0
         for piece in pieces:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from torchglass.journal.measured import Numbers
+from torchglass.journal.layout import Numbers
 
 
 class Tally:

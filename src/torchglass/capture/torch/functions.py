@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.threads import stay_out
@@ -128,8 +129,15 @@ class RecordingMode(TorchFunctionMode):
 
 def mode_class(table: FunctionTable) -> type[RecordingMode]:
     """A function mode that records into the logs of the table's session."""
-    body = {"__torch_function__": _make_handler(table), "session": table.session}
-    return type("RecordingMode", (RecordingMode,), body)
+    handler, engine, bases = _make_handler(table), table.session.engine, (RecordingMode,)
+    if engine is None:
+        return type("RecordingMode", bases, {"__torch_function__": handler, "session": table.session})
+
+    def __init__(self: Any) -> None:
+        self.set_up(engine, table, handler)
+
+    bases = (fast.extension.FunctionMode, *bases)
+    return type("RecordingMode", bases, {"__init__": __init__, "session": table.session})
 
 
 def _pass_by(func: Any) -> Plan:

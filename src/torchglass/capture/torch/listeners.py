@@ -18,7 +18,7 @@ from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mod
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
 from torchglass.capture.torch.ops import op_mode_class
-from torchglass.capture.transparency import compiled, fused
+from torchglass.capture.transparency import compiled, fused, swapped
 from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode
 from torchglass.capture.transparency.modes import finish_pops as finish_pops
 from torchglass.capture.transparency.patches import Patch, PatchSet
@@ -28,7 +28,7 @@ from torchglass.capture.transparency.warnings import WarningPlaces
 def patches() -> list[Any]:
     """The names in torch that are replaced while anything records."""
     wanted = [
-        Patch(nn.Module, "__call__", modules.make_call),
+        *([] if swapped.is_possible() else [Patch(nn.Module, "__call__", modules.make_call)]),
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
@@ -38,7 +38,8 @@ def patches() -> list[Any]:
         Patch(private.jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(private.jit_trace, "trace_module", guards.make_jit_trace),
     ]
-    return [*(each for each in wanted if each.name in vars(each.owner)), optimizers.StepHooks(), WarningPlaces()]
+    there = [each for each in wanted if each.name in vars(each.owner)]
+    return [*swapped.patches(), *there, optimizers.StepHooks(), WarningPlaces()]
 
 
 def compile_door(others: PatchSet) -> Any:
@@ -51,6 +52,8 @@ def prepare(session: Session) -> None:
     FUNCTION_MODES.drop(lambda mode: isinstance(mode, RecordingMode) and not mode.session.running)
     OP_MODES.drop(lambda mode: isinstance(mode, OpMode) and not mode.session.running)
     session.enter_thread, session.leave_thread = listen, leave
+    if session.engine is not None:
+        session.engine.ask({**modules.answers(session), "finish_pops": finish_pops})
     for note in private.missing_notes():
         session.note(note)
     if session.mode_class is None and session.records_functions and private.has(private.FUNCTIONS):

@@ -93,6 +93,21 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
+def answers(session: Session) -> dict[str, Callable[..., Any]]:
+    """What the compiled engine asks of modules (capture/engine/fast/)."""
+
+    def describe(log: ThreadLog, row: int, module: nn.Module) -> None:
+        if not session.modules[row].described:
+            _describe(log, row, module)
+
+    return {
+        "identify": lambda caller, module: _identify(session, caller, module),
+        "describe": describe,
+        "read_settings": read_settings,
+        "fail_module": _fail,
+    }
+
+
 def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any) -> int:
     session = log.session
     known = session.module_ids.get((log.module, id(module)))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import OP, Session
 from torchglass.capture.threads import stay_out
@@ -71,6 +72,13 @@ class OpTable(dict[int, Plan]):
             traits = _traits(op)
             plan = self[key] = (self._number(op, COPIED if copied else None), *traits)
         return plan
+
+    def plan(self, op: Any) -> Plan | None:
+        """The plan of an op that is called like any other; None where only Python knows how."""
+        if not isinstance(op, OpOverload):
+            return None
+        plan = self.get(id(op)) or self.find(op, copied=False)
+        return None if plan[-1] else plan
 
     def higher_order(self, op: Any) -> int:
         """The number of ``cond`` and its like, which are no ops of the dispatcher's."""
@@ -225,8 +233,17 @@ def _asks_inside(args: Any, kwargs: Any) -> bool:
 def op_mode_class(session: Session) -> type[OpMode]:
     """A dispatch mode that records into the logs of this session."""
     session.values.from_ops = True
-    body = {"__torch_dispatch__": _make_handler(OpTable(session)), "session": session}
-    return type("OpMode", (OpMode,), body)
+    table, engine = OpTable(session), session.engine
+    handler = _make_handler(table)
+    if engine is None:
+        return type("OpMode", (OpMode,), {"__torch_dispatch__": handler, "session": session})
+
+    def __init__(self: Any) -> None:
+        super(made, self).__init__()
+        self.set_up(engine, table, handler)
+
+    made = type("OpMode", (fast.extension.OpMode, OpMode), {"__init__": __init__, "session": session})
+    return made
 
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:

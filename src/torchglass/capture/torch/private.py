@@ -152,6 +152,8 @@ call_boxed: Callable[..., Any] | None = _find("_C._dispatch_call_boxed", OPS)
 # ---------------------------------------------------------------- names that are replaced while something is recorded
 
 wrapped_call: Any = _find("nn.Module._wrapped_call_impl", MODULES)
+handle_torch_function: Any = torch.overrides.handle_torch_function
+"""As torch has it; public, but replaced too."""
 jit_trace = _load("jit._trace", TRACING)
 REPLACED = {
     "overrides.has_torch_function": "fused attention as it is without us",

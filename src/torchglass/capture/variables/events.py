@@ -16,7 +16,7 @@ from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.engine.milestones import NEAR, RESUMED, far_stack
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.session import VARIABLE, Session
-from torchglass.capture.torch.names import HAS_TORCH, Parameter, Tensor, count_modes, no_functions
+from torchglass.capture.torch.names import HANDLER, HAS_TORCH, Parameter, Tensor, count_modes, no_functions
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
@@ -30,6 +30,8 @@ else:
     SET_PATCHES = PatchSet(list[Any])
 
 
+OURS = "torchglass.capture."
+"""How the names of the modules begin whose frames are none of the program's."""
 MOST_CALLS = 10_000
 """Calls under way whose variables are remembered: more are a program that never returns from any."""
 
@@ -141,7 +143,7 @@ class VariableEvents:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not self.calls:
             return
-        frame = sys._getframe(3)  # above the handler: who called the function
+        frame = _caller()
         tensors = found if isinstance(found, (list, tuple)) else (found,)
         holders: dict[int, list[tuple[int, Key]]] = {id(tensor): [] for tensor in tensors}
         for serial, call in list(self.calls.items()):
@@ -166,6 +168,14 @@ class VariableEvents:
             return stack_at(log, frame, frame.f_lasti)
         start = self.calls[serial].starts.get(scope, frame.f_lasti)
         return self._inner.below(stack_at(log, frame, start), frame, scope, frame.f_lasti)
+
+
+def _caller() -> FrameType:
+    """Who called the function that has changed something: above the handler, which may have no frame."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(OURS):
+        frame = frame.f_back
+    return frame.f_back if frame.f_code is HANDLER and frame.f_back is not None else frame
 
 
 def _make_changed(
@@ -304,8 +314,7 @@ def _is_array(value: Any) -> bool:
 def _share(session: Session, array: Any) -> None:
     """An array over memory that a known tensor or array has says so when it is first told."""
     values = session.values
-    known = values.living.get(id(array))
-    if known is not None and known[0]() is array:
+    if values.is_known(array):
         return
     owner = owner_of(values, array)
     if owner is not None:

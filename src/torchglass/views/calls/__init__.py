@@ -1,4 +1,4 @@
-"""The order of module calls: one row a call, as they begin or as they end."""
+"""The order of module calls: one row a call, as they begin or as they end, rounds of loops and equal layers once."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class Options(ViewOptions):
     """What the list of calls shows."""
 
     shapes: bool = switch(False, "show what each call took and gave")
-    counts: bool = switch(False, "show equal calls in a row, and blocks of calls that repeat, once, with how often")
+    fold: bool = switch(True, "show rounds of loops and repeated layers once")
     order: str = word("begin", ("begin", "end"), "as calls begin, or as they return: a module after those it called")

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.row import ERROR, EVENT, FOLD, GIVES, NAME, REPEAT, TAKES, THREAD, Row, Sheet
+from torchglass.views.row import (
+    ERROR,
+    EVENT,
+    EXPRESSION,
+    FOLD,
+    GIVES,
+    LOOP,
+    NAME,
+    REPEAT,
+    TAKES,
+    THREAD,
+    TIMES,
+    Row,
+    Sheet,
+)
 from torchglass.views.text.layout import ARROW, repeat_line, suits_most, thread_line
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
@@ -20,6 +34,10 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
             yield thread_line(row.text(NAME), page.width, page)
         elif row.kind == REPEAT:
             yield repeat_line(row, _indent(row.depth), page)
+        elif row.kind == LOOP:
+            often = f"  {row.text(TIMES)}"
+            room = page.width - len(_indent(row.depth)) - len(often)
+            yield _indent(row.depth) + cut(row.text(EXPRESSION), room) + page.paint("fold", often)
         else:
             yield _line(row, columns, page)
 

@@ -1,14 +1,19 @@
-"""The order of module calls: which calls are listed, under which call of their thread, and which repeats share rows."""
+"""The order of module calls: which calls are listed, in which loops, and which repeats share rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from torchglass.events.types import Event
 from torchglass.views.calls import Options
 from torchglass.views.digest import Digest, Recorded, digest_of, texts_of
-from torchglass.views.fold import groups
-from torchglass.views.row import COUNT, EVENT, FOLD, NAME, REPEAT, THREAD, Cell, Row, Sheet
+from torchglass.views.fold import TOGETHER, Item, folded, in_order, unfolded
+from torchglass.views.levels import LOOP, Level, Levels, count_of
+from torchglass.views.row import COUNT, EVENT, EXPRESSION, FOLD, NAME, REPEAT, THREAD, TIMES, Cell, Row, Sheet
+from torchglass.views.row import LOOP as LOOP_ROW
 from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
+from torchglass.views.text.ranges import paths_word, values_words
+from torchglass.views.text.spans import count_word, loop_word
 from torchglass.views.text.words import clean, count, plural
 
 
@@ -18,35 +23,31 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
 
 
 class _Calls:
-    """One trace while its list is made."""
+    """One trace while its list is made; nodes are events, and behind them loops and rounds."""
 
     def __init__(self, digest: Digest, options: Options) -> None:
         self._digest, self._options = digest, options
+        self._texts, self._levels = texts_of(digest), Levels(digest)
         matched = None if options.only is None else digest.matching(options.only)
-        is_module = [event.kind == "module" for event in digest.samples]
+        listed = [event.kind in ("module", "call") for event in digest.samples]
         self._chosen = [
-            at for at, alike in enumerate(digest.alike) if is_module[alike] and (matched is None or matched[at])
+            at for at, alike in enumerate(digest.alike) if listed[alike] and (matched is None or matched[at])
         ]
-        self._several_roots = len({digest.sample(at).root for at in self._chosen}) > 1
+        self._several_roots = len({digest.sample(at).root for at in self._chosen} - {None}) > 1
         self._children: dict[int, list[int]] = {}
-        self._patterns: dict[int, int] = {}
-        self._sizes: dict[int, int] = {}
-        self._cells: dict[tuple[int, int], Cells] = {}
 
     def sheet(self) -> Sheet:
         """Rows by thread, and how many calls there were."""
-        threads = self._forest()
-        if self._options.counts:
-            self._find_patterns()
         rows: list[Row] = []
-        for number, (name, tops) in enumerate(threads.items()):
+        for number, (name, tops) in enumerate(self._forest().items()):
             if number:
                 rows.append(Row(0, THREAD, (Cell(NAME, name),)))
-            rows += self._rows(tops)
+            items = folded(self, tops, self._own) if self._options.fold else unfolded(self, tops)
+            rows += self._rows(items)
         return Sheet(rows, [Cell(COUNT, self._summary())])
 
     def _summary(self) -> str:
-        modules = {(event.root, event.module) for event in map(self._digest.sample, self._chosen)}
+        modules = {(event.root, event.module, event.name) for event in map(self._digest.sample, self._chosen)}
         if self._chosen:
             return f"{plural(len(self._chosen), 'call')} of {plural(len(modules), 'module')}"
         if self._options.only is not None:
@@ -54,80 +55,151 @@ class _Calls:
         return "No module was called. The tree shows what was recorded."
 
     def _forest(self) -> dict[str, list[int]]:
-        """The outermost calls of each thread; the others under the chosen call of their thread around them."""
+        """The outermost calls of each thread; the others under the chosen call around them, and under their loops."""
         digest, chosen = self._digest, set(self._chosen)
         around: list[int] = []
         threads: dict[str, list[int]] = {}
+        attached: set[int] = set()
         for at, parent in enumerate(digest.parents):
             outer = -1 if parent < 0 else parent if parent in chosen else around[parent]
             around.append(outer)
-            if at in chosen:
-                thread = digest.sample(at).thread
-                if outer >= 0 and digest.sample(outer).thread == thread:
-                    self._children.setdefault(outer, []).append(at)
-                else:
-                    threads.setdefault(thread, []).append(at)
+            if at not in chosen:
+                continue
+            thread = digest.sample(at).thread
+            outer = outer if outer >= 0 and digest.sample(outer).thread == thread else -1
+            for span in self._spans(at):
+                if span not in attached:
+                    attached.add(span)
+                    self._under(outer, thread, threads).append(span)
+                outer = span
+            self._under(outer, thread, threads).append(at)
         return threads
 
-    def _find_patterns(self) -> None:
-        """Equal numbers for calls that are written the same, with all that is in them."""
-        known: dict[tuple[object, ...], int] = {}
-        texts = texts_of(self._digest)
-        for at in reversed(self._chosen):
-            event, below = self._digest.sample(at), self._children.get(at, ())
-            own = texts[at] if self._options.shapes else (event.root, event.module)
-            key = (own, *(self._patterns[child] for child in below))
-            self._patterns[at] = known.setdefault(key, len(known))
-            self._sizes[at] = 1 + sum(self._sizes[child] for child in below)
+    def _under(self, outer: int, thread: str, threads: dict[str, list[int]]) -> list[int]:
+        return self._children.setdefault(outer, []) if outer >= 0 else threads.setdefault(thread, [])
+
+    def _spans(self, at: int) -> list[int]:
+        """The loops and rounds around a call, and around the events around it up to a call that is listed."""
+        found: list[int] = []
+        chosen, event = self._is_listed, at
+        while event >= 0 and (event == at or not chosen(event)):
+            number = self._levels.span_of[event]
+            while number >= 0:
+                if self._levels.spans[number].kind != "call":
+                    found.append(len(self._digest) + number)
+                number = self._levels.spans[number].parent
+            event = self._digest.parents[event]
+        return found[::-1]
+
+    def _is_listed(self, at: int) -> bool:
+        return self._digest.sample(at).kind in ("module", "call")
+
+    # ------------------------------------------------------------ what folding asks
+
+    def below(self, node: int) -> Sequence[int]:
+        return self._children.get(node, ())
+
+    def key(self, node: int) -> Hashable:
+        span = self._span(node)
+        if span is not None:
+            return span.loop
+        event = self._digest.sample(node)
+        return (event.kind, event.root, event.module, event.name, event.error)
+
+    def merges(self, node: int) -> bool:
+        return self._span(node) is None and not self.below(node)
+
+    def rounds(self, node: int) -> bool | None:
+        span = self._span(node)
+        return None if span is None or span.rounds is None else not span.rounds.over_layers
+
+    def _span(self, node: int) -> Level | None:
+        return self._levels.spans[node - len(self._digest)] if node >= len(self._digest) else None
+
+    def _own(self, item: Item) -> Hashable:
+        span = self._span(item.nodes[0])
+        if span is not None:
+            return (span.kind, span.loop)
+        if self._options.shapes:
+            return tuple(
+                dict.fromkeys((_numberless(self._digest.sample(node)), self._shapes(node)) for node in item.nodes)
+            )
+        return tuple(dict.fromkeys(_numberless(self._digest.sample(node)) for node in item.nodes))
+
+    def _shapes(self, node: int) -> Hashable:
+        event = self._digest.sample(node)
+        return (shape_words(event.inputs), shape_words(event.outputs), event.result)
 
     # ------------------------------------------------------------ rows
 
-    def _rows(self, tops: list[int]) -> list[Row]:
+    def _rows(self, items: Sequence[Item]) -> list[Row]:
         """In order, with a stack of our own: calls nest deeper than Python may."""
         rows: list[Row] = []
-        waiting = self._siblings(tops, 0)[::-1]
+        waiting: list[tuple[Item | Row, int]] = [(item, 0) for item in reversed(items)]
         while waiting:
             item, depth = waiting.pop()
             if isinstance(item, Row):
                 rows.append(item)
                 continue
-            own: tuple[Row | int, int] = (self._row(item, depth), depth)
-            below = self._siblings(self._children.get(item, []), depth)
-            waiting += reversed([own, *below] if self._options.order == "begin" else [*below, own])
+            heading = self._heading(item, depth)
+            if heading is not None:
+                rows.append(heading)
+            inner = depth + (heading is not None)
+            own: list[tuple[Item | Row, int]] = []
+            if self._is_call(item):
+                own = [(self._row(item, inner, heading is None), inner)]
+            below: list[tuple[Item | Row, int]] = [(child, inner) for child in item.children]
+            waiting += reversed([*own, *below] if self._options.order == "begin" else [*below, *own])
         return rows
 
-    def _siblings(self, ids: Sequence[int], depth: int) -> list[tuple[Row | int, int]]:
-        """Calls beside each other; those that repeat once, after a row that says how often."""
-        if not self._options.counts or len(ids) < 2:
-            return [(at, depth) for at in ids]
-        found: list[tuple[Row | int, int]] = []
-        for start, unit, times in groups([self._patterns[at] for at in ids], [self._sizes[at] for at in ids]):
-            block = ids[start : start + unit]
-            size = sum(self._sizes[at] for at in block)
-            if times > 1 and size > 1:
-                often = Cell(FOLD, f"× {count(times)}"), Cell(COUNT, f", {plural(size, 'call')} each:")
-                found.append((Row(depth, REPEAT, often, times=times, each=size), depth))
-                found += [(at, depth + 1) for at in block]
-            elif times > 1:
-                found.append((self._row(block[0], depth, times), depth))
-            else:
-                found.append((block[0], depth))
-        return found
+    def _heading(self, item: Item, depth: int) -> Row | None:
+        """A loop, or how often all that follows happened."""
+        node = item.nodes[0]
+        span = None if node == TOGETHER else self._span(node)
+        if span is not None and span.kind == LOOP:
+            loops = [each for each in map(self._span, item.nodes) if each is not None]
+            if not self.rounds(node) or max(count_of(each).number for each in loops) < 2:
+                return None
+            return Row(depth, LOOP_ROW, (Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(loops))), each=0)
+        calls = sum(self._is_call(each) * len(each.nodes) for each in in_order([item]))
+        size = calls // len(item.nodes if node != TOGETHER else item.children[0].nodes)
+        if item.times == 1 or (size < 2 and node != TOGETHER):
+            return None
+        often = Cell(FOLD, f"× {count(item.times)}"), Cell(COUNT, f", {plural(size, 'call')} each:")
+        return Row(depth, REPEAT, often, times=item.times, each=size)
 
-    def _row(self, at: int, depth: int, times: int = 1) -> Row:
-        key = (self._digest.alike[at], times)
-        cells = self._cells.get(key)
-        if cells is None:
-            often = (Cell(FOLD, f" ×{count(times)}"),) if times > 1 else ()
-            cells = self._cells[key] = (*self._own_cells(at), *often)
-        return Row(depth, EVENT, cells, at, times)
+    def _is_call(self, item: Item) -> bool:
+        return item.nodes != [TOGETHER] and self._span(item.nodes[0]) is None
 
-    def _own_cells(self, at: int) -> Cells:
+    def _row(self, item: Item, depth: int, says_times: bool) -> Row:
+        times = item.times if item.times > 1 else item.in_a_row
+        often = (Cell(FOLD, f" ×{count(times)}"),) if times > 1 and says_times else ()
+        return Row(
+            depth, EVENT, (*self._cells(item), *often), item.nodes[0], times if says_times else 1, len(item.nodes)
+        )
+
+    def _cells(self, item: Item) -> Cells:
         """A root by its label, what is in it by its path; with the label before it where there are several roots."""
-        event = self._digest.sample(at)
+        events = [self._digest.sample(node) for node in dict.fromkeys(item.nodes)]
+        names = dict.fromkeys(map(self._name, events))
+        cells = (Cell(NAME, paths_word(list(names))),)
+        first = events[0]
+        if not self._options.shapes:
+            return cells if first.error is None else (*cells, gives_cell(first))
+        others = list({self._texts[node]: self._digest.sample(node) for node in reversed(item.nodes)}.values())
+        if len(others) == 1:
+            return (*cells, takes_cell(shape_words(first.inputs)), gives_cell(first))
+        takes = takes_cell(values_words([event.inputs for event in reversed(others)]))
+        return (*cells, takes, gives_cell(first, others=[event for event in reversed(others) if event is not first]))
+
+    def _name(self, event: Event) -> str:
+        if event.kind == "call":
+            return clean(event.name)
         label, path = event.root or event.name, event.module or ""
-        name = label if not path else f"{label}.{path}" if self._several_roots else path
-        cells = (Cell(NAME, clean(name)),)
-        if self._options.shapes:
-            return (*cells, takes_cell(shape_words(event.inputs)), gives_cell(event))
-        return cells if event.error is None else (*cells, gives_cell(event))
+        return clean(label if not path else f"{label}.{path}" if self._several_roots else path)
+
+
+def _numberless(event: Event) -> Hashable:
+    """A module without the numbers of layers, so that ``blocks.0`` may equal ``blocks.1``."""
+    path = ".".join("#" if part.isdecimal() else part for part in (event.module or "").split("."))
+    return (event.kind, event.root, path, event.name, event.error)

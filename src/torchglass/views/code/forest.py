@@ -1,27 +1,31 @@
-"""The code view before it is folded: each step under its lines and calls, in the order of the trace."""
+"""The code view before it is folded: each step under its loops, lines and calls, in the order of the trace."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
-from torchglass.views.digest import Key, shape_key
+from torchglass.views.digest import shape_key
+from torchglass.views.levels import CALL as SPAN_OF_CALL
+from torchglass.views.levels import Level, Levels
+from torchglass.views.nesting import relative_path, split_index
 
-LINE, CALL, STEP = "line", "call", "step"
+LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
+"""Kinds of nodes; the last is a function of the program that torch called."""
 
 
 @dataclass(slots=True)
 class Node:
-    """A line in one call, a call, or a step."""
+    """A line in one call, a call of a module, a step, a loop, or one of its rounds."""
 
     kind: str
     number: int
-    """Of the line; of the event."""
-    children: list[int]
+    """Of the line; of the event; of the span."""
+    children: list[int] = field(default_factory=list[int])
     assigned: dict[tuple[str, ...], list[tuple[Value, ...]]] | None = None
     spent: int = 0
     size: int = 0
@@ -30,15 +34,13 @@ class Node:
     """Lines of its own, not of the calls in it."""
     inside: int = 0
     """Of an optimizer's step: the ops in it that are not shown."""
-    words: tuple[str, str] | None = None
-    """Arguments and result of a step that stands for others with other numbers."""
 
 
 @dataclass(slots=True)
-class Path:
-    """The nodes that lead to a step, as numbers to compare: lines from 0 on, calls below."""
+class _Path:
+    """The nodes that lead to a step, as (kind, number), and which of them are frames."""
 
-    items: list[int]
+    items: list[tuple[str, int]]
     frames: dict[int, int]
     """Index of a frame → place among the items."""
 
@@ -47,48 +49,109 @@ class Forest:
     """Nodes in the order of the trace, each under its parent; steps that follow each other share their lines."""
 
     def __init__(self, steps: Steps, lines: Lines, folds: bool) -> None:
-        self.steps, self.lines = steps, lines
-        self._parents = steps.digest.parents
-        self._folds = folds
+        self.steps, self.lines, self._folds = steps, lines, folds
+        self.levels = Levels(steps.digest)
         self.nodes: list[Node] = []
         self.threads: dict[str, list[int]] = {}
-        self._before: dict[str, tuple[Path, list[int]]] = {}
-        self._paths: dict[tuple[int, int], Path] = {}
-        self._patterns: dict[tuple[int, tuple[int, ...]], Path] = {}
-        self._chains: dict[int, tuple[int, ...]] = {-1: ()}
-        self._depths: dict[int, tuple[int, ...]] = {-1: ()}
+        self._before: dict[str, tuple[_Path, list[int]]] = {}
+        self._paths: dict[tuple[int, int, int], _Path] = {}
         self._assigned = bytearray(len(steps.events))
+        self._names: dict[tuple[int, int], str] = {}
+        self._keys: dict[int, Hashable] = {}
+
+    # ------------------------------------------------------------ what folding asks
+
+    def below(self, node: int) -> Sequence[int]:
+        return self.nodes[node].children
+
+    def key(self, node: int) -> Hashable:
+        """What stands at one place of the code: equal in all rounds."""
+        here = self.nodes[node]
+        if here.kind == LINE:
+            return (LINE, here.number)
+        if here.kind in (LOOP, ROUND, BACK):
+            span = self.levels.spans[here.number]
+            return (here.kind, span.loop, span.place, span.function)
+        event = self.steps.events[here.number]
+        if here.kind == CALL:
+            head, number = split_index(self.name(node))
+            return (CALL, event.name, head, number is None, event.error)
+        alike = self.steps.digest.alike[here.number]
+        if event.kind == "unseen" and event.name == "gap":
+            return (STEP, here.number)  # what is missing is never folded away
+        if alike not in self._keys:
+            self._keys[alike] = (
+                STEP,
+                event.kind,
+                event.name,
+                event.error,
+                event.note,
+                event.module if event.kind == "mark" else "",
+            )
+        return self._keys[alike]
+
+    def merges(self, node: int) -> bool:
+        return self.nodes[node].kind == BACK
+
+    def rounds(self, node: int) -> bool | None:
+        span = self.span(node)
+        return None if span is None or span.rounds is None else not span.rounds.over_layers
+
+    def span(self, node: int) -> Level | None:
+        """The span of a loop or round."""
+        here = self.nodes[node]
+        return self.levels.spans[here.number] if here.kind in (LOOP, ROUND, BACK) else None
+
+    def name(self, node: int) -> str:
+        """The path of a call's module as seen from the call around it; an optimizer's ``AdamW.step``."""
+        number, alike = self.nodes[node].number, self.steps.digest.alike
+        event, around = self.steps.events[number], self.steps.calls[number]
+        if event.kind == "step":
+            return f"{event.name}.step"
+        key = (alike[number], alike[around] if around >= 0 else -1)
+        if key not in self._names:
+            outer = self.steps.events[around] if around >= 0 else None
+            self._names[key] = relative_path(event, outer if outer and outer.kind == "module" else None)
+        return self._names[key]
+
+    # ------------------------------------------------------------ filling
 
     def fill(self) -> None:
-        """All steps of the trace, and what the other events assigned."""
+        """All steps of the trace, and what the other events assigned; then times and sizes."""
         chosen = iter(self.steps.chosen)
         step = next(chosen, -1)
         for number in range(len(self.steps.events)):
             if number == step:
-                self.add(step, self.steps.inside.get(step, 0))
+                self._add(step)
                 step = next(chosen, -1)
             else:
-                self.note(number)
+                self._note(number)
+        for node in reversed(self.nodes):
+            for child in node.children:
+                inner = self.nodes[child]
+                node.spent += inner.spent
+                node.size += inner.size
+                node.has_lines = node.has_lines or inner.kind == LINE or (inner.kind != CALL and inner.has_lines)
 
-    def add(self, step: int, inside: int) -> None:
-        """Put a step, with so many ops inside, under its lines."""
-        events, at = self.steps.events, step
-        while not events[at].stack and self._parents[at] >= 0:
-            at = self._parents[at]  # what the autograd engine runs in a thread of its own
+    def _add(self, step: int) -> None:
+        """Put a step under its lines."""
+        events, parents, at = self.steps.events, self.steps.digest.parents, step
+        while not events[at].stack and parents[at] >= 0:
+            at = parents[at]  # what the autograd engine runs in a thread of its own
         thread = events[at].thread
-        path = self._path(events[at].stack, self.steps.calls[at])
-        before, nodes = self._before.get(thread, (Path([], {}), []))
+        path = self._path(at)
+        before, nodes = self._before.get(thread, (_Path([], {}), []))
         shared = len(path.items) if path is before else _shared(path.items, before.items)
         nodes = nodes[:shared]
-        for item in path.items[shared:]:
-            nodes.append(self._node(LINE if item >= 0 else CALL, item if item >= 0 else -1 - item, thread, nodes))
+        for kind, number in path.items[shared:]:
+            nodes.append(self._node(kind, number, thread, nodes))
         self._before[thread] = (path, nodes)
-        leaf = self._node(STEP, step, thread, nodes)
-        spent = self.steps.digest.spent_ns[step]
-        self.nodes[leaf].spent, self.nodes[leaf].size, self.nodes[leaf].inside = spent, 1, inside
+        leaf = self.nodes[self._node(STEP, step, thread, nodes)]
+        leaf.spent, leaf.size = self.steps.digest.spent_ns[step], 1
+        leaf.inside = self.steps.inside.get(step, 0)
         self._assign_around(step, path, nodes)
 
-    def note(self, number: int) -> None:
+    def _note(self, number: int) -> None:
         """Note what an event that is no step was assigned to, where its line is the one last shown.
 
         ``y = x.t().contiguous()``: the last call may have run no op, and still gives the line its value.
@@ -97,78 +160,19 @@ class Forest:
         before = self._before.get(event.thread)
         if before is None or self._assigned[number] or not event.target or not event.outputs:
             return
-        path, (current, nodes) = self._path(event.stack, self.steps.calls[number]), before
+        path, (current, nodes) = self._path(number), before
         place = path.frames.get(len(event.stack) - 1)
         if place is not None and _shared(path.items, current.items) > place:
             self._assigned[number] = True
-            self._assign(self.nodes[nodes[place]], event)
+            _assign(self.nodes[nodes[place]], event)
 
     def _node(self, kind: str, number: int, thread: str, above: Sequence[int]) -> int:
         siblings = self.nodes[above[-1]].children if above else self.threads.setdefault(thread, [])
         siblings.append(len(self.nodes))
-        self.nodes.append(Node(kind, number, []))
+        self.nodes.append(Node(kind, number))
         return len(self.nodes) - 1
 
-    def _path(self, stack: tuple[Location, ...], call: int) -> Path:
-        key = (id(stack), call)
-        found = self._paths.get(key)
-        if found is None:
-            found = self._paths[key] = self._make_path(stack, call)
-        return found
-
-    def _make_path(self, stack: tuple[Location, ...], call: int) -> Path:
-        """The pattern of such a stack under calls that deep, with the calls themselves put in.
-
-        A model that runs a hundred times goes down each stack a hundred times, each time in other calls.
-        """
-        calls = self._chain(call)
-        key = (id(stack), self._depths[call])
-        pattern = self._patterns.get(key)
-        if pattern is None:
-            pattern = self._patterns[key] = self._make_pattern(stack, self._depths[call])
-        return Path([item if item >= 0 else -1 - calls[-1 - item] for item in pattern.items], pattern.frames)
-
-    def _make_pattern(self, stack: tuple[Location, ...], depths: Sequence[int]) -> Path:
-        """Lines and calls, each call (by its place in the chain) before the first line inside of it.
-
-        Where a line calls itself many levels deep, the way from it to itself is left out.
-        """
-        items: list[int] = []
-        frames: list[int] = []
-        first: dict[int, int] = {}
-        called, lines, levels = 0, self.lines.lines, Counter[int]()
-        for index, line in self.lines.of(stack):
-            while called < len(depths) and depths[called] <= index:
-                items.append(-1 - called)
-                frames.append(-1)
-                called, first, levels = called + 1, {}, Counter[int]()
-            levels[line] += 1
-            place = first.get(line) if self._folds and lines[line].levels > FEWEST_LEVELS else None
-            if place is None:
-                first[line] = len(items)
-            else:
-                lines[line].levels_as_one = max(lines[line].levels_as_one, levels[line])
-                for left_out in items[place + 1 :]:
-                    first.pop(left_out, None)
-                del items[place:], frames[place:]
-            items.append(line)
-            frames.append(index)
-        places = {index: place for place, index in enumerate(frames) if index >= 0}
-        return Path([*items, *(-1 - each for each in range(called, len(depths)))], places)
-
-    def _chain(self, call: int) -> tuple[int, ...]:
-        """A call and those around it, outermost first."""
-        todo: list[int] = []
-        while call not in self._chains:
-            todo.append(call)
-            call = self.steps.calls[call]
-        for each in reversed(todo):
-            around = self.steps.calls[each]
-            self._chains[each] = (*self._chains[around], each)
-            self._depths[each] = (*self._depths[around], len(self.steps.events[each].stack))
-        return self._chains[todo[0] if todo else call]
-
-    def _assign_around(self, step: int, path: Path, nodes: Sequence[int]) -> None:
+    def _assign_around(self, step: int, path: _Path, nodes: Sequence[int]) -> None:
         """Note what a step and the calls around it were assigned to, at their lines; each call once."""
         at = step
         while at >= 0 and not self._assigned[at]:
@@ -176,23 +180,93 @@ class Forest:
             event = self.steps.events[at]
             place = path.frames.get(len(event.stack) - 1) if event.target and event.outputs else None
             if place is not None:
-                self._assign(self.nodes[nodes[place]], event)
-            at = self._parents[at]
+                _assign(self.nodes[nodes[place]], event)
+            at = self.steps.digest.parents[at]
 
-    def _assign(self, node: Node, event: Event) -> None:
-        node.assigned = node.assigned or {}
-        values = node.assigned.setdefault(event.target, [])
-        if not values or shapes(values[-1]) != shapes(event.outputs):
-            values.append(event.outputs)
+    # ------------------------------------------------------------ from a stack to a path
+
+    def _path(self, event: int) -> _Path:
+        stack, call, span = self.steps.events[event].stack, self.steps.calls[event], self._span_of(event)
+        key = (id(stack), call, span)
+        found = self._paths.get(key)
+        if found is None:
+            found = self._paths[key] = self._make_path(stack, call, self._rounds(event))
+        return found
+
+    def _span_of(self, event: int) -> int:
+        """The innermost span around an event, be it in the events around it."""
+        while event >= 0:
+            span = self.levels.span_of[event]
+            if span >= 0:
+                return span
+            event = self.steps.digest.parents[event]
+        return -1
+
+    def _rounds(self, event: int) -> dict[int, list[int]]:
+        """The loops and rounds around an event, outermost first, by the frame that they are in."""
+        found: dict[int, list[int]] = {}
+        while event >= 0:
+            number = self.levels.span_of[event]
+            while number >= 0:
+                span = self.levels.spans[number]
+                if span.kind != SPAN_OF_CALL or span.is_called_back:
+                    found.setdefault(span.frame, []).insert(0, number)
+                number = span.parent
+            event = self.steps.digest.parents[event]
+        return found
+
+    def _make_path(self, stack: tuple[Location, ...], call: int, rounds: dict[int, list[int]]) -> _Path:
+        """Loops and lines of each frame, and each call before the first line inside of it.
+
+        Where a line calls itself many levels deep, the way from it to itself is left out.
+        """
+        calls = self._chain(call)
+        items: list[tuple[str, int]] = []
+        frames: list[int] = []
+        first: dict[int, int] = {}
+        called, lines, levels = 0, self.lines.lines, Counter[int]()
+        for index, line in self.lines.of(stack):
+            while called < len(calls) and len(self.steps.events[calls[called]].stack) <= index:
+                items.append((CALL, calls[called]))
+                frames.append(-1)
+                called, first, levels = called + 1, {}, Counter[int]()
+            levels[line] += 1
+            place = first.get(line) if self._folds and lines[line].levels > FEWEST_LEVELS else None
+            if place is not None:
+                lines[line].levels_as_one = max(lines[line].levels_as_one, levels[line])
+                for left_out in items[place + 1 :]:
+                    first.pop(left_out[1], None)
+                del items[place:], frames[place:]
+            for span in rounds.get(index, ()):
+                kind = self.levels.spans[span].kind
+                items.append((BACK if kind == SPAN_OF_CALL else kind, span))
+                frames.append(-1)
+            if place is None:
+                first[line] = len(items)
+            items.append((LINE, line))
+            frames.append(index)
+        places = {index: place for place, index in enumerate(frames) if index >= 0}
+        return _Path([*items, *((CALL, each) for each in calls[called:])], places)
+
+    def _chain(self, call: int) -> list[int]:
+        """A call and those around it, outermost first."""
+        found: list[int] = []
+        while call >= 0:
+            found.append(call)
+            call = self.steps.calls[call]
+        return found[::-1]
 
 
-def _shared(items: Sequence[int], before: Sequence[int]) -> int:
+def _shared(items: Sequence[object], before: Sequence[object]) -> int:
     for at, (one, other) in enumerate(zip(items, before, strict=False)):
         if one != other:
             return at
     return min(len(items), len(before))
 
 
-def shapes(values: Sequence[Value]) -> tuple[Key, ...]:
-    """All that is shown of some tensors."""
-    return tuple(map(shape_key, values))
+def _assign(node: Node, event: Event) -> None:
+    node.assigned = node.assigned or {}
+    values = node.assigned.setdefault(event.target, [])
+    shapes = tuple(map(shape_key, event.outputs))
+    if not any(tuple(map(shape_key, each)) == shapes for each in values):
+        values.append(event.outputs)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from torchglass.events.types import Location
 from torchglass.views.code import Options
+from torchglass.views.stacks import INSTALLED, is_own
 
 FEWEST_LEVELS = 8
 """Recursion is shown as it is up to here; a line that calls itself deeper is shown once, with a count."""
 RUNNERS = frozenset(["_pytest", "execnet", "IPython", "ipykernel", "pluggy", "unittest", "xdist"])
 """Packages that run other people's code: nobody wants to see their lines."""
-INSTALLED = ("site-packages/", "dist-packages/")
 
 
 @dataclass(slots=True)
@@ -112,11 +112,6 @@ class Lines:
 
 def _is_runner(at: Location) -> bool:
     return not RUNNERS.isdisjoint(at.file.replace("\\", "/").split("/"))
-
-
-def is_own(at: Location) -> bool:
-    """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
-    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
 
 
 def _common(stacks: Sequence[tuple[Location, ...]]) -> tuple[Location, ...]:

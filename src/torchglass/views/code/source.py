@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from torchglass.events.types import Location, Value
+from torchglass.views.digest import shape_key
 from torchglass.views.row import SOURCE, Cell
 from torchglass.views.text.cells import shape_words
+from torchglass.views.text.ranges import values_words
 from torchglass.views.text.words import clean, one_line
 
 NOT_KNOWN = "(source not known)"
@@ -73,31 +75,36 @@ def _safe(text: str) -> str:
 # ---------------------------------------------------------------- what a line assigned
 
 
-def assigned_word(assigned: Sequence[tuple[tuple[str, ...], tuple[Value, ...]]]) -> str:
-    """``f32[2, 7, 32]``; of several names each with its shape; `` … `` between first and last where it changed."""
-    words: dict[tuple[str, ...], list[str]] = {}
-    for names, values in assigned:
-        words.setdefault(names, []).append(_values(names, values))
-    return "; ".join(" … ".join(several) for several in words.values())
+def assigned_word(assigned: Mapping[tuple[str, ...], Sequence[tuple[Value, ...]]]) -> str:
+    """``f32[2, 7, 32]``; of several names each with its shape; what differed between rounds as a range."""
+    return "; ".join(_values(names, _different(several)) for names, several in assigned.items())
 
 
-def _values(names: tuple[str, ...], values: tuple[Value, ...]) -> str:
-    words = shape_words(values)
-    if len(names) == 1 or (len(names) == len(values) and len(words) == 1):
-        return ", ".join(words)
-    by_name = _by_name(names, values)
+def _different(several: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+    """Those of which not the same is said."""
+    return list({tuple(map(shape_key, values)): values for values in reversed(several)}.values())[::-1]
+
+
+def _values(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:
+    words = values_words(several)
+    grouped = shape_words(several[0]) if len(several) == 1 else words
+    if len(names) == 1 or (len(names) == len(words) and len(grouped) == 1):
+        return ", ".join(grouped)
+    by_name = _by_name(names, several)
     if len(set(by_name.values())) > 1:
         pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]
         return ", ".join(pairs[:MOST_VALUES] + ["…"] * (len(pairs) > MOST_VALUES))
-    return f"{clean(', '.join(by_name or names))}: {', '.join(dict.fromkeys(by_name.values()) or words)}"
+    return f"{clean(', '.join(by_name or names))}: {', '.join(dict.fromkeys(by_name.values()) or grouped)}"
 
 
-def _by_name(names: tuple[str, ...], values: tuple[Value, ...]) -> dict[str, str]:
+def _by_name(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> dict[str, str]:
     """The shape that each name got; nothing where that is not certain."""
-    if any(name.startswith("*") for name in names):
+    if any(name.startswith("*") for name in names) or len({len(values) for values in several}) > 1:
         return {}
+    roles = [value.role for value in several[0]]
     places = {f"out[{index}]": name for index, name in enumerate(names)}
-    found = {places[value.role]: value for value in values if value.role in places}
-    if len(found) < len(values):
-        found = dict(zip(names, values, strict=False)) if len(names) == len(values) else {}
-    return {name: ", ".join(shape_words((value,))) for name, value in found.items() if name != "_"}
+    found = {at: places[role] for at, role in enumerate(roles) if role in places}
+    if len(found) < len(roles):
+        found = dict(enumerate(names)) if len(names) == len(roles) else {}
+    words = values_words(several)
+    return {name: words[at] for at, name in found.items() if name != "_"}

@@ -17,6 +17,7 @@ from torchglass.views.row import (
     LINE,
     NAME,
     REPEAT,
+    ROUNDS,
     SOURCE,
     TAKES,
     THREAD,
@@ -102,7 +103,7 @@ class _Writer:
             self._functions.append(("", ""))
         known = self._functions[row.depth] == (at.file, at.function)
         self._functions[row.depth] = (at.file, at.function)
-        often, inside = row.text(FOLD), row.text(COUNT)
+        often, inside = row.text(FOLD), "  ".join(filter(None, (row.text(ROUNDS), row.text(COUNT))))
         inside = f"  {inside}" if inside and width_of(often) + len(inside) + 2 <= room // 2 else ""
         gives = row.text(GIVES)
         room -= width_of(often) + len(inside)
@@ -127,6 +128,7 @@ class _Writer:
             value = cut(row.text(GIVES), room // 2)
             name = cut(row.text(HEADING), room - width_of(often) - width_of(value) - 2)
             return page.paint("name", name) + page.paint("output", f"  {value}".rstrip()) + page.paint("fold", often)
+        often += f"  {row.text(ROUNDS)}" if row.cell(ROUNDS) else ""
         space = room - width_of(module) - width_of(often)
         if row.cell(ERROR):
             text = _step_text(row, space * 2 // 3)

@@ -1,44 +1,159 @@
-"""How a trace ended that an exception left: the error, the path to the failing call, its inputs, what came before."""
+"""How a trace ended that an exception left: the failing call, what does not fit, and how its inputs came to be."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.events.types import Event
+from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Recorded
+from torchglass.views.failure import Options
+from torchglass.views.failure.history import History
+from torchglass.views.failure.misfit import Misfit, Named, misfits
 from torchglass.views.nesting import visible_events
-from torchglass.views.row import COUNT, ERROR, GIVES, HEADING, NAME, PATH, Cell, Row, Sheet
-from torchglass.views.text.cells import event_cells
-from torchglass.views.text.words import clean, one_line, plural, tensor_word
+from torchglass.views.row import (
+    CLASS,
+    COUNT,
+    ERROR,
+    EXPRESSION,
+    GIVES,
+    HEADING,
+    NAME,
+    ORIGIN,
+    PATH,
+    PLACE,
+    REMARK,
+    TAKES,
+    Cell,
+    Row,
+    Sheet,
+)
+from torchglass.views.stacks import is_constructor
+from torchglass.views.text.cells import BINARY, Cells, Said, class_word, event_cells, expression, shape_words
+from torchglass.views.text.layout import shortened
+from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 
 LAST = 10
+STEPS_BACK = 2
 MOST_INPUTS = 12
 MOST_CALLS = 20
-INPUT = "input"
+LONGEST_NAME = 32
+MOST_MISFITS = 6
+INPUT, MADE, MISFIT = "input", "made", "misfit"
+THE_REST = "all that happened: show(trace, 'tree'), or 'code', 'listing' … (on the command line --view tree)"
+ENDED_WELL = "No exception left the block: there is no failure to tell of."
 
 
-def sheet(trace: Recorded) -> Sheet:
-    """The rows of the story; none when the block ended well."""
+def sheet(trace: Recorded, options: Options | None = None) -> Sheet:
+    """The rows of the story; a sentence when the block ended well."""
     event = trace.failure()
     if event is None:
-        return Sheet()
+        return Sheet(below=[Cell(HEADING, ENDED_WELL)])
+    return Sheet(_Story(trace, event, options or Options()).rows(), [Cell(REMARK, THE_REST)])
+
+
+def error_row(trace: Recorded) -> Row | None:
+    """The error alone; None when the block ended well."""
+    event = trace.failure()
+    if event is None:
+        return None
+    return Row(0, ERROR, (Cell(ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id)
+
+
+class _Story:
+    """One failure while it is told."""
+
+    def __init__(self, trace: Recorded, event: Event, options: Options) -> None:
+        self._trace, self._event = trace, event
+        self._steps_back = STEPS_BACK if options.depth is None else options.depth
+        self._path = _path(trace, event)
+        self._history = History(trace, {each.id for each in self._path})
+        self._inputs = [Named(self._name(at, value), value) for at, value in enumerate(event.inputs)]
+
+    def rows(self) -> list[Row]:
+        error = error_row(self._trace)
+        assert error is not None
+        found = misfits(self._event, self._inputs, self._history)[:MOST_MISFITS]
+        return [
+            error,
+            _heading("path to the failing call"),
+            *[_row(each, depth, PATH) for depth, each in enumerate(_shortened(self._path))],
+            *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
+            _heading("its inputs"),
+            *self._input_rows(),
+            *self._last_rows(),
+        ]
+
+    # ------------------------------------------------------------ inputs
+
+    def _name(self, at: int, value: Value) -> str:
+        """As it was written for the call, or one around it; a parameter by its path."""
+        for event in reversed(self._path):
+            if len(event.operands) == len(event.inputs):
+                for name, given in zip(event.operands, event.inputs, strict=True):
+                    if given.id == value.id and name:
+                        return shortened(one_line(name), LONGEST_NAME)
+        return clean(self._history.parameter(value) or value.role) or f"input {at + 1}"
+
+    def _input_rows(self) -> Iterator[Row]:
+        """Each tensor, and below it the last calls that led to it; of parameters those that were made apart."""
+        told: set[int] = set()
+        for each in self._inputs[:MOST_INPUTS]:
+            cells = Cell(NAME, each.name), Cell(GIVES, tensor_word(each.value, device=True))
+            yield Row(0, INPUT, cells, self._event.id)
+            if each.value.type == "Parameter":
+                yield from self._made_at(each.value, told)
+                continue
+            for event in self._history.steps(each.value, self._steps_back):
+                if event.id in told:
+                    break
+                told.add(event.id)
+                yield _made_row(event)
+        more = len(self._inputs) - MOST_INPUTS
+        if more > 0:
+            yield Row(0, INPUT, (Cell(COUNT, f"and {more} more"),))
+        if not self._inputs:
+            yield from self._no_tensors()
+
+    def _made_at(self, value: Value, told: set[int]) -> Iterator[Row]:
+        """Where the layer was made that a parameter belongs to; once for all of its parameters."""
+        event = self._history.maker(value)
+        if event is None or event.kind == "step" or event.location is None:
+            return
+        if event.location.line not in told:
+            told.add(event.location.line)
+            at = event.location
+            yield Row(0, MADE, (Cell(EXPRESSION, clean(at.source or event.code)), Cell(PLACE, at=at)), event.id)
+
+    def _no_tensors(self) -> Iterator[Row]:
+        """What it was given instead, and for a ``None`` the call that gave it."""
+        event = self._path[-1]
+        yield Row(0, INPUT, (Cell(COUNT, "no tensors" + (f": {clean(event.args)}" if event.args else "")),))
+        if "None" not in event.args:
+            return
+        names = {name.strip() for name in _arguments(event.code)}
+        for earlier in reversed(list(self._trace.events())[: event.id]):
+            if earlier.parent == event.parent and names.intersection(earlier.target):
+                if earlier.result == "None" and not earlier.outputs:
+                    yield _made_row(earlier, ORIGIN)
+                return
+
+    # ------------------------------------------------------------ what came before
+
+    def _last_rows(self) -> list[Row]:
+        # What other processes and threads did last has as a rule nothing to do with it, and may be later or earlier.
+        at = (self._event.process, self._event.thread)
+        visible = visible_events(list(self._trace.events()))
+        own = [each for each in visible if (each.process, each.thread) == at and not _in_constructor(each)]
+        last = own[-LAST:]
+        return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
+
+
+def _path(trace: Recorded, event: Event) -> list[Event]:
+    """The failing call and those around it, outermost first."""
     path = [event]
     while path[-1].parent is not None:
         path.append(trace.event(path[-1].parent))
-    path.reverse()
-    # What other processes and threads did last has as a rule nothing to do with it, and may be later or earlier.
-    at = (event.process, event.thread)
-    last = [each for each in visible_events(list(trace.events())) if (each.process, each.thread) == at][-LAST:]
-    rows = [
-        Row(0, ERROR, (Cell(ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id),
-        Row(0, HEADING, (Cell(HEADING, "path to the failing call"),)),
-        *[_row(each, depth, PATH) for depth, each in enumerate(_shortened(path))],
-        Row(0, HEADING, (Cell(HEADING, "its inputs"),)),
-        *_inputs(event),
-        Row(0, HEADING, (Cell(HEADING, f"the last {plural(len(last), 'event')}"),)),
-        *[_row(each, 0) for each in last],
-    ]
-    return Sheet(rows)
+    return path[::-1]
 
 
 def _shortened(path: Sequence[Event]) -> Sequence[Event]:
@@ -46,19 +161,65 @@ def _shortened(path: Sequence[Event]) -> Sequence[Event]:
     return path if len(path) <= MOST_CALLS else (*path[: MOST_CALLS // 2], *path[-MOST_CALLS // 2 :])
 
 
+def _in_constructor(event: Event) -> bool:
+    """Whether it was part of making an object: the weights of a layer."""
+    return any(is_constructor(at.function) for at in event.stack)
+
+
+def _arguments(code: str) -> list[str]:
+    """The names between the outermost brackets of a call."""
+    return code.partition("(")[2].rpartition(")")[0].split(",")
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _heading(text: str) -> Row:
+    return Row(0, HEADING, (Cell(HEADING, text),))
+
+
 def _row(event: Event, depth: int, kind: str = "event") -> Row:
     name = event.module or event.root or event.name if event.kind == "module" else event.name
-    return Row(depth, kind, event_cells(event, name, brief=True), event.id, indent=2)
+    return Row(depth, kind, event_cells(event, Said(name, brief=True)), event.id, indent=2)
 
 
-def _inputs(event: Event) -> Iterator[Row]:
-    """Each tensor by the text that was written for it, or by the parameter it was given to."""
-    names = event.operands if len(event.operands) == len(event.inputs) else [""] * len(event.inputs)
-    for name, value in list(zip(names, event.inputs, strict=True))[:MOST_INPUTS]:
-        cells = Cell(NAME, one_line(name) or clean(value.role) or "?"), Cell(GIVES, tensor_word(value, device=True))
-        yield Row(0, INPUT, cells, event.id)
-    more = len(event.inputs) - MOST_INPUTS
-    if more > 0:
-        yield Row(0, INPUT, (Cell(COUNT, f"and {more} more"),))
-    if not event.inputs:
-        yield Row(0, INPUT, (Cell(COUNT, "no tensors" + (f": {clean(event.args)}" if event.args else "")),))
+def _made_row(event: Event, remark: str = "") -> Row:
+    """As written, with what went in and came out."""
+    takes, gives = shape_words(event.inputs), shape_words(event.outputs)
+    cells: Cells = (
+        Cell(EXPRESSION, _written(event)),
+        Cell(TAKES, f" {event.operator} ".join(takes) if event.operator in BINARY else ", ".join(takes)),
+        Cell(GIVES, "None" if remark else ", ".join(gives)),
+        Cell(CLASS, "both were broadcast" if _both_broadcast(event) else ""),
+    )
+    place = (Cell(PLACE, at=event.location),) if event.location is not None else ()
+    return Row(0, MADE, (*(cell for cell in cells if cell.text), *place), event.id)
+
+
+def _written(event: Event) -> str:
+    """The expression, also where torch made the call in it; a layer that another one called by its path."""
+    if event.kind == "module" and not event.direct:
+        return f"{clean(event.module or event.root or '')} {class_word(event.name, event.detail)}".strip()
+    return expression(event.target, event.code, event.operator) if event.code else clean(event.name)
+
+
+def _both_broadcast(event: Event) -> bool:
+    """Whether the result of an operator has the shape of neither side: seldom what is meant."""
+    if event.operator not in BINARY or event.operator in ("@", "@=") or not event.outputs:
+        return False
+    shape = event.outputs[0].shape
+    return len(event.inputs) == 2 and all(each.shape != shape for each in event.inputs)
+
+
+def _misfit_row(misfit: Misfit) -> Row:
+    """A sentence, and the line where that was born."""
+    born, place = misfit.born, ()
+    text = misfit.text
+    if born is not None and born.location is not None:
+        text += f", from {_written(born)} at {_at(born.location)}"
+        place = (Cell(PLACE, at=born.location),)
+    return Row(0, MISFIT, (Cell(REMARK, text), *place), -1 if born is None else born.id)
+
+
+def _at(location: Location) -> str:
+    return f"{clean(file_name(location.file))}:{location.line}"

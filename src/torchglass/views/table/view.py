@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.fold import groups, merge_alike, range_label
+from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.nesting import settings_of, split_index
 from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
@@ -52,10 +52,6 @@ class _Node:
     """The same for parameters that were counted further up."""
     total: int = 0
     """All that is counted at and below it."""
-    pattern: int = 0
-    height: int = 1
-    alike: list[_Node] = field(default_factory=list["_Node"])
-    """The others that share its row."""
 
 
 def sheet(trace: Recorded, options: Options) -> Sheet:
@@ -67,8 +63,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
         roots = _selected(nodes, children, roots, options.only)
     if not roots:
         return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
-    _find_patterns(nodes, children)
-    rows = _Rows(nodes, children, options, totals.forward_ns, is_measured(trace)).in_order(roots)
+    rows = _Rows(_Modules(nodes, children), options, totals.forward_ns, is_measured(trace)).of(roots)
     return Sheet([*rows, *_totals(trace, totals, options)])
 
 
@@ -199,12 +194,29 @@ def bytes_each(dtype: str) -> int:
 # ---------------------------------------------------------------- rows
 
 
-def _find_patterns(nodes: Sequence[_Node], children: dict[int, list[int]]) -> None:
-    """Equal patterns for modules that may stand for each other, innermost first."""
-    known: dict[tuple[object, ...], int] = {}
-    for at in range(len(nodes) - 1, -1, -1):
-        node, below = nodes[at], children.get(at, ())
-        key = (
+@dataclass(slots=True)
+class _Modules:
+    """The modules as a forest to fold: none stands for another but where they are equal."""
+
+    nodes: list[_Node]
+    children: dict[int, list[int]]
+
+    def below(self, node: int) -> Sequence[int]:
+        return self.children.get(node, ())
+
+    def key(self, node: int) -> Hashable:
+        return node
+
+    def merges(self, node: int) -> bool:
+        return False
+
+    def rounds(self, node: int) -> bool | None:
+        return None
+
+    def own(self, item: Item) -> Hashable:
+        """All that is said of a module; of numbered ones without the number."""
+        node = self.nodes[item.nodes[0]]
+        return (
             node.info.name,
             settings_of(node.info.detail, node.info.path),
             split_index(node.name)[0],
@@ -212,10 +224,7 @@ def _find_patterns(nodes: Sequence[_Node], children: dict[int, list[int]]) -> No
             _shapes(node.calls[0].outputs) if node.calls else None,
             node.own,
             node.shared,
-            *[nodes[child].pattern for child in below],
         )
-        node.pattern = known.setdefault(key, len(known))
-        node.height = 1 + sum(nodes[child].height for child in below)
 
 
 def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
@@ -224,64 +233,52 @@ def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
 
 @dataclass(slots=True)
 class _Rows:
-    nodes: list[_Node]
-    children: dict[int, list[int]]
+    modules: _Modules
     options: Options
     forward_ns: int
     measured: bool
 
-    def in_order(self, roots: list[int]) -> Iterator[Row]:
+    def of(self, roots: list[int]) -> Iterator[Row]:
         """Depth first; a module that is not opened has no rows below it."""
-        pending = self._siblings(roots, 0, 1, 0)[::-1]
+        fold = self.options.fold
+        items = folded(self.modules, roots, self.modules.own) if fold else unfolded(self.modules, roots)
+        pending = [(item, 0, 0, True) for item in reversed(items)]
         while pending:
-            row, at, level = pending.pop()
-            yield row
-            if at >= 0 and not self._is_cut(at, level):
-                pending += self._siblings(self.children.get(at, []), row.depth + 1, row.each, level + 1)[::-1]
+            item, depth, level, says_times = pending.pop()
+            if item.nodes == [TOGETHER]:
+                yield self._repeat(item, depth)
+                pending += [(child, depth + 1, level, False) for child in reversed(item.children)]
+                continue
+            cut = bool(item.children) and self.options.depth is not None and level >= self.options.depth
+            yield self._row(item, depth, cut, says_times)
+            if not cut:
+                pending += [(child, depth + 1, level + 1, True) for child in reversed(item.children)]
 
-    def _siblings(self, ids: list[int], depth: int, each: int, level: int) -> list[tuple[Row, int, int]]:
-        """Rows, each with its (first) module and its level."""
-        nodes = self.nodes
-        if not self.options.fold:
-            return [(self._row([at], depth, each, level), at, level) for at in ids]
-        found: list[tuple[Row, int, int]] = []
-        for start, unit, times in groups([nodes[at].pattern for at in ids], [nodes[at].height for at in ids]):
-            members = ids[start : start + unit * times]
-            if unit > 1:
-                span = range_label(nodes[at].name for at in members)
-                often = Cell(FOLD, f"{clean(span)} × {count(times)}"), Cell(COUNT, f", {unit} layers each:")
-                found.append((Row(depth, REPEAT, often, times=times), -1, level))
-            for offset in range(unit):
-                alike = members[offset::unit]
-                found.append((self._row(alike, depth + (unit > 1), each, level, unit == 1), alike[0], level))
-        return found
+    def _repeat(self, item: Item, depth: int) -> Row:
+        nodes = sorted(node for child in item.children for node in child.nodes)
+        span = range_label(self.modules.nodes[node].name for node in nodes)
+        often = Cell(FOLD, f"{clean(span)} × {count(item.times)}"), Cell(COUNT, f", {item.unit} layers each:")
+        return Row(depth, REPEAT, often, times=item.times)
 
-    def _row(self, members: Sequence[int], depth: int, each: int, level: int, say_times: bool = True) -> Row:
-        merge_alike(members, self.children, self._add_time)
-        node = self.nodes[members[0]]
-        times, each = len(members) if say_times else 1, each * len(members)
-        span = range_label(self.nodes[at].name for at in members)
+    def _row(self, item: Item, depth: int, cut: bool, says_times: bool) -> Row:
+        nodes = [self.modules.nodes[node] for node in item.nodes]
+        first, times = nodes[0], item.times if says_times else 1
+        span = range_label(node.name for node in nodes)
         name = f"{clean(span)} × {count(times)}" if times > 1 else clean(span)
+        spent = sum(node.spent for node in nodes)
         cells = [
-            Cell(NAME, name + ("" if span == node.info.name else f" ({clean(node.info.name)})")),
-            Cell(GIVES, _output(node)),
-            Cell(COUNT, _parameters(node, each, node.total if self._is_cut(members[0], level) else node.own)),
-            Cell(CALLS, count(len(node.calls))),
+            Cell(NAME, name + ("" if span == first.info.name else f" ({clean(first.info.name)})")),
+            Cell(GIVES, _output(first)),
+            Cell(COUNT, _parameters(first, len(nodes), first.total if cut else first.own)),
+            Cell(CALLS, count(len(first.calls))),
         ]
-        found, alarm = values_word(_outputs([node, *node.alike])) if self.measured else ("", "")
+        found, alarm = values_word(_outputs(nodes)) if self.measured else ("", "")
         if found or alarm:
             text = f"{found} {alarm}".strip()
             cells.insert(2, Cell(STATISTICS, text, mark=(len(text) - len(alarm), len(text)) if alarm else None))
         if self.options.times:
-            cells.insert(-1, Cell(TIME, share(node.spent, self.forward_ns) if node.calls else ""))
-        return Row(depth, MODULE, tuple(cells), node.calls[0].id if node.calls else -1, times, each)
-
-    def _is_cut(self, at: int, level: int) -> bool:
-        return bool(self.children.get(at)) and self.options.depth is not None and level >= self.options.depth
-
-    def _add_time(self, first: int, others: Sequence[int]) -> None:
-        self.nodes[first].spent += sum([self.nodes[at].spent for at in others])
-        self.nodes[first].alike += [self.nodes[at] for at in others]
+            cells.insert(-1, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
+        return Row(depth, MODULE, tuple(cells), first.calls[0].id if first.calls else -1, times, len(nodes))
 
 
 def _outputs(nodes: Sequence[_Node]) -> list[list[Value]]:

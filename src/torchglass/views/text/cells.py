@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from torchglass.events.types import Event, Value
 from torchglass.views.nesting import settings_of
-from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, TAKES, Cell
-from torchglass.views.text.words import clean, cut, one_line, plural, shape_word
+from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell
+from torchglass.views.text.ranges import texts_word, values_words
+from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 MOST_GROUPS = 4
 LONGEST_RESULT = 24
@@ -32,7 +35,7 @@ def expression_of(event: Event, name: str) -> str:
         roles = [clean(value.role) for value in event.inputs[:MOST_GROUPS]]
         return f"{clean(name)}({', '.join(roles)})"
     if event.kind == "step":
-        return f"{clean(event.name)}.step"
+        return expression((), event.code, None) if ".step(" in event.code else f"{clean(event.name)}.step"
     return clean(name or event.name) or "?"
 
 
@@ -152,14 +155,26 @@ def devices_differ(event: Event) -> bool:
     return False
 
 
-def gives_cell(event: Event, device: bool = False, brief: bool = False) -> Cell:
+def gives_cell(event: Event, device: bool = False, brief: bool = False, others: Sequence[Event] = ()) -> Cell:
     """The shapes that came out, or the plain result, or the error that left the call (``brief``: only its type)."""
     if event.error is not None:
         text = "✗ " + clean(event.error)
         return Cell(ERROR, text.partition(":")[0] if brief else text)
+    if others:
+        return Cell(GIVES, _gives_of([event, *others], device))
     if event.outputs:
         return Cell(GIVES, ", ".join(shape_words(event.outputs, device)))
     return Cell(GIVES, cut(clean(event.result), LONGEST_RESULT) if event.result not in ("", "None") else "")
+
+
+def _gives_of(events: Sequence[Event], device: bool) -> str:
+    """What several calls gave: shapes over each other, other results from the first to the last."""
+    given = [event.outputs for event in events if event.outputs]
+    texts = list(
+        dict.fromkeys(event.result for event in events if not event.outputs and event.result not in ("", "None"))
+    )
+    words = [", ".join(_grouped(values_words(given, device)))] if given else []
+    return " | ".join([*words, *([texts_word(texts)] if texts else [])])
 
 
 def takes_cell(words: tuple[str, ...], sign: str = ", ") -> Cell:
@@ -171,41 +186,63 @@ def takes_cell(words: tuple[str, ...], sign: str = ", ") -> Cell:
 # ---------------------------------------------------------------- one event
 
 
-def event_cells(
-    event: Event, name: str, *, fold: str = "", same_code: bool = True, more: int = 0, brief: bool = False
-) -> Cells:
-    """All cells of a row for one event, or several alike.
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is to be said of an event beside what it says itself."""
 
-    ``name``: a module's path as it is to be shown. ``fold`` says which calls it stands for (with ``same_code``
-    False their expressions differ and are left out), ``more`` how many events it hides. ``brief``: the text of
-    an error stands elsewhere.
-    """
+    name: str
+    """A module's path as it is to be shown."""
+    fold: str = ""
+    """Which calls it stands for, and how often."""
+    same_code: bool = True
+    """False: their expressions differ and are left out."""
+    inside: str = ""
+    """How many events it hides."""
+    rounds: str = ""
+    """In which rounds of the loop around it happened, where not in all."""
+    brief: bool = False
+    """The text of an error stands elsewhere."""
+    others: tuple[Event, ...] = ()
+    """Events that it stands for, of which something else is to be said."""
+
+
+def event_cells(event: Event, said: Said) -> Cells:
+    """All cells of a row for one event, or several that share it."""
+    name, fold, same_code, others = said.name, said.fold, said.same_code, said.others
     prefix, label = fold or path_prefix(event, name), expression_of(event, name)
-    if fold and event.kind != "mark" and not (same_code and tells_its_call(event)):
+    if fold and event.kind == "module" and not (same_code and tells_its_call(event)):
         label = ""
-    device = devices_differ(event)
-    if event.operator in BINARY and len(event.inputs) == 2:
-        takes = takes_cell(tuple([_word(value, device) for value in event.inputs]), f" {event.operator} ")
+    events = (event, *others)
+    device = any(map(devices_differ, events))
+    if others:
+        words = values_words([each.inputs for each in events], device)
+    elif event.operator in BINARY and len(event.inputs) == 2:
+        words = tuple([_word(value, device) for value in event.inputs])
     else:
-        takes = takes_cell(shape_words(event.inputs, device))
+        words = shape_words(event.inputs, device)
+    is_binary = event.operator in BINARY and len(words) == 2
+    takes = takes_cell(words, f" {event.operator} ") if is_binary else takes_cell(_grouped(words))
     cells = [
         Cell(FOLD if fold else NAME, prefix),
         Cell(EXPRESSION, label),
-        _class_cell(event, label or fold),
-        Cell(COUNT, f"{plural(more, 'event')} inside" if more else "", short=""),
+        _class_cell(event, label or fold, others),
+        Cell(COUNT, said.inside, short=""),
+        Cell(ROUNDS, said.rounds),
         takes,
-        gives_cell(event, device, brief),
+        gives_cell(event, device, said.brief, others),
     ]
     return _with_place([cell for cell in cells if cell.text], event)
 
 
-def helper_cells(event: Event, fold: str, number: int) -> Cells:
+def helper_cells(event: Event, said: Said, functions: str) -> Cells:
     """An expression that is no event itself: what torch called there, by name or how many functions."""
     label = expression(event.target, event.code, None) if event.code else clean(event.name)
-    what = Cell(CLASS, clean(event.name)) if number == 1 else Cell(COUNT, f"{plural(number, 'torch function')} inside")
-    cells = [Cell(FOLD, fold), Cell(EXPRESSION, label), what]
-    if number == 1 or event.error:
-        cells += [cell for cell in event_cells(event, "") if cell.kind in (TAKES, GIVES, ERROR)]
+    what = Cell(COUNT, functions) if functions else Cell(CLASS, clean(event.name))
+    cells = [Cell(FOLD, said.fold), Cell(EXPRESSION, label), what]
+    if not functions or event.error:
+        inner = event_cells(event, Said("", others=said.others))
+        cells += [cell for cell in inner if cell.kind in (TAKES, GIVES, ERROR)]
+    cells.append(Cell(ROUNDS, said.rounds))
     return _with_place([cell for cell in cells if cell.text], event)
 
 
@@ -213,10 +250,12 @@ def _with_place(cells: list[Cell], event: Event) -> Cells:
     return tuple(cells) if event.location is None else (*cells, Cell(PLACE, at=event.location))
 
 
-def _class_cell(event: Event, label: str) -> Cell:
+def _class_cell(event: Event, label: str, others: Sequence[Event] = ()) -> Cell:
     """A module's class with and without settings; nothing where the label says it already."""
     if event.kind == "module":
         what, plain = class_word(event.name, settings_of(event.detail, event.module)), clean(event.name)
+        if any(settings_of(each.detail, each.module) != settings_of(event.detail, event.module) for each in others):
+            what = plain
         if label.startswith(plain + "("):
             return Cell(CLASS, "" if what == plain else what, "")
         return Cell(CLASS, what, plain)

@@ -24,15 +24,19 @@ from torchglass.views.row import (
     ORIGIN,
     PATH,
     REPEAT,
+    ROUNDS,
+    SAME,
     TAKES,
     THREAD,
     TIME,
+    TIMES,
     VARIABLE,
     Cell,
     Row,
 )  # fmt: skip
+from torchglass.views.text.places import Places, whole_place
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, cut, file_name, link, width_of, wrapped
+from torchglass.views.text.words import clean, cut, link, width_of, wrapped
 
 ARROW = " → "
 SHORTEST_LABEL = 24
@@ -76,35 +80,6 @@ def repeat_line(row: Row, before: str, page: Page) -> str:
     return page.paint("guide", before) + page.paint("fold", often) + page.paint("dim", rest)
 
 
-# ---------------------------------------------------------------- places
-
-
-class Places:
-    """Where a line was written: ``model.py:31`` where the file changes at a depth, ``:33`` while it stays the same."""
-
-    def __init__(self, width: int) -> None:
-        self._longest = max(width // 4, 12)
-        self._files: list[str] = []
-
-    def place(self, depth: int, at: Location) -> str:
-        """The word to show at this depth."""
-        files = self._files
-        del files[depth + 1 :]
-        around = files[-1] if files else ""
-        while len(files) <= depth:
-            files.append(around)
-        if files[depth] == at.file:
-            return f":{at.line}"
-        files[depth] = at.file
-        return whole_place(at, self._longest)
-
-
-def whole_place(at: Location, longest: int) -> str:
-    """``model.py:31``, however long the name."""
-    line = f":{at.line}"
-    return cut(file_name(at.file), longest - width_of(line)) + line
-
-
 # ---------------------------------------------------------------- one line before it is laid out
 
 
@@ -114,6 +89,8 @@ class _Words(NamedTuple):
     prefix: str
     """Which module, or how often."""
     label: str
+    times: str
+    """How many rounds."""
     what: str
     plain: str
     """What remains of ``what`` on a narrow page."""
@@ -143,11 +120,12 @@ def _words_of(cells: Sequence[Cell], width: int) -> _Words:
     said = {cell.kind: cell for cell in cells}
     fold, name, label = (said[kind].text if kind in said else "" for kind in (FOLD, NAME, EXPRESSION))
     prefix = cut(fold, width // 3) if fold else name
-    whats = [said[kind] for kind in (CLASS, COUNT) if kind in said]
+    whats = [said[kind] for kind in (CLASS, COUNT, ROUNDS, SAME) if kind in said]
     takes, gives = said.get(TAKES), said.get(ERROR) or said.get(GIVES)
     return _Words(
         prefix=prefix if label else "",
         label=label or prefix,
+        times=f"  {said[TIMES].text}" if TIMES in said else "",
         what="  ".join(cell.text for cell in whats),
         plain="  ".join(filter(None, (_short(cell) for cell in whats))),
         takes=takes.text if takes else "",
@@ -164,7 +142,8 @@ def _short(cell: Cell) -> str:
 
 
 def _label_end(before: str, words: _Words) -> int:
-    return len(before) + width_of(words.label) + (width_of(words.prefix) + 2 if words.prefix else 0)
+    prefix = width_of(words.prefix) + 2 if words.prefix else 0
+    return len(before) + prefix + width_of(words.label) + width_of(words.times)
 
 
 def _needed(before: str, words: _Words, tab: int) -> int:
@@ -320,7 +299,7 @@ class _Section:
         label, what, takes = _fit(before, words, room)
         used = _label_end(before, words) - width_of(words.label) + width_of(label)
         slack = room - used - _beside(what, takes)
-        parts = [page.paint("guide", before), self._prefix(words), label]
+        parts = [page.paint("guide", before), self._prefix(words), label, page.paint("fold", words.times)]
         if what:
             gap = min(max(columns.tab - used, 0), max(slack, 0)) + 2
             parts += (" " * gap, page.paint("class", what))

@@ -6,10 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchglass.events.types import Value
 from torchglass.views.text.words import clean, cut, dtype_word
 
 MOST = 4
 LONGEST_TEXT = 24
+_PART = re.compile(r"(?P<dtype>\b[a-z]\w*)\[(?P<sizes>[\d, ]*)\]|(?<![\w.])-?\d[\w.+-]*|'[^']*'")
+"""What may differ between texts of one place: a shape, a number, a string."""
 _NUMBER = re.compile(r"(\[[^\[\]]*\])|…|(?<![\w.])-?\d[\w.+-]*")
 """Shapes and flat lists, which matter, or a number that stands alone."""
 
@@ -23,6 +26,7 @@ class Spread:
     sizes: tuple[tuple[int, ...], ...] | None
     """Sorted; None when the shape is not known."""
     layout: str
+    devices: tuple[str, ...] = ()
 
 
 def sizes_word(sizes: tuple[int, ...]) -> str:
@@ -44,7 +48,36 @@ def _run(sizes: list[int]) -> str:
     return first if len(sizes) == 1 else f"{first}–{last}"
 
 
-def spread_word(spread: Spread) -> str:
+def spread_of(values: Sequence[Value]) -> Spread:
+    """Tensors of one rank laid over each other."""
+    shapes = [value.shape for value in values if value.shape is not None]
+    sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True)) if shapes else None
+    dtypes, devices = (dict.fromkeys(getattr(value, name) for value in values) for name in ("dtype", "device"))
+    return Spread(values[0].role, tuple(dtypes), sizes, values[0].layout, tuple(devices))
+
+
+def values_words(several: Sequence[tuple[Value, ...]], device: bool = False) -> tuple[str, ...]:
+    """One word for each tensor that several calls took or gave; one for all where their number differed."""
+    several = list(dict.fromkeys(several))
+    by_number: dict[int, list[tuple[Value, ...]]] = {}
+    for values in several:
+        by_number.setdefault(len(values), []).append(values)
+    words = [tuple(_position(column, device) for column in zip(*same, strict=True)) for same in by_number.values()]
+    if len(words) == 1:
+        return words[0]
+    return (" | ".join(", ".join(each) or "—" for each in words[:MOST]),)
+
+
+def _position(values: Sequence[Value], device: bool) -> str:
+    """The word for tensors that stood at one place; those of another rank or layout by themselves."""
+    forms: dict[tuple[object, ...], list[Value]] = {}
+    for value in values:
+        rank = None if value.shape is None else len(value.shape)
+        forms.setdefault((rank, value.layout, value.kind), []).append(value)
+    return " | ".join(spread_word(spread_of(same), device) for same in list(forms.values())[:MOST])
+
+
+def spread_word(spread: Spread, device: bool = False) -> str:
     """``f32[2, 1–12, 64]``; ``f32|bf16[…]`` where the dtype differed."""
     dtypes = "|".join(dtype_word(dtype) for dtype in spread.dtypes)
     if spread.sizes is None:
@@ -54,7 +87,8 @@ def spread_word(spread: Spread) -> str:
         sizes = ", ".join(map(sizes_word, shown))
         sizes += f", … {len(spread.sizes)} dimensions" if len(shown) < len(spread.sizes) else ""
     layout = spread.layout.removeprefix("torch.")
-    return f"{dtypes}[{sizes}]" + ("" if layout in ("strided", "") else f" {clean(layout)}")
+    word = f"{dtypes}[{sizes}]" + ("" if layout in ("strided", "") else f" {clean(layout)}")
+    return f"{word} @ {clean('|'.join(spread.devices))}" if device and any(spread.devices) else word
 
 
 def texts_word(texts: Sequence[str]) -> str:
@@ -90,7 +124,30 @@ def blurred(args: str) -> str:
     return _NUMBER.sub(lambda found: found[1] or "…", args)
 
 
-def in_common(one: str, other: str) -> str:
-    """What two texts that are equal but for numbers have in common, ``…`` where they differ."""
-    numbers = iter([found[0] for found in _NUMBER.finditer(other)])
-    return _NUMBER.sub(lambda found: found[0] if found[0] == next(numbers, "") else "…", one)
+def args_in_common(texts: Sequence[str]) -> str:
+    """Several texts as one: shapes laid over each other, ``…`` for numbers that differ; else ``…`` for all."""
+    different = list(dict.fromkeys(texts))
+    if len(different) == 1:
+        return different[0]
+    found = [list(_PART.finditer(text)) for text in different]
+    around = {tuple(_PART.split(text)[:: _PART.groups + 1]) for text in different}
+    if len(around) > 1:
+        return "…"
+    parts = [_common_part([each[0] for each in column], column) for column in zip(*found, strict=True)]
+    pieces = around.pop()
+    return "".join(piece + part for piece, part in zip(pieces, [*parts, ""], strict=True))
+
+
+def _common_part(texts: Sequence[str], matches: Sequence[re.Match[str]]) -> str:
+    if len(set(texts)) == 1:
+        return texts[0]
+    shapes = [
+        tuple(int(size) for size in each["sizes"].split(",") if size.strip())
+        for each in matches
+        if each["sizes"] is not None
+    ]
+    if len(shapes) < len(texts) or len(set(map(len, shapes))) > 1:
+        return "…"
+    dtypes = "|".join(dict.fromkeys(each["dtype"] for each in matches))
+    sizes = [sizes_word(tuple(sorted(set(column)))) for column in zip(*shapes, strict=True)]
+    return f"{dtypes}[{', '.join(sizes)}]"

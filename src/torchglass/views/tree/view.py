@@ -1,89 +1,67 @@
-"""The tree: which events have a row of their own, at which depth, and which repeats share one row."""
+"""The tree: rows for calls, loops and what happened in them, repeats shown once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from torchglass.events.types import Event
-from torchglass.views.digest import Recorded, digest_of, texts_of
-from torchglass.views.fold import groups, merge_alike, range_label
-from torchglass.views.nesting import Nesting, is_inner_at, is_torch_helper, nesting, relative_path, split_index
+from torchglass.views.digest import Recorded, digest_of
+from torchglass.views.fold import TOGETHER, Item, folded, said_once, unfolded
+from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
     COUNT,
     EVENT,
+    EXPRESSION,
     FOLD,
     NAME,
     NOTE,
+    PLACE,
     REMARK,
     REPEAT,
+    ROUND,
+    ROUNDS,
     TAKES,
     THREAD,
     TIME,
+    TIMES,
     Cell,
     Row,
     Sheet,
 )  # fmt: skip
-from torchglass.views.text.cells import Cells, event_cells, helper_cells
+from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
+from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
 from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, plural, share
 from torchglass.views.tree import Options
-from torchglass.views.tree.patterns import Patterns, difference, patterns_of
+from torchglass.views.tree.forest import Forest
+from torchglass.views.tree.layers import Layers
 
 LONGEST_VALUE = 40
 """Characters of a marked value that is no tensor."""
 
 
-@dataclass(slots=True)
-class _Forest:
-    """The events that have rows, each under the nearest one around it that has one, by thread."""
-
-    children: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    threads: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    inside: dict[int, int] = field(default_factory=dict[int, int])
-    """Events without a row, by the row that they are in."""
-    helpers: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
-    """Rows for expressions that are no events: the events that torch made there."""
-    notes: dict[int, str] = field(default_factory=dict[int, str])
-    """The first note of an event without a row, by the row that it is in."""
-    left_out: int = 0
-
-    def hide(self, event: Event, under: int) -> None:
-        if under < 0:
-            self.left_out += 1
-            return
-        self.inside[under] = self.inside.get(under, 0) + 1
-        if event.note:
-            self.notes.setdefault(under, event.note)
-
-
-@dataclass(slots=True)
-class _Entry:
-    """What is shown as one row: an event, or several that are alike; or a heading, which belongs to no event."""
-
-    depth: int
-    level: int
-    """How many calls around it have rows: the heading of a repeat takes it one further in."""
-    id: int = -1
-    name: str = ""
-    """Module events: the path as seen from the module above."""
-    span: str = ""
-    """Where it stands for several calls of modules: ``blocks.0–11``."""
-    times: int = 1
-    each: int = 1
-    inside: int = 0
-    deeper: int = 0
-    """Events in all of them that lie below the depth asked for."""
-    unlike: str = ""
-    """What keeps it out of the repeat above it."""
-    same_code: bool = True
-    rows: int = 0
-    """Of a heading: how many rows repeat together."""
-
-
 def sheet(trace: Recorded, options: Options) -> Sheet:
-    """Rows for a trace: pure, one pass forward to see what is shown, one back to see what is alike."""
+    """Rows for a trace: pure; one pass forward to see what is shown, then what repeats is laid over each other."""
     return _Tree(trace, options).sheet()
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """Where an item stands."""
+
+    depth: int = 0
+    level: int = 0
+    """How many calls and loops around it have rows: the heading of a repeat takes it one further in."""
+    item: Item | None = None
+    loop: Item | None = None
+    """The innermost loop whose rounds are laid over each other."""
+    often: str = ""
+    """How often, where what says so has no row of its own: a loop over layers."""
+    rounds: str = ""
+    """The same for in which rounds."""
+    has_rounds: bool = False
+    """Whether rounds have rows of their own."""
 
 
 class _Tree:
@@ -92,299 +70,287 @@ class _Tree:
     def __init__(self, trace: Recorded, options: Options) -> None:
         self._trace, self._options = trace, options
         digest = digest_of(trace)
-        self._events, self._parents = digest.events(), digest.parents
-        self._matched = None if options.only is None else digest.matching(options.only)
-        self._texts = texts_of(digest)
-        self._nest: Nesting = nesting(self._events, self._parents)
-        self._forest = _Forest()
-        self._fill_forest()
-        self._patterns: Patterns | None = None
-        if options.fold:
-            children = self._forest.children
-            self._patterns = patterns_of(trace.modules(), self._events, self._texts, self._nest, children)
-        self._sizes = [] if options.depth is None else self._count_below()
-        self._spent: list[int] = []
-        if options.times:
-            self._spent = digest.spent_ns
-            for row, helpers in self._forest.helpers.items():
-                self._spent[row] = sum(self._spent[at] for at in helpers)
-        self._known: dict[tuple[object, ...], Cells] = {}
+        self._forest = Forest(digest, options)
+        self._events = self._forest.events
+        self._layers = Layers(trace.modules(), self._forest)
+        self._spent = digest.spent_ns if options.times else []
+        self._sizes: dict[int, int] = {}
+        self._known: dict[Hashable, Cells] = {}
+        self._rows: list[Row] = []
+        self._deeper = 0
+        self._failed_inside = self._find_errors()
         self._is_measured = is_measured(trace)
-        self._others: dict[int, list[int]] = {}
-        """Events that share the row of the first of them; only where something was measured in them."""
 
     def sheet(self) -> Sheet:
         """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
-        entries: list[_Entry] = []
-        made = Sheet()
         for number, (thread, roots) in enumerate(self._forest.threads.items()):
             if number:
-                entries.append(_Entry(0, 0, name=thread))
-            self._emit(roots, entries)
-        failed_inside = self._failed_further_in(entries)
-        made.rows = [self._row(entry, entry.id in failed_inside) for entry in entries]
-        made.below = [Cell(COUNT, " · ".join(self._summary(entries)))]
-        return made
-
-    # ------------------------------------------------------------ what is shown
-
-    def _fill_forest(self) -> None:
-        kept = None if self._matched is None else _with_ancestors(self._parents, self._matched)
-        only = self._options.only
-        by_name = self._matched if only is not None and only.names_calls else None
-        anchors: list[int] = []
-        # How an event is treated depends only on its text and that of the one around it: asked once for each pair.
-        treated: dict[tuple[int, int, bool], tuple[bool, bool]] = {}
-        texts, containers, forest = self._texts, self._nest.containers, self._forest
-        for at, parent in enumerate(self._parents):
-            anchor = anchors[parent] if parent >= 0 else -1
-            pair = (texts[at], texts[parent] if parent >= 0 else -1, parent in containers)
-            found = treated.get(pair)
-            if found is None:
-                found = treated[pair] = self._is_hidden(at, parent), self._is_helper(at, parent)
-            if kept is not None and not kept[at]:
-                forest.left_out += 1
-            elif found[0] and not (by_name is not None and by_name[at]):
-                forest.hide(self._events[at], anchor)
+                self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
+            if self._options.fold:
+                items = folded(self._forest, roots, self._layers.own)
             else:
-                anchor = self._place(at, anchor, found[1])
-            anchors.append(anchor)
+                items = unfolded(self._forest, roots)
+            self._emit(self._without_all(items))
+        rows = said_once(self._rows) if self._options.fold else self._rows
+        return Sheet(rows, [Cell(COUNT, " · ".join(self._summary()))])
 
-    def _is_hidden(self, at: int, parent: int) -> bool:
-        if not self._options.functions and self._events[at].kind in ("function", "op"):
-            return True
-        return not self._options.inner and is_inner_at(self._events, self._nest, at, parent)
-
-    def _is_helper(self, at: int, parent: int) -> bool:
-        """Whether it is part of an expression that is no event itself."""
-        around = self._events[parent] if parent >= 0 else None
-        return not self._options.inner and is_torch_helper(self._events[at], around)
-
-    def _place(self, at: int, anchor: int, helper: bool) -> int:
-        """Put an event under its anchor, or into the row of the helper before it; the row that it is in."""
-        event, forest = self._events[at], self._forest
-        if anchor >= 0:  # also what the autograd engine runs in a thread of its own: it belongs to the backward call
-            siblings = forest.children.setdefault(anchor, [])
-        else:
-            siblings = forest.threads.setdefault(event.thread, [])
-        if helper:
-            before = siblings[-1] if siblings else -1
-            if before in forest.helpers and self._is_one_expression(before, at):
-                forest.helpers[before].append(at)
-                forest.hide(event, before)
-                return before
-            forest.helpers[at] = [at]
-        siblings.append(at)
-        return at
-
-    def _is_one_expression(self, first: int, other: int) -> bool:
-        one, two = self._events[first], self._events[other]
-        return one.location == two.location and self._parents[first] == self._parents[other] and not two.error
-
-    def _count_below(self) -> list[int]:
-        """For each row the number of events at and below it."""
-        forest, total = self._forest, len(self._events)
-        sizes = [1] * total
-        for at in range(total - 1, -1, -1):
-            sizes[at] += forest.inside.get(at, 0) + sum(sizes[child] for child in forest.children.get(at, ()))
-        return sizes
+    def _without_all(self, items: list[Item]) -> list[Item]:
+        """A call that holds everything says nothing: it is what ran the program."""
+        while len(items) == 1 and len(items[0].nodes) == 1:
+            span = self._forest.span(items[0].nodes[0])
+            if span is None or (span.kind == CALL and self._forest.is_closed(span)):
+                break
+            if span.kind == LOOP and len(self._forest.below(items[0].nodes[0])) > 1:
+                break
+            items = items[0].children
+        return items
 
     # ------------------------------------------------------------ rows in order
 
-    def _emit(self, roots: list[int], entries: list[_Entry]) -> None:
+    def _emit(self, items: list[Item]) -> None:
         """Depth first, with a stack of our own: traces nest deeper than Python may."""
-        pending = self._siblings(roots, 0, 0, 1)[::-1]
+        pending = [(item, _Around(), before) for before, item in _with_before(items)][::-1]
         while pending:
-            entry = pending.pop()
-            entries.append(entry)
-            children = self._forest.children.get(entry.id)
-            if not children:
-                continue
-            if self._options.depth is not None and entry.level >= self._options.depth:
-                entry.deeper = sum(self._sizes[child] for child in children)
+            item, around, before = pending.pop()
+            inside = replace(around, item=item, often="", rounds="", depth=around.depth + 1, level=around.level + 1)
+            row = self._row(item, around)
+            if row is None:
+                inside = self._inside_of_no_row(item, around)
             else:
-                pending += self._siblings(children, entry.depth + 1, entry.level + 1, entry.each)[::-1]
+                self._rows.append(row)
+                if before is not None and (before.times > 1 or item.times > 1 or around.often):
+                    remark = self._layers.difference(item, before)
+                    row.below = (Cell(REMARK, remark), *row.below) if remark else row.below
+                if item.nodes[0] == TOGETHER:
+                    inside = replace(around, depth=around.depth + 1, item=item)
+                elif item.children and self._options.depth is not None and around.level >= self._options.depth:
+                    self._say_what_is_inside(item, row)
+                    continue
+            span = self._forest.span(item.nodes[0]) if item.nodes[0] != TOGETHER else None
+            if span is not None and span.kind == LOOP:
+                inside = self._inside_of_loop(item, inside, row is not None)
+            pending += [(child, inside, previous) for previous, child in _with_before(item.children)][::-1]
 
-    def _siblings(self, ids: list[int], depth: int, level: int, each: int) -> list[_Entry]:
-        if self._patterns is None or len(ids) == 1:
-            return [self._entry([at], depth, level, each) for at in ids]
-        pattern, height = self._patterns.pattern, self._patterns.height
-        found: list[_Entry] = []
-        before = -1
-        for start, unit, times in groups([pattern[at] for at in ids], [height[at] for at in ids]):
-            members = ids[start : start + unit * times]
-            if unit == 1:
-                entry = self._entry(members, depth, level, each)
-                if before >= 0:
-                    self._say_difference(entry, ids[before], found)
-                found.append(entry)
-            else:
-                found += self._repeat(members, unit, depth, level, each)
-            before = start + unit * times - 1
-        return found
+    def _inside_of_no_row(self, item: Item, around: _Around) -> _Around:
+        """What is in it stands in its place, and says what it would."""
+        often = f"× {count(item.times)}" if item.times > 1 else around.often
+        return replace(around, item=item, often=often, rounds=around.rounds or self._rounds(item, around))
 
-    def _entry(self, members: Sequence[int], depth: int, level: int, each: int) -> _Entry:
-        """One row for a call, or for several in a row that are alike."""
-        at = members[0]
-        if len(members) > 1:
-            merge_alike(members, self._forest.children, self._add)
-        entry = _Entry(depth, level, at, times=len(members), each=each * len(members))
-        entry.inside = self._forest.inside.get(at, 0)
-        is_module = self._events[at].kind == "module"
-        if is_module:
-            entry.name = self._names([at])[0]
-        if len(members) > 1:
-            written = {(event.code, event.target) for event in map(self._events.__getitem__, members)}
-            entry.same_code = len(written) == 1
-            entry.span = range_label(self._names(members)) if is_module else ""
-        return entry
+    def _inside_of_loop(self, item: Item, inside: _Around, has_row: bool) -> _Around:
+        if self._forest.rounds(item.nodes[0]):
+            inside = replace(inside, loop=item, has_rounds=has_row and not self._options.fold)
+            rounds = [len(self._forest.below(node)) for node in item.nodes]
+            return inside if has_row or max(rounds) < 2 else replace(inside, often=f"× {range_word(rounds)}")
+        several = len(item.children) > 1 or item.children[0].nodes == [TOGETHER]
+        return replace(inside, has_rounds=has_row and several)
 
-    def _repeat(self, members: Sequence[int], unit: int, depth: int, level: int, each: int) -> list[_Entry]:
-        """A heading and one row for each of the siblings that repeat together."""
-        times = len(members) // unit
-        found = [_Entry(depth, level, span=self._common_range(members), times=times, rows=unit)]
-        for offset in range(unit):
-            entry = self._entry(members[offset::unit], depth + 1, level, each)
-            entry.times = 1
-            found.append(entry)
-        return found
+    def _say_what_is_inside(self, item: Item, row: Row) -> None:
+        """At a row that is not opened: how many events are in it, in each that it stands for."""
+        sizes = [self._size(node) - self._own_size(node) for node in item.nodes]
+        row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'event')} inside", ""))
+        row.hidden += sum(sizes)
+        self._deeper += sum(sizes)
 
-    def _common_range(self, members: Sequence[int]) -> str:
-        """``layers.0–23`` when all modules of a repeat are numbered under one name."""
-        names = self._names([at for at in members if self._events[at].kind == "module"])
-        if not names or split_index(names[0])[1] is None or len({split_index(name)[0] for name in names}) > 1:
-            return ""
-        return range_label(names)
+    def _own_size(self, node: int) -> int:
+        return (node < len(self._events)) + self._forest.inside.get(node, 0)
 
-    def _names(self, members: Sequence[int]) -> list[str]:
-        around = [self._nest.module_above[at] for at in members]
-        return [
-            relative_path(self._events[at], self._events[outer] if outer >= 0 else None)
-            for at, outer in zip(members, around, strict=True)
+    def _size(self, node: int) -> int:
+        """How many events are at and below a node."""
+        pending, order = [node], list[int]()
+        while pending:
+            each = pending.pop()
+            if each not in self._sizes:
+                order.append(each)
+                pending += self._forest.below(each)
+        for each in reversed(order):
+            self._sizes[each] = self._own_size(each) + sum(self._sizes[child] for child in self._forest.below(each))
+        return self._sizes[node]
+
+    # ------------------------------------------------------------ one row
+
+    def _row(self, item: Item, around: _Around) -> Row | None:
+        """None: what is in it stands in its place."""
+        node = item.nodes[0]
+        if node == TOGETHER:
+            often = f"{clean(self._layers.common_range(item))} × {count(item.times)}".lstrip()
+            return Row(around.depth, REPEAT, (Cell(FOLD, often), Cell(COUNT, f", {item.unit} steps each:")))
+        span = self._forest.span(node)
+        if span is None:
+            return self._event_row(item, around)
+        if span.kind == CALL:
+            return self._call_row(item, span, around)
+        if span.kind == LOOP:
+            return self._loop_row(item, span, around)
+        return self._round_row(item, around) if around.has_rounds else None
+
+    def _round_row(self, item: Item, around: _Around) -> Row:
+        numbers = [span.number + 1 for span in map(self._forest.span, item.nodes) if span is not None]
+        first, last = min(numbers), max(numbers)
+        text = f"round {count(first)}" if first == last else f"rounds {count(first)}–{count(last)}"
+        return Row(around.depth, ROUND, (Cell(EXPRESSION, text),), each=0)
+
+    def _call_row(self, item: Item, span: Level, around: _Around) -> Row:
+        inside = [self._forest.inside.get(node, 0) for node in item.nodes]
+        cells = [
+            Cell(FOLD, self._often(item, around)),
+            Cell(EXPRESSION, call_word(span)),
+            Cell(COUNT, counts_word(inside, "torch function") if self._forest.is_closed(span) else ""),
+            Cell(ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(PLACE, at=span.at),
         ]
+        row = Row(around.depth, CALL, tuple(cells), span.first, each=0, hidden=sum(inside))
+        row.subject = span.function
+        return self._finished(row, item)
 
-    def _say_difference(self, entry: _Entry, before: int, found: list[_Entry]) -> None:
-        """Say why a numbered layer is not in the repeat beside it."""
-        last = found[-1] if found else None
-        if self._patterns is None or last is None or last.rows or (last.times == 1 and entry.times == 1):
-            return
-        earlier, event = self._events[before], self._events[entry.id]
-        if event.kind != "module" or earlier.kind != "module" or earlier.name != event.name or event.error:
-            return
-        here, there = self._names((entry.id, before))
-        (head, number), (other, _) = split_index(here), split_index(there)
-        if number is not None and head == other and here != there:
-            entry.unlike = f"{there}: {difference(self._patterns, before, entry.id)}"
+    def _loop_row(self, item: Item, span: Level, around: _Around) -> Row | None:
+        loops = [each for each in map(self._forest.span, item.nodes) if each is not None]
+        if self._forest.rounds(item.nodes[0]):
+            if max(count_of(each).number for each in loops) < 2:
+                return None
+        elif all(len(each.children) < 2 for each in _rounds_in(item)):
+            return None  # a layer at a time: each has a row that says which it is
+        cells = [
+            Cell(FOLD, self._often(item, around)),
+            Cell(EXPRESSION, loop_word(span)),
+            Cell(TIMES, count_word(loops)),
+            Cell(ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(PLACE, at=loop_place(span)),
+        ]
+        return self._finished(Row(around.depth, LOOP, tuple(cells), span.first, each=0), item)
 
-    def _add(self, first: int, others: Sequence[int]) -> None:
-        """Count what is in several events to the one that stands for them."""
-        if self._is_measured:
-            self._others.setdefault(first, []).extend(others)
-        inside = self._forest.inside
-        more = sum([inside[at] for at in others if at in inside])
-        if more:
-            inside[first] = inside.get(first, 0) + more
-        if self._sizes:
-            self._sizes[first] += sum([self._sizes[at] for at in others])
+    def _finished(self, row: Row, item: Item) -> Row:
+        """Without cells that say nothing, with the time where that is asked for."""
+        row.cells = tuple(cell for cell in row.cells if cell.text or cell.at)
         if self._spent:
-            self._spent[first] += sum([self._spent[at] for at in others])
+            spent = sum(map(self._time, item.nodes))
+            row.cells = (*row.cells, self._time_cell(spent))
+        return row
 
-    def _failed_further_in(self, entries: Sequence[_Entry]) -> set[int]:
-        """Events whose error came out of a call that has a row of its own: its text is said there."""
-        outer: set[int] = set()
-        depth: int | None = None
-        for entry in reversed(entries):
-            if entry.id < 0:
-                continue
-            inside = depth is not None and entry.depth < depth
-            if self._events[entry.id].error is not None:
-                if inside:
-                    outer.add(entry.id)
-                depth = entry.depth
-            elif inside:
-                depth = None
-        return outer
+    def _time_cell(self, spent: int | None) -> Cell:
+        return Cell(TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}")
 
-    # ------------------------------------------------------------ what is said
+    def _time(self, node: int) -> int:
+        """Of a span: that of the events in it."""
+        total, pending = 0, [node]
+        while pending:
+            each = pending.pop()
+            if each < len(self._events):
+                total += sum(self._spent[event] for event in self._forest.helpers.get(each, (each,)))
+            else:
+                pending += self._forest.below(each)
+        return total
 
-    def _row(self, entry: _Entry, failed_inside: bool) -> Row:
-        if entry.rows:
-            often = f"{clean(entry.span)} × {count(entry.times)}".lstrip()
-            cells = Cell(FOLD, often), Cell(COUNT, f", {entry.rows} steps each:")
-            return Row(entry.depth, REPEAT, cells, times=entry.times)
-        if entry.id < 0:
-            return Row(0, THREAD, (Cell(NAME, entry.name),))
-        return Row(
-            entry.depth, EVENT, self._cells(entry, failed_inside), entry.id, entry.times, entry.each,
-            entry.inside + entry.deeper, self._remarks(entry),
-        )  # fmt: skip
+    def _rounds(self, item: Item, around: _Around) -> str:
+        """In which rounds it happened, where what it is in happened in more."""
+        if around.item is None or not self._options.fold or around.item.nodes[0] == TOGETHER:
+            return ""
+        return rounds_of(item, around.item, around.loop, self._forest.span)
 
-    def _cells(self, entry: _Entry, failed_inside: bool) -> Cells:
+    def _often(self, item: Item, around: _Around) -> str:
+        """How often in a row: equal ones, or at one place in each round."""
+        if around.often:
+            return around.often
+        if item.times > 1:
+            return f"× {count(item.times)}"
+        if len(item.nodes) < 2 or item.in_a_row == 1:
+            return ""
+        return f"× {range_word(Counter(item.slots).values())}"
+
+    # ------------------------------------------------------------ events
+
+    def _event_row(self, item: Item, around: _Around) -> Row:
+        nodes = item.nodes
+        event, inside = self._events[nodes[0]], [self._forest.inside.get(node, 0) for node in nodes]
+        often, rounds = self._often(item, around), around.rounds or self._rounds(item, around)
         key = (
-            self._texts[entry.id], entry.name, entry.span, entry.times, entry.each, entry.inside, entry.deeper,
-            failed_inside,
+            tuple(dict.fromkeys(self._forest.texts[node] for node in nodes)), often, rounds,
+            tuple(dict.fromkeys(inside)), nodes[0] in self._failed_inside, nodes[0] in self._forest.helpers,
         )  # fmt: skip
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._make_cells(entry, failed_inside)
-        if self._events[entry.id].kind == "mark":
-            found = self._with_value(found, entry)
+        cells = self._known.get(key)
+        if cells is None:
+            cells = self._known[key] = self._cells(item, often, rounds, inside)
+        if event.kind == "mark":
+            cells = self._with_value(cells, item)
         if self._is_measured:
-            same = [entry.id, *self._others.get(entry.id, ())]
-            found = with_stats(found, map(self._trace.event, same))
+            cells = with_stats(cells, map(self._trace.event, nodes))
+        row = Row(around.depth, EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
+        row.subject = f"{event.root}:{event.module}" if event.kind == "module" else ""
         if self._spent:
-            spent = self._spent[entry.id] if self._events[entry.id].end_ns is not None else None
-            found = (*found, Cell(TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}"))
-        return found
+            spent = None if event.end_ns is None else sum(map(self._time, nodes))
+            row.cells = (*row.cells, self._time_cell(spent))
+        return row
 
-    def _make_cells(self, entry: _Entry, failed_inside: bool) -> Cells:
-        """How often it happened stands before everything else."""
-        event, fold = self._events[entry.id], ""
-        if entry.times > 1:
-            fold = f"{clean(entry.span)} × {count(entry.times)}".lstrip()
-        elif entry.span and entry.span != entry.name:
-            fold = clean(entry.span)
-        if entry.id in self._forest.helpers:
-            return helper_cells(event, fold, entry.inside + entry.each)
-        more = entry.deeper or (entry.inside if event.kind == "step" else 0)
-        return event_cells(
-            event, entry.name, fold=fold, same_code=entry.same_code, more=more, brief=failed_inside
-        )  # fmt: skip
+    def _cells(self, item: Item, often: str, rounds: str, inside: Sequence[int]) -> Cells:
+        first = item.nodes[0]
+        event, name = self._events[first], self._layers.name(first)
+        samples = {self._forest.texts[node]: node for node in reversed(item.nodes)}
+        others = tuple(self._events[node] for node in sorted(samples.values()) if node != first)
+        which = self._layers.range_of(item)
+        said = Said(
+            name,
+            fold=f"{clean(which) if often or which != name else ''} {often}".strip(),
+            same_code=all((each.code, each.target) == (event.code, event.target) for each in others),
+            inside=f"{counts_word(inside, 'event')} inside" if event.kind == "step" and any(inside) else "",
+            rounds=rounds,
+            brief=first in self._failed_inside,
+            others=others,
+        )
+        if first in self._forest.helpers:
+            functions = [number + 1 for number in inside]
+            several = f"{counts_word(functions, 'torch function')} inside" if max(functions) > 1 else ""
+            return helper_cells(event, said, several)
+        return event_cells(event, said)
 
-    def _with_value(self, cells: Cells, entry: _Entry) -> Cells:
+    def _with_value(self, cells: Cells, item: Item) -> Cells:
         """A mark of something that holds no tensor says what it was, and of several what the first was."""
         if any(cell.kind == TAKES for cell in cells):
             return cells
         # Asked of the trace: the events are samples, from the same place, with another value.
-        value = cut(clean(self._trace.event(entry.id).args), LONGEST_VALUE)
-        return (*cells, Cell(TAKES, f"{value} …" if entry.each > 1 else value))
+        value = cut(clean(self._trace.event(item.nodes[0]).args), LONGEST_VALUE)
+        return (*cells, Cell(TAKES, f"{value} …" if len(item.nodes) > 1 else value))
 
-    def _remarks(self, entry: _Entry) -> Cells:
-        note = self._events[entry.id].note or self._forest.notes.get(entry.id)
-        unlike = (Cell(REMARK, f"≠ {entry.unlike} differ"),) if entry.unlike else ()
-        return (*unlike, Cell(NOTE, note)) if note else unlike
+    def _notes(self, nodes: Iterable[int]) -> Cells:
+        notes = (self._events[node].note or self._forest.notes.get(node) for node in nodes)
+        note = next(filter(None, notes), None)
+        return (Cell(NOTE, note),) if note else ()
 
-    def _summary(self, entries: Sequence[_Entry]) -> list[str]:
+    def _find_errors(self) -> set[int]:
+        """Events whose error came out of a call that has a row of its own: its text is said there."""
+        found: set[int] = set()
+        for node, children in self._forest.children.items():
+            if node >= len(self._events) or self._events[node].error is None:
+                continue
+            pending = list(children)
+            while pending:
+                child = pending.pop()
+                if child >= len(self._events):
+                    pending += self._forest.below(child)
+                elif self._events[child].error is not None:
+                    found.add(node)
+        return found
+
+    def _summary(self) -> list[str]:
         """How many events there were, and why some have no row."""
-        rows, options = [entry for entry in entries if entry.id >= 0], self._options
-        inner, deeper = sum(row.inside for row in rows), sum(row.deeper for row in rows)
-        folded, left_out = sum(row.each - 1 for row in rows), self._forest.left_out
+        options, rows = self._options, [row for row in self._rows if row.kind == EVENT]
+        left_out, shown = self._forest.left_out, sum(row.each for row in rows)
+        inner = len(self._events) - shown - self._deeper - left_out
         took = f" in {duration(self._trace.duration_ns)}" if options.times and self._trace.duration_ns else ""
         parts = [plural(len(self._events), "event") + took]
-        if folded:
-            parts.append(f"{count(folded)} folded")
+        if shown > len(rows):
+            parts.append(f"{count(shown - len(rows))} folded")
         if inner:
             parts.append(f"{count(inner)} inside torch calls" + ("" if options.inner else " (inner=True)"))
-        if deeper:
-            parts.append(f"{count(deeper)} deeper than depth={options.depth}")
+        if self._deeper:
+            parts.append(f"{count(self._deeper)} deeper than depth={options.depth}")
         if left_out:
             parts.append(f"{count(left_out)} not {'selected' if options.only else 'shown'}")
         return parts
 
 
-def _with_ancestors(parents: Sequence[int], matched: bytearray) -> bytearray:
-    kept = bytearray(matched)
-    for at in range(len(parents) - 1, -1, -1):
-        if kept[at] and parents[at] >= 0:
-            kept[parents[at]] = True
-    return kept
+def _with_before(items: Sequence[Item]) -> list[tuple[Item | None, Item]]:
+    return list(zip([None, *items], items, strict=False))
+
+
+def _rounds_in(loop: Item) -> list[Item]:
+    """The rounds of a loop over layers; some may be in repeats."""
+    return [each for child in loop.children for each in (child.children if child.nodes == [TOGETHER] else [child])]

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 
 from torchglass.views.digest import Recorded
-from torchglass.views.fold import groups
+from torchglass.views.levels import Levels
 from torchglass.views.variables import Options
-from torchglass.views.variables.calls import AnyRow, time_rows
+from torchglass.views.variables.calls import time_rows
 from torchglass.views.variables.changes import Change, read_changes
-from torchglass.views.variables.lives import Life, Lives, Variable, module_label, numberless
+from torchglass.views.variables.forest import Forest
+from torchglass.views.variables.items import Around, Rows
+from torchglass.views.variables.lives import Life, Lives, Variable, module_label
 from torchglass.views.variables.origins import Stories, Story
-from torchglass.views.variables.patterns import Changes, Patterns, Repeat, rows_of
+from torchglass.views.variables.patterns import AnyRow, Changes, Patterns
+from torchglass.views.variables.targets import read_targets
 
 
 @dataclass(slots=True)
 class LifeGroup:
-    """One life of a variable, or several in a row that are alike."""
+    """One life of a variable, or several laid over each other."""
 
     first: int
     """The number of the first one among all lives of the variable, from 1."""
     lives: list[Life]
-    rows: list[Changes | Repeat]
-    unit: int = 1
-    """How many lives that differ repeat together; the rows are those of one of them."""
-    times: int = 1
+    rows: list[AnyRow]
+    are_alike: bool = False
+    """Whether the same is said of all of them."""
     module: str = ""
     """The module under way, or several: ``blocks.0–11``."""
 
@@ -60,29 +62,39 @@ class Variables:
     """Globs of ``names=`` that no variable fits."""
     known: tuple[str, ...] = ()
     """The names of all variables in the trace."""
+    is_guessed: bool = False
+    """Whether they are read from what calls were assigned to."""
+    elsewhere: int = 0
+    """Changes in installed packages, where they are."""
 
 
 def variables_of(trace: Recorded, options: Options) -> Variables:
     """Pure: one pass over the trace, then over what is shown."""
     reading = read_changes(trace)
+    if not reading.changes:
+        reading = read_targets(trace)
     lives, stories = Lives(), Stories(trace, reading)
-    origins: dict[int, Story] = {}
+    origins: dict[tuple[int, str], Story] = {}
     for change in reading.changes:
-        origins[change.id] = stories.tell(lives.life_of(change), change)
+        origins[change.key] = stories.tell(lives.life_of(change), change)
     known = tuple(dict.fromkeys(change.event.name for change in reading.changes))
     wanted = _wanted(known, options)
     chosen = [change for change in reading.changes if change.event.name in wanted and _selected(trace, change, options)]
-    shown = {change.id for change in chosen if options.names or not _is_owner(change)}
+    shown = {change.key for change in chosen if options.names or not _is_owner(change)}
     view = Variables(recorded=len(reading.changes), shown=len(shown), known=known)
     view.owners = len(chosen) - len(shown)
+    view.is_guessed, view.elsewhere = reading.is_guessed, reading.elsewhere
     view.missing = tuple(glob for glob in options.names if not any(_fits(glob, name) for name in known))
     patterns = Patterns(origins)
+    levels = (reading.levels or Levels(reading.digest)) if options.fold and shown else None
     variables = [kept for each in lives.variables.values() if (kept := _restricted(each, shown)).lives]
     view.variables = len(variables)
     if options.by == "time":
-        view.rows = time_rows(reading.changes, shown, patterns, options.fold)
+        chosen = [change for change in reading.changes if change.key in shown]
+        view.rows = time_rows(chosen, Forest(patterns, levels), options.fold)
     else:
-        view.blocks = [Block(each, _groups(each.lives, patterns, options.fold)) for each in variables]
+        forest = Forest(patterns, levels)
+        view.blocks = [Block(each, _groups(each.lives, forest, options.fold)) for each in variables]
     return view
 
 
@@ -103,45 +115,49 @@ def _is_owner(change: Change) -> bool:
     return change.how == "argument" and change.event.name in ("self", "cls") and not change.event.outputs
 
 
-def _restricted(variable: Variable, shown: set[int]) -> Variable:
+def _restricted(variable: Variable, shown: set[tuple[int, str]]) -> Variable:
     """The variable with only the changes that are shown."""
-    if all(change.id in shown for life in variable.lives for change in life.changes):
+    if all(change.key in shown for life in variable.lives for change in life.changes):
         return variable
     kept = Variable(variable.name, variable.scope, variable.file)
     for life in variable.lives:
-        changes = [change for change in life.changes if change.id in shown]
+        changes = [change for change in life.changes if change.key in shown]
         if changes:
             own = Life(life.name, life.scope, changes, life.now, life.module, life.thread)
             kept.lives.append(own)
     return kept
 
 
-# ---------------------------------------------------------------- lives that are alike
+# ---------------------------------------------------------------- lives laid over each other
 
 
-def _groups(lives: list[Life], patterns: Patterns, fold: bool) -> list[LifeGroup]:
-    """Lives in order; those in a row with equal changes share one group."""
-    if not fold or len(lives) == 1:
-        return [_group(lives, at, 1, patterns, fold) for at in range(len(lives))]
-    keys = [patterns.number(_life_key(life, patterns)) for life in lives]
+def _groups(lives: list[Life], forest: Forest, fold: bool) -> list[LifeGroup]:
+    """Lives in order; those of one thread, in modules of one kind, are laid over each other."""
+    tops: list[int] = []
+    for life in lives:
+        forest.add_life(life, tops)
+    rows = Rows(forest, fold)
+    if not fold:
+        return [
+            LifeGroup(number, [life], rows.of(item.children, Around()), False, _modules([life]))
+            for number, (life, item) in enumerate(zip(lives, rows.items(tops), strict=True), 1)
+        ]
+    by_key: dict[Hashable, list[int]] = {}
+    for top in tops:
+        by_key.setdefault(forest.key(top), []).append(top)
     found: list[LifeGroup] = []
-    # A life has a line above it, unless it is the only one.
-    for start, unit, times in groups(keys, [len(life.changes) + 1 for life in lives]):
-        for offset in range(unit):
-            group = _group(lives[start + offset : start + unit * times : unit], 0, times, patterns, fold)
-            group.first, group.unit = start + offset + 1, unit
-            found.append(group)
+    for item in rows.items([top for several in by_key.values() for top in several]):
+        own = [life for life in map(forest.nodes.__getitem__, item.nodes) if isinstance(life, Life)]
+        made = rows.of(item.children, Around(item=item))
+        found.append(LifeGroup(lives.index(own[0]) + 1, own, made, _are_alike(made, forest.patterns), _modules(own)))
     return found
 
 
-def _group(lives: list[Life], at: int, times: int, patterns: Patterns, fold: bool) -> LifeGroup:
-    own = lives[at : at + times]
-    columns = [list(changes) for changes in zip(*(life.changes for life in own), strict=True)]
-    return LifeGroup(
-        at + 1, own, rows_of(columns, patterns, fold), 1, times, module_label([life.module for life in own])
-    )
+def _are_alike(rows: list[AnyRow], patterns: Patterns) -> bool:
+    """Whether the same is said of all lives of a group."""
+    changes = [row for row in rows if isinstance(row, Changes)]
+    return all(not row.rounds and len(set(map(patterns.of, row.changes))) == 1 for row in changes)
 
 
-def _life_key(life: Life, patterns: Patterns) -> tuple[object, ...]:
-    module = None if life.module is None else (life.module[0], numberless(life.module[1]))
-    return ("life", life.thread, module, *map(patterns.of, life.changes))
+def _modules(lives: list[Life]) -> str:
+    return module_label([life.module for life in lives])

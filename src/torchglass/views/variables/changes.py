@@ -12,6 +12,7 @@ from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Digest, Key, Recorded, digest_of, shape_key
+from torchglass.views.levels import Levels
 
 MOST_SUSPENDED = 64
 """Calls of one function from one place among which the one is looked for that a change goes on with."""
@@ -30,6 +31,8 @@ class Side(NamedTuple):
 
 
 UNBOUND = Side(NOTHING)
+PAST = Side("text", "<not known>")
+"""What it held before is not known."""
 NUMBER = "number"
 _COUNTED = re.compile(r"<\w+ of [\d,]+>")
 """What is told of long containers: ``<list of 10,000>``."""
@@ -52,6 +55,11 @@ class Change:
     @property
     def at(self) -> Location:
         return self.event.location or NOWHERE
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """One event may be assigned to several names."""
+        return (self.id, self.event.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +91,11 @@ class Reading:
 
     digest: Digest
     changes: list[Change] = field(default_factory=list[Change])
+    levels: Levels | None = None
+    is_guessed: bool = False
+    """Whether no variables were followed, so that these are read from what calls were assigned to."""
+    elsewhere: int = 0
+    """Of these how many were in installed packages, which are left out."""
 
 
 def read_changes(trace: Recorded) -> Reading:
@@ -90,7 +103,7 @@ def read_changes(trace: Recorded) -> Reading:
     digest = digest_of(trace)
     reading, calls = Reading(digest), Calls()
     sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
-    own_values = _values_in(trace)
+    own_values = values_in(trace)
     for number, alike in enumerate(digest.alike):
         if alike not in sides:
             continue
@@ -105,6 +118,9 @@ def read_changes(trace: Recorded) -> Reading:
     return reading
 
 
+Values = Callable[[int], tuple[tuple[Value, ...], tuple[Value, ...]]]
+
+
 @runtime_checkable
 class HasTables(Protocol):
     """A trace that has its values in columns: a quarter of the time to read one, compared with its whole event."""
@@ -113,7 +129,7 @@ class HasTables(Protocol):
     def tables(self) -> Tables: ...
 
 
-def _values_in(trace: Recorded) -> Callable[[int], tuple[tuple[Value, ...], tuple[Value, ...]]]:
+def values_in(trace: Recorded) -> Values:
     """A function that gives what an event took and gave."""
     if not isinstance(trace, HasTables):
         return lambda number: (trace.event(number).inputs, trace.event(number).outputs)
@@ -195,7 +211,7 @@ class Calls:
         caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
         frame, at = frames[-1]
         call = self._open.get((thread, frame))
-        if call is not None and old.kind != NOTHING and not _holds(call, event.name, old):
+        if call is not None and old.kind != NOTHING and old is not PAST and not _holds(call, event.name, old):
             call = self._suspended(thread, frame, event.name, old) or call
         if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, old.kind == NOTHING):
             call = self._begin(thread, Call(frame, at, caller, called_at))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from torchglass.views.fold import range_label
-from torchglass.views.variables.changes import NOTHING, TEXT, UNBOUND, Change, Side
+from torchglass.views.variables.changes import NOTHING, PAST, TEXT, UNBOUND, Change, Side
 
 MODULE_LEVEL = "<module>"
 OWNERS = ("self.", "cls.")
@@ -31,6 +31,8 @@ class Life:
         """Go on with a change; what was not kept of the value before is known from here."""
         if self.changes and _is_past(change.old) and self.now.kind != NOTHING:
             change.old = self.now
+        elif change.old is PAST:
+            change.old = UNBOUND
         self.changes.append(change)
         self.now = change.new
         self.module = self.module or _module_of(change)
@@ -73,6 +75,8 @@ class Lives:
         name = change.event.name
         if change.old.kind == NOTHING and change.how != "deleted":
             return None
+        if change.old is PAST and not name.startswith(OWNERS):
+            return None  # it may be another call of the same function
         for scope in _scopes(name, change.at.function):
             variable = self.variables.get((change.at.file, scope, name))
             if variable is not None:

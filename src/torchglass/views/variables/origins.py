@@ -78,7 +78,7 @@ class Stories:
         value = change.new.value
         if value is None:
             return NO_STORY
-        origin = self._origin(change, value.id, value.producer)
+        origin = self._itself(change) if self.reading.is_guessed else self._origin(change, value.id, value.producer)
         same = self._other(self._holders.get(value.id, ()), life, change, lambda it: it.id == value.id)
         if same is not None and same.scope and origin is not None and origin.here:
             same = None  # the call that the statement made says it already
@@ -125,6 +125,10 @@ class Stories:
         return found
 
     # ------------------------------------------------------------ the event that made it
+
+    def _itself(self, change: Change) -> Origin:
+        event = self.reading.digest.sample(change.id)
+        return self._made.setdefault((id(event), "", True), Origin(event, "", True))
 
     def _origin(self, change: Change, value: int, producer: int | None) -> Origin | None:
         digest = self.reading.digest

@@ -16,24 +16,27 @@ from torchglass.views.row import (
     FOLD,
     GAP,
     HEADING,
+    LOOP,
     NAME,
     ORIGIN,
     PLACE,
     REPEAT,
+    ROUNDS,
     THREAD,
     TIME,
+    TIMES,
     VARIABLE,
     Cell,
     Row,
 )  # fmt: skip
 from torchglass.views.text.cells import Cells
+from torchglass.views.text.spans import count_word, in_scope, loop_place, loop_word, scope_word
 from torchglass.views.text.words import clean, count, duration, plural
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Block, LifeGroup
-from torchglass.views.variables.calls import AnyRow, CallRow, ThreadRow
 from torchglass.views.variables.lives import module_label
-from torchglass.views.variables.patterns import Changes, Repeat
-from torchglass.views.variables.words import change_cells, in_scope, remarks_of, scope_word
+from torchglass.views.variables.patterns import AnyRow, CallRow, Changes, LoopRow, Repeat, ThreadRow
+from torchglass.views.variables.words import change_cells, remarks_of
 
 MOST_ROWS = 40
 MOST_GROUPS = 12
@@ -90,16 +93,21 @@ class Rows:
         if isinstance(row, Repeat):
             often = Cell(FOLD, f"× {count(row.times)}"), Cell(COUNT, f", {count(row.rows)} steps each:")
             return Row(row.depth, REPEAT, often, times=row.times, indent=indent)
+        if isinstance(row, LoopRow):
+            span = row.loops[0]
+            cells = Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(row.loops)), Cell(ROUNDS, row.rounds)
+            said = tuple(cell for cell in cells if cell.text)
+            return Row(row.depth, LOOP, (*said, Cell(PLACE, at=loop_place(span))), indent=indent)
         if isinstance(row, CallRow):
             at = row.calls[0].called_at
             place = (Cell(PLACE, at=at),) if at is not None and at.file else ()
-            return Row(row.depth, CALL, (*_call_cells(row), *place), times=row.times, indent=indent)
+            return Row(row.depth, CALL, (*_call_cells(row), *place), times=len(row.calls), indent=indent)
         cells = change_cells(row, row.first.at.function if functions else "", named=bool(indent))
         cells = self._equal.setdefault(cells, cells)
         if self._trace is not None:
             cells = (*cells, Cell(TIME, self._time(row)))
         below = tuple(Cell(ORIGIN, f"↳ {remark}") for remark in remarks_of(row))
-        return Row(row.depth, EVENT, cells, row.first.id, row.times, len(row.changes), 0, below, indent)
+        return Row(row.depth, EVENT, cells, row.first.id, 1, len(row.changes), 0, below, indent)
 
     def _time(self, row: Changes) -> str:
         """When the first of them happened: asked of the trace, since a change holds an event that is only alike."""
@@ -120,36 +128,32 @@ def _heading(block: Block) -> Row:
         parts.append(_lives_word(block, len(variable.lives)))
     else:
         parts += [_module(group.module)] if group.module else []
-        parts += [f"{_lives_word(block, group.times)} alike"] if group.times > 1 else []
+        parts += [_several(block, group)] if len(group.lives) > 1 else []
         parts += _thread(group)
     return Row(0, VARIABLE, (Cell(NAME, clean(variable.name)), Cell(COUNT, " · ".join(parts))))
 
 
 def _life_heading(block: Block, group: LifeGroup) -> str:
     word = "object" if block.variable.is_attribute else "call"
-    last = group.first + group.unit * (group.times - 1)
-    if group.times == 1:
-        text = f"{word} {count(group.first)}"
-    elif group.unit == 1:
-        text = f"{word}s {count(group.first)}–{count(last)}, {count(group.times)} alike"
-    elif group.times == 2:
-        text = f"{word}s {count(group.first)} and {count(last)} alike"
-    else:
-        text = f"{word}s {count(group.first)}, {count(group.first + group.unit)}, … {count(last)}, "
-        text += f"{count(group.times)} alike"
+    text = f"{word} {count(group.first)}" if len(group.lives) == 1 else _several(block, group)
     return " · ".join([text, *([_module(group.module)] if group.module else []), *_thread(group)])
+
+
+def _several(block: Block, group: LifeGroup) -> str:
+    return _lives_word(block, len(group.lives)) + (" alike" if group.are_alike else "")
 
 
 def _call_cells(row: CallRow) -> Cells:
     first = row.calls[0]
     module = module_label([call.module for call in row.calls])
     is_new = first.caller is None or first.caller.module != first.module
-    fold = (Cell(FOLD, f"× {count(row.times)}"),) if row.times > 1 else ()
+    fold = (Cell(FOLD, row.often),) if row.often else ()
     what = (Cell(CLASS, _module(module)),) if module and is_new else ()
-    return (*fold, Cell(EXPRESSION, scope_word(first.at.function) + ":"), *what)
+    rounds = (Cell(ROUNDS, row.rounds),) if row.rounds else ()
+    return (*fold, Cell(EXPRESSION, scope_word(first.at.function) + ":"), *what, *rounds)
 
 
-def _changes_in(rows: Sequence[Changes | Repeat]) -> list[Changes]:
+def _changes_in(rows: Sequence[AnyRow]) -> list[Changes]:
     """The rows without what stands above repeats."""
     return [row for row in rows if isinstance(row, Changes)]
 

@@ -22,7 +22,8 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )  # fmt: skip
-from torchglass.views.text.layout import draw, whole_place
+from torchglass.views.text.layout import draw
+from torchglass.views.text.places import whole_place
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
 

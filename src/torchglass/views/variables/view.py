@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchglass.errors import closest
 from torchglass.views.digest import Recorded
-from torchglass.views.row import COUNT, HEADING, NOTE, Cell, Sheet
+from torchglass.views.row import COUNT, HEADING, NOTE, REMARK, Cell, Sheet
 from torchglass.views.text.words import count, plural
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Variables, variables_of
@@ -13,6 +13,11 @@ from torchglass.views.variables.rows import Rows
 NOTHING = (
     "No variables were recorded: record(variables=True) follows all of the program's variables,"
     ' record(variables=["video", "self.cache"]) those of that name.'
+)
+
+GUESSED = (
+    "read from what each call was assigned to: arguments, loop variables, other names of a tensor and values that torch"
+    " did not give are not known; record(variables=True) follows all of them"
 )
 
 
@@ -31,5 +36,8 @@ def _summary(found: Variables) -> list[Cell]:
         parts.append(f"{plural(found.recorded - found.shown - found.owners, 'other change')} not selected")
     if found.owners:
         parts.append(f"{count(found.owners)} of self and cls (names='self')")
+    if found.elsewhere:
+        parts.append(f"{count(found.elsewhere)} in installed packages")
     missing = [f"note: no variable fits names={name!r}; {closest(name, found.known)}" for name in found.missing]
-    return [Cell(COUNT, " · ".join(parts)), *(Cell(NOTE, text) for text in missing)]
+    guessed = [Cell(REMARK, GUESSED)] if found.is_guessed else []
+    return [Cell(COUNT, " · ".join(parts)), *guessed, *(Cell(NOTE, text) for text in missing)]

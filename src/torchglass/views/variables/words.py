@@ -8,9 +8,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 from torchglass.events.types import Event, Value
-from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, TAKES, Cell
+from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, TAKES, Cell
 from torchglass.views.text.cells import Cells, split_arguments
-from torchglass.views.text.words import clean, count, cut, file_name, one_line, plural, tensor_word
+from torchglass.views.text.ranges import values_words
+from torchglass.views.text.spans import in_scope
+from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.lives import paths_label
 from torchglass.views.variables.origins import Origin, Relation, Story
@@ -19,15 +21,7 @@ from torchglass.views.variables.patterns import Changes
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24
 MOST_VALUES = 4
-MODULE_LEVEL = "<module>"
-COMPREHENSIONS = {
-    "<listcomp>": "a list comprehension",
-    "<setcomp>": "a set comprehension",
-    "<dictcomp>": "a dict comprehension",
-    "<genexpr>": "a generator expression",
-    "<lambda>": "a lambda",
-}
-
+MOST_REMARKS = 3
 
 # ---------------------------------------------------------------- one row
 
@@ -41,9 +35,10 @@ def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells
     old, new = change_words(row)
     by, op = by_word(row.stories)
     cells = [
-        Cell(FOLD, f"× {count(row.times)}" if row.times > 1 else ""),
+        Cell(FOLD, row.often),
         Cell(EXPRESSION, statement_word(change, named) + (f"  {in_scope(function)}" if function else "")),
         Cell(CLASS, by + op, by),
+        Cell(ROUNDS, row.rounds),
         Cell(TAKES, old),
         Cell(GIVES, new),
         Cell(PLACE, at=change.at if change.at.file else None),
@@ -74,16 +69,54 @@ def change_words(row: Changes) -> tuple[str, str]:
     """Before and after; before is empty for a first value."""
     change = row.first
     old, new = change.old, change.new
+    if len(row.changes) > 1 and any(not _is_like(each, change) for each in row.changes):
+        return _of_several(row.changes)
     if new.kind == NOTHING:
         return _side(old), "deleted"
     if old.value is not None and new.value is not None:
         return _both(old.value, new.value, change.how)
     if new.value is not None:
         return _side(old), _with_device(new.value)
-    if row.times > 1 or len(row.changes) > 1:
-        return _spread(row.changes)
     grown = _grown(old.text, new.text)
     return grown or (_side(old), _side(new))
+
+
+def _is_like(one: Change, other: Change) -> bool:
+    return all(
+        (mine.text, mine.form) == (its.text, its.form) for mine, its in ((one.old, other.old), (one.new, other.new))
+    )
+
+
+def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
+    """What differed as ranges; before them what the first began with, where that was no tensor."""
+    first = changes[0]
+    news = [change.new for change in changes if change.new.kind != NOTHING]
+    olds = [change.old for change in changes if change.old.kind != NOTHING]
+    before = _sides(olds) if first.old.value is not None else _side(first.old)
+    if not news:
+        return before, "deleted"
+    if all(new.value is None for new in news):
+        return _spread(changes)
+    after = _sides(news)
+    if before == after and first.new.value is not None:
+        after = "same shape, " + (
+            "changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}"
+        )
+    return before, after
+
+
+def _sides(sides: Sequence[Side]) -> str:
+    """Tensors and arrays laid over each other; all else by a few words."""
+    by_kind: dict[str, list[tuple[Value, ...]]] = {}
+    for side in sides:
+        if side.value is not None:
+            by_kind.setdefault(side.value.kind, []).append((side.value,))
+    words = [
+        values_words(same, device=len({each.device for (each,) in same}) > 1)[0] + (" numpy" if kind == "array" else "")
+        for kind, same in by_kind.items()
+    ]
+    texts = list(dict.fromkeys(side.text for side in sides if side.value is None))
+    return " | ".join([*words, *([values_word(texts)] if texts else [])])
 
 
 def _side(side: Side) -> str:
@@ -186,19 +219,26 @@ def _grown(old: str, new: str) -> tuple[str, str] | None:
 
 def by_word(stories: Sequence[Story]) -> tuple[str, str]:
     """The call in the statement that made the value: ``permute``, ``encoder.fc``; and the op below it."""
-    origins = [story.origin for story in stories if story.origin is not None and story.origin.here]
+    origins = list(
+        {id(each.origin): each.origin for each in stories if each.origin is not None and each.origin.here}.values()
+    )
     if not origins:
         return "", ""
     return origin_word(origins), f" › {clean(origins[0].op)}" if origins[0].op else ""
 
 
 def origin_word(origins: Sequence[Origin]) -> str:
-    """The name of what made one value, or several alike."""
-    first = origins[0]
-    if first.event.kind == "module":
+    """The name of what made one value, or several."""
+    if origins[0].event.kind == "module":
         return clean(paths_label([_path(origin.event) for origin in origins]))
-    name = first.event.name.removeprefix("Tensor.")
-    return clean(first.event.operator or name if name.startswith("__") else name)
+    words = dict.fromkeys(map(_function_word, origins))
+    return "|".join([*words][:MOST_VALUES])
+
+
+def _function_word(origin: Origin) -> str:
+    event = origin.event
+    name = event.name.removeprefix("Tensor.")
+    return clean(event.operator or name if name.startswith("__") else name)
 
 
 def _path(event: Event) -> str:
@@ -207,11 +247,19 @@ def _path(event: Event) -> str:
 
 def remarks_of(row: Changes) -> list[str]:
     """What the statement does not tell: another name of the same tensor, who made it elsewhere, shared memory."""
-    story, change = row.stories[0], row.first
-    value = change.new.value
+    by_story: dict[int, list[tuple[Change, Story]]] = {}
+    for change, story in zip(row.changes, row.stories, strict=True):
+        by_story.setdefault(story.number, []).append((change, story))
+    remarks = [each for same in by_story.values() for each in _remarks(same[0][0], [story for _, story in same])]
+    return list(dict.fromkeys(remarks))[:MOST_REMARKS]
+
+
+def _remarks(change: Change, stories: Sequence[Story]) -> list[str]:
+    """Of changes whose values come from one place."""
+    story, value = stories[0], change.new.value
     if value is None:
         return []
-    origins = [each.origin for each in row.stories if each.origin is not None]
+    origins = [each.origin for each in stories if each.origin is not None]
     told = change.at.function if story.same_as is None or not story.same_as.scope else story.same_as.scope
     made = f"made by {_made(origins, change.at.file, told)}" if origins and not origins[0].here else ""
     remarks: list[str] = []
@@ -239,17 +287,3 @@ def _made(origins: Sequence[Origin], file: str, function: str) -> str:
 
 def _relation(relation: Relation) -> str:
     return clean(relation.name) + (f" {in_scope(relation.scope)}" if relation.scope else "")
-
-
-def in_scope(function: str) -> str:
-    """``in load``, ``at module level``."""
-    return "at module level" if function == MODULE_LEVEL else f"in {scope_word(function)}"
-
-
-def scope_word(function: str) -> str:
-    """``outer.inner`` for a function in a function; a comprehension by what it is in."""
-    inner = function.replace(".<locals>", "")
-    head, _, last = inner.rpartition(".")
-    if last in COMPREHENSIONS:
-        return COMPREHENSIONS[last] + (f" in {clean(head)}" if head else "")
-    return "module level" if inner == MODULE_LEVEL else clean(inner) or "?"

@@ -1,0 +1,286 @@
+/* What one session knows, in front of Python's own tables; and the module itself. */
+#include "fast.h"
+#include "structmember.h"
+
+Torch torch;
+
+static int engine_traverse(Engine *engine, visitproc visit, void *arg)
+{
+    Py_VISIT(engine->session);
+    Py_VISIT((PyObject *)engine->values);
+    Py_VISIT(engine->kept);
+    Py_VISIT(engine->tracers);
+    Py_VISIT(engine->module_refs);
+#define VISIT(name) Py_VISIT(engine->name);
+    CALLBACKS(VISIT)
+    return 0;
+}
+
+static int engine_clear(Engine *engine)
+{
+    living_clear(engine);
+    table_clear(&engine->metas);
+    table_clear(&engine->forms);
+    table_clear(&engine->stacks);
+    table_clear(&engine->module_places);
+    PyMem_Free(engine->module_rows);
+    PyMem_Free(engine->described);
+    engine->module_rows = NULL;
+    engine->described = NULL;
+    engine->module_room = engine->described_room = 0;
+    Py_CLEAR(engine->session);
+    Py_CLEAR(engine->values);
+    Py_CLEAR(engine->kept);
+    Py_CLEAR(engine->tracers);
+    Py_CLEAR(engine->module_refs);
+#define CLEAR(name) Py_CLEAR(engine->name);
+    CALLBACKS(CLEAR)
+    return 0;
+}
+
+static void engine_dealloc(Engine *engine)
+{
+    PyObject_GC_UnTrack(engine);
+    engine_clear(engine);
+    Py_TYPE(engine)->tp_free((PyObject *)engine);
+}
+
+static void take_callback(PyObject *callbacks, const char *name, PyObject **place)
+{
+    PyObject *found = PyDict_GetItemString(callbacks, name); /* borrowed, made our own */
+    if (found != NULL)
+        Py_XSETREF(*place, Py_NewRef(found));
+}
+
+/* ask({name: callable}): what is asked of Python, some or all of it. */
+static PyObject *engine_ask(Engine *engine, PyObject *callbacks)
+{
+    if (!PyDict_Check(callbacks)) {
+        PyErr_SetString(PyExc_TypeError, "a dict is wanted");
+        return NULL;
+    }
+#define TAKE(name) take_callback(callbacks, #name, &engine->name);
+    CALLBACKS(TAKE)
+    Py_RETURN_NONE;
+}
+
+/* Engine(session, values, tracers) */
+static int engine_init(Engine *engine, PyObject *args, PyObject *kwargs)
+{
+    PyObject *session, *values, *tracers;
+    if (!PyArg_ParseTuple(args, "OO!O!", &session, &ValueFieldsType, &values, &PyDict_Type, &tracers))
+        return -1;
+    engine->running = 1;
+    Py_XSETREF(engine->session, Py_NewRef(session));
+    Py_XSETREF(engine->values, (ValueFields *)Py_NewRef(values));
+    Py_XSETREF(engine->tracers, Py_NewRef(tracers));
+    Py_XSETREF(engine->kept, PyList_New(0));
+    Py_XSETREF(engine->module_refs, PyList_New(0));
+    return engine->kept == NULL || engine->module_refs == NULL ? -1 : 0;
+}
+
+static PyObject *engine_clear_forms(Engine *engine, PyObject *unused)
+{
+    engine->form_generation++;
+    table_clear(&engine->forms);
+    return PyObject_CallMethod(engine->kept, "clear", NULL);
+}
+
+static PyObject *engine_clear_living(Engine *engine, PyObject *unused)
+{
+    living_clear(engine);
+    Py_RETURN_NONE;
+}
+
+/* (log, what, frame, args, kwargs) → the number of the record */
+static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5 || !PyObject_TypeCheck(args[0], &LogType) || !PyTuple_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "a log, what, a frame, a tuple and a dict are wanted");
+        return NULL;
+    }
+    long long what = PyLong_AsLongLong(args[1]);
+    if (what == -1 && PyErr_Occurred())
+        return NULL;
+    PyFrameObject *frame = PyFrame_Check(args[2]) ? (PyFrameObject *)Py_NewRef(args[2]) : NULL;
+    if (frame != NULL) { /* below torch's own way to a handler stands the function that was called, not its caller */
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        for (int steps = code == torch.handler_code ? 2 : 0; steps > 0 && frame != NULL; steps--) {
+            PyFrameObject *above = PyFrame_GetBack(frame);
+            Py_DECREF(frame);
+            frame = above;
+        }
+        Py_DECREF(code);
+    }
+    PyObject *kwargs = args[4] != Py_None && PyDict_GET_SIZE(args[4]) ? args[4] : NULL;
+    int64_t at = open_event(engine, (Log *)args[0], what, frame, &PyTuple_GET_ITEM(args[3], 0), PyTuple_GET_SIZE(args[3]),
+                            kwargs);
+    Py_XDECREF(frame);
+    return at == FAILED ? NULL : PyLong_FromLongLong(at);
+}
+
+static PyObject *close_with(Engine *engine, PyObject *const *args, Py_ssize_t count, int from_op)
+{
+    if (count != 3 || !PyObject_TypeCheck(args[0], &LogType)) {
+        PyErr_SetString(PyExc_TypeError, "a log, a number and a result are wanted");
+        return NULL;
+    }
+    long long at = PyLong_AsLongLong(args[1]);
+    if ((at == -1 && PyErr_Occurred()) || close_event(engine, (Log *)args[0], at, args[2], from_op) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *engine_close(Engine *engine, PyObject *const *args, Py_ssize_t count)
+{
+    return close_with(engine, args, count, 0);
+}
+
+static PyObject *engine_close_op(Engine *engine, PyObject *const *args, Py_ssize_t count)
+{
+    return close_with(engine, args, count, 1);
+}
+
+#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
+static PyObject *engine_count(Engine *engine, PyObject *unused)
+{
+    return Py_BuildValue("nnn", engine->forms.count, engine->stacks.count, engine->living_count);
+}
+
+static PyMethodDef engine_methods[] = {
+    {"ask", (PyCFunction)engine_ask, METH_O, NULL},
+    {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
+    {"open_event", FAST(engine_open), NULL},
+    {"close_event", FAST(engine_close), NULL},
+    {"close_op", FAST(engine_close_op), NULL},
+    {"value_of", (PyCFunction)engine_value_of, METH_O, NULL},
+    {"plain_value_of", (PyCFunction)engine_plain_value_of, METH_O, NULL},
+    {"made", (PyCFunction)engine_made, METH_O, NULL},
+    {"known", (PyCFunction)engine_known, METH_O, NULL},
+    {"forget", (PyCFunction)engine_forget, METH_O, NULL},
+    {"touch", (PyCFunction)engine_touch, METH_O, NULL},
+    {"begin", (PyCFunction)engine_begin, METH_O, NULL},
+    {"pending", (PyCFunction)engine_pending, METH_NOARGS, NULL},
+    {"living_objects", (PyCFunction)engine_living_objects, METH_NOARGS, NULL},
+    {"remember", (PyCFunction)engine_remember, METH_VARARGS, NULL},
+    {"next_value", (PyCFunction)engine_next_value, METH_NOARGS, NULL},
+    {"clear_forms", (PyCFunction)engine_clear_forms, METH_NOARGS, NULL},
+    {"clear_living", (PyCFunction)engine_clear_living, METH_NOARGS, NULL},
+    {NULL},
+};
+static PyMemberDef engine_members[] = {
+    {"running", T_BOOL, offsetof(Engine, running), 0, NULL},
+    {"records_modules", T_BOOL, offsetof(Engine, records_modules), 0, NULL},
+    {"records_ops", T_BOOL, offsetof(Engine, records_ops), 0, NULL},
+    {NULL},
+};
+PyTypeObject EngineType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Engine",
+    .tp_doc = "What one session knows.",
+    .tp_basicsize = sizeof(Engine),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)engine_init,
+    .tp_dealloc = (destructor)engine_dealloc,
+    .tp_traverse = (traverseproc)engine_traverse,
+    .tp_clear = (inquiry)engine_clear,
+    .tp_methods = engine_methods,
+    .tp_members = engine_members,
+};
+
+/* ---------------------------------------------------------------- the module */
+
+/* A plain attribute of torch's, to be called by pointer; an error where it is of another kind. */
+static int take_getter(PyObject *names, const char *name, PyGetSetDef **place)
+{
+    PyObject *found = PyDict_GetItemString(names, name); /* borrowed; kept by torch for ever */
+    if (found == NULL || Py_TYPE(found) != &PyGetSetDescr_Type || ((PyGetSetDescrObject *)found)->d_getset->get == NULL) {
+        PyErr_Format(PyExc_TypeError, "Tensor.%s is not what was expected", name);
+        return -1;
+    }
+    *place = ((PyGetSetDescrObject *)found)->d_getset;
+    return 0;
+}
+
+static int take_object(PyObject *names, const char *name, PyObject **place)
+{
+    PyObject *found = PyDict_GetItemString(names, name); /* borrowed, made our own for ever */
+    if (found == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s is not there", name);
+        return -1;
+    }
+    *place = Py_NewRef(found);
+    return 0;
+}
+
+/* Take over the names of torch; an error says why this torch cannot be read so. */
+static PyObject *set_torch(PyObject *module, PyObject *names)
+{
+    if (!PyDict_Check(names)) {
+        PyErr_SetString(PyExc_TypeError, "a dict is wanted");
+        return NULL;
+    }
+    PyObject *stride = PyDict_GetItemString(names, "stride"), *words = PyDict_GetItemString(names, "words");
+    if (stride == NULL || Py_TYPE(stride) != &PyMethodDescr_Type
+        || ((PyMethodDescrObject *)stride)->d_method->ml_flags != (METH_VARARGS | METH_KEYWORDS)) {
+        PyErr_SetString(PyExc_TypeError, "Tensor.stride is not what was expected");
+        return NULL;
+    }
+    if (take_getter(names, "_version", &torch.version) < 0 || take_getter(names, "shape", &torch.shape) < 0
+        || take_getter(names, "dtype", &torch.dtype) < 0 || take_getter(names, "device", &torch.device) < 0
+        || take_getter(names, "requires_grad", &torch.requires_grad) < 0
+        || take_object(names, "Tensor", (PyObject **)&torch.Tensor) < 0
+        || take_object(names, "Parameter", (PyObject **)&torch.Parameter) < 0
+        || take_object(names, "Size", &torch.size_type) < 0 || take_object(names, "device_type", &torch.device_type) < 0
+        || take_object(names, "logs", &torch.logs) < 0 || take_object(names, "leaving", &torch.leaving) < 0
+        || take_object(names, "storage_address", &torch.storage_address) < 0
+        || take_object(names, "count_modes", &torch.count_modes) < 0 || take_object(names, "push_mode", &torch.push_mode) < 0
+        || take_object(names, "pop_mode", &torch.pop_mode) < 0 || take_object(names, "mode_at", &torch.mode_at) < 0
+        || take_object(names, "no_functions", &torch.no_functions) < 0 || take_object(names, "detach", &torch.detach) < 0
+        || take_object(names, "handle_torch_function", &torch.handle_torch_function) < 0
+        || take_object(names, "warn", &torch.warn) < 0
+        || take_object(names, "handler_code", (PyObject **)&torch.handler_code) < 0)
+        return NULL;
+    torch.stride = ((PyMethodDescrObject *)stride)->d_method;
+    if ((torch.plain_types = PyTuple_Pack(1, (PyObject *)torch.Tensor)) == NULL)
+        return NULL;
+    torch.word_count = 0;
+    for (Py_ssize_t at = 0; words != NULL && at < PyTuple_GET_SIZE(words) && at < 8; at++)
+        torch.words[torch.word_count++] = Py_NewRef(PyTuple_GET_ITEM(words, at));
+    Py_RETURN_NONE;
+}
+
+static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
+{
+    return PyBool_FromLong(PyInterpreterState_Get() == PyInterpreterState_Main());
+}
+
+static PyMethodDef module_methods[] = {
+    {"set_torch", set_torch, METH_O, "Take over the names of torch."},
+    {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
+    {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
+    {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},
+    {"after_fork", after_fork, METH_NOARGS, "Only the calling thread is left."},
+    {"handle_torch_function", (PyCFunction)(void (*)(void))handle_torch_function, METH_FASTCALL | METH_KEYWORDS,
+     "torch.overrides.handle_torch_function, where our mode is the one to be asked."},
+    {"warn", (PyCFunction)(void (*)(void))warn_past_copies, METH_VARARGS | METH_KEYWORDS,
+     "warnings.warn, which passes over the frames of functions that were called again."},
+    {NULL},
+};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "torchglass._fast", .m_doc = "The hot path of torchglass, compiled.", .m_size = -1,
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC PyInit__fast(void)
+{
+    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType};
+    const char *names[] = {"Log", "ValueFields", "Engine"};
+    PyObject *module = PyModule_Create(&definition);
+    for (int at = 0; module != NULL && at < 3; at++)
+        if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
+            Py_CLEAR(module);
+    if (module != NULL && (functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+        Py_CLEAR(module);
+    return module;
+}

@@ -1,0 +1,204 @@
+/* What the pages of the compiled engine share.
+ *
+ * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
+ * the same journal. A page has an idea: log.c where a thread's records go, values.c which tensor is which, forms.c how
+ * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
+ * three that torch and the program call.
+ *
+ * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
+ * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
+ * not owned, and why it lives. A function that fails returns -1 or NULL with an exception set.
+ */
+#ifndef TORCHGLASS_FAST_H
+#define TORCHGLASS_FAST_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* The words of a record (journal/layout.py). */
+enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODES, END, START, RECORD_WORDS };
+#define RECORD_BYTES (RECORD_WORDS * 8)
+#define VALUE_BYTES 32
+#define NONE ((int64_t)-1)
+#define NUMBER_BITS 40
+#define NUMBER_MASK ((((int64_t)1) << NUMBER_BITS) - 1)
+#define FAILED INT64_MIN /* in place of a number: an exception is set */
+
+/* ---------------------------------------------------------------- log.c */
+
+/* Where one thread's records and ids go, and where its open events stand; the base of ThreadWriter. */
+typedef struct {
+    PyObject_HEAD
+    Py_buffer record_view, id_view; /* hold the memory that `records` and `ids` point to */
+    int has_records, has_ids;
+    char *records;
+    int64_t *ids;
+    long long at, first, end, shift;
+    long long id_at, id_base, id_end;
+    long long parent, stack, anchor, base, module;
+    char on, listening, branched;
+    PyObject *steps;  /* a list: open optimizer steps */
+    PyObject *unread; /* a list: modules whose settings are still to be read */
+    PyObject *engine; /* of its session */
+} Log;
+
+/* Where values go; the base of ValueWriter. */
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view;
+    int has_view;
+    char *memory;
+    long long first, end, shift;
+} ValueFields;
+
+extern PyTypeObject LogType, ValueFieldsType;
+Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
+int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
+int make_id_room(Log *log, Py_ssize_t count); /* the same for so many ids in a row */
+int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count);         /* the number of the first; NONE: no room; FAILED */
+int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS]); /* 0: there is no room any more */
+int close_record(Log *log, int64_t at, const int64_t closing[5]);        /* wherever it lies */
+int64_t word_of(Log *log, int64_t at, int word);                         /* of a record that is kept; FAILED */
+
+/* ---------------------------------------------------------------- table.c */
+
+/* Sequences of words → a number: forms, stacks and metadata are all known so. */
+typedef struct {
+    int64_t *keys; /* all keys, one behind the other, each with its length before it */
+    Py_ssize_t used, room;
+    struct slot { uint64_t hash; Py_ssize_t key; int64_t number; } *slots;
+    Py_ssize_t mask, count;
+} Table;
+
+int64_t table_find(const Table *table, const int64_t *words, Py_ssize_t length, uint64_t *hash); /* NONE: not there */
+int table_add(Table *table, const int64_t *words, Py_ssize_t length, uint64_t hash, int64_t number);
+void table_clear(Table *table);
+
+/* ---------------------------------------------------------------- engine.c */
+
+/* One known tensor. */
+typedef struct {
+    PyObject *tensor; /* its address only: it may be gone, and another live there */
+    PyObject *ref;    /* a weak reference, which tells */
+    int64_t value, version;
+    PyObject *meta;   /* of one that an op made: what is known of it so far, as a tuple */
+    int64_t before;
+} Living;
+
+typedef struct Engine {
+    PyObject_HEAD
+    PyObject *session;
+    char running, records_modules, records_ops; /* as the session has them */
+    /* values.c */
+    ValueFields *values;
+    Living *living;
+    Py_ssize_t living_mask, living_count;
+    int64_t next_value;
+    Table metas;
+    /* forms.c */
+    Table forms;
+    PyObject *kept;           /* what keys of `forms` refer to, so that an address stays its object's */
+    int64_t form_generation;  /* grows when all numbers of forms have lost their meaning */
+    /* stacks.c */
+    Table stacks;
+    PyObject *tracers; /* a dict: trace functions of ours that a handler pauses */
+    /* modules.c */
+    Table module_places;          /* (row of the caller, address of the module) → a place in the two below */
+    PyObject *module_refs;        /* a list of weak references */
+    int64_t *module_rows;
+    Py_ssize_t module_room;
+    char *described;              /* by row: whether its settings and parameters were asked for */
+    Py_ssize_t described_room;
+    /* asked of Python */
+    PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
+    PyObject *find_stack, *finish_pops, *identify, *describe, *read_settings, *fail_module;
+} Engine;
+
+/* Which callbacks an engine has, by name. */
+#define CALLBACKS(each)                                                                                                \
+    each(meta_id) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
+    each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) each(read_settings)         \
+    each(fail_module)
+
+extern PyTypeObject EngineType;
+
+/* Names and objects of torch, handed over once (private.py). */
+typedef struct {
+    PyTypeObject *Tensor, *Parameter;
+    PyObject *size_type, *device_type;                            /* torch.Size, torch.device */
+    PyObject *logs;                                               /* a dict: the logs of all threads, by identifier */
+    PyObject *leaving;                                            /* a list that is not empty once Python ends */
+    PyObject *words[8];                                           /* classes whose values live for ever: torch.dtype … */
+    int word_count;
+    PyGetSetDef *version, *shape, *dtype, *device, *requires_grad; /* plain descriptors, called by pointer */
+    PyMethodDef *stride;
+    PyObject *storage_address, *count_modes, *push_mode, *pop_mode, *mode_at, *no_functions;
+    PyObject *detach, *handle_torch_function, *warn;
+    PyObject *plain_types; /* (Tensor,): what a function written in Python says of its arguments */
+    PyCodeObject *handler_code;
+} Torch;
+
+extern Torch torch;
+
+int64_t value_of(Engine *engine, PyObject *tensor);       /* of any tensor or array */
+int64_t plain_value_of(Engine *engine, PyObject *tensor); /* whose class is Tensor or Parameter */
+int64_t made_value(Engine *engine, PyObject *tensor);     /* as an op leaves it */
+void living_clear(Engine *engine);
+PyObject *engine_value_of(Engine *engine, PyObject *tensor);
+PyObject *engine_plain_value_of(Engine *engine, PyObject *tensor);
+PyObject *engine_made(Engine *engine, PyObject *tensor);
+PyObject *engine_known(Engine *engine, PyObject *object);
+PyObject *engine_forget(Engine *engine, PyObject *object);
+PyObject *engine_touch(Engine *engine, PyObject *object);
+PyObject *engine_begin(Engine *engine, PyObject *tensor);
+PyObject *engine_pending(Engine *engine, PyObject *unused);
+PyObject *engine_living_objects(Engine *engine, PyObject *unused);
+PyObject *engine_remember(Engine *engine, PyObject *args);
+PyObject *engine_next_value(Engine *engine, PyObject *unused);
+
+int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
+int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
+int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
+
+int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
+                   PyObject *kwargs); /* the number of the record; NONE when there is no room; FAILED */
+int close_event(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
+
+/* ---------------------------------------------------------------- errors.c */
+
+PyObject *take_error(void);          /* the exception that is set, which is no longer */
+void put_error(PyObject *error);     /* the other way round; takes the reference */
+int forgive(Engine *engine);         /* hand the exception that is set to session.forgive: 0 forgiven, -1 it goes on */
+int let_go(Engine *engine);
+int64_t as_number(PyObject *answer); /* an int that Python gave, which is let go of; FAILED */
+int64_t now_ns(void);
+int refers_to(PyObject *ref, const PyObject *object); /* whether a weak reference is to this very object */
+
+/* ---------------------------------------------------------------- functions.c, ops.c, modules.c */
+
+long count_modes(void); /* function modes on this thread's stack; -1 error */
+PyFrameObject *caller_frame(void); /* owned; NULL where no Python code is below us */
+PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, Py_ssize_t count);
+int heal_steps(Engine *engine, Log *log, PyFrameObject *frame); /* before the state of the log is read */
+PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with the exception that is set, which goes on */
+
+/* Threads that are inside of a handler: Python must not end them there (threads.py). */
+void enter_handler(void);
+void leave_handler(void);
+PyObject *stay_aside(PyObject *module, PyObject *unused);     /* the calling thread never goes on */
+PyObject *others_inside(PyObject *module, PyObject *unused);  /* how many other threads are inside */
+PyObject *after_fork(PyObject *module, PyObject *unused);
+
+typedef struct { PyObject *mode, *context; } Unseen; /* what is off while we read tensors */
+int enter_unseen(Unseen *unseen); /* -1 error, else how many modes were on */
+int leave_unseen(Unseen *unseen);
+
+extern PyTypeObject FunctionModeType;
+int functions_ready(PyObject *module);
+int ops_ready(PyObject *module);
+int modules_ready(PyObject *module);
+PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs);
+
+#endif

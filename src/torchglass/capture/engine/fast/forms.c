@@ -1,0 +1,271 @@
+/* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
+ *
+ * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
+ * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, and lists and tuples of
+ * these. A call with anything else is described by Python as a whole.
+ */
+#include "fast.h"
+
+enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF };
+#define MOST_WORDS 512
+#define LONGEST_LIST 64
+#define DEEPEST 8
+
+typedef struct {
+    Engine *engine;
+    Log *log;
+    int from_op;
+    int64_t words[MOST_WORDS];
+    Py_ssize_t length;
+    int64_t ids[LONGEST_LIST + 8];
+    Py_ssize_t id_count;
+} Reading;
+
+enum { READ, NOT_HERE, ERROR };
+
+static int add(Reading *reading, int64_t tag, int64_t word)
+{
+    if (reading->length + 2 > MOST_WORDS)
+        return NOT_HERE;
+    reading->words[reading->length++] = tag;
+    reading->words[reading->length++] = word;
+    return READ;
+}
+
+static int read_tensor(Reading *reading, PyObject *tensor)
+{
+    if (reading->id_count >= (Py_ssize_t)(sizeof reading->ids / sizeof reading->ids[0]))
+        return NOT_HERE;
+    int64_t value = reading->from_op ? made_value(reading->engine, tensor) : plain_value_of(reading->engine, tensor);
+    if (value == FAILED)
+        return ERROR;
+    reading->ids[reading->id_count++] = value;
+    return add(reading, TENSOR, 0);
+}
+
+static int is_word(PyObject *object)
+{
+    for (int at = 0; at < torch.word_count; at++)
+        if ((PyObject *)Py_TYPE(object) == torch.words[at])
+            return 1;
+    return 0;
+}
+
+static int read_item(Reading *reading, PyObject *item, int depth);
+
+static int read_items(Reading *reading, int64_t tag, PyObject *items, int depth)
+{
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    if (count > LONGEST_LIST || depth >= DEEPEST)
+        return NOT_HERE;
+    int done = add(reading, tag, count);
+    for (Py_ssize_t at = 0; done == READ && at < count; at++) {
+        if (at >= PySequence_Fast_GET_SIZE(items))
+            return NOT_HERE; /* somebody has shortened the list meanwhile */
+        PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, at)); /* the list may be changed by what we call */
+        done = read_item(reading, item, depth + 1);
+        Py_DECREF(item);
+    }
+    return done;
+}
+
+static int read_slice(Reading *reading, PySliceObject *slice, int depth)
+{
+    int done = add(reading, SLICE, 0);
+    PyObject *parts[] = {slice->start, slice->stop, slice->step}; /* borrowed: a slice does not change */
+    for (int at = 0; done == READ && at < 3; at++)
+        done = read_item(reading, parts[at], depth + 1);
+    return done;
+}
+
+static int read_int(Reading *reading, PyObject *item)
+{
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
+    return overflow ? NOT_HERE : add(reading, INT, number);
+}
+
+static int read_item(Reading *reading, PyObject *item, int depth)
+{
+    PyTypeObject *cls = Py_TYPE(item);
+    if (cls == torch.Tensor || cls == torch.Parameter)
+        return read_tensor(reading, item);
+    if (cls == &PyLong_Type)
+        return read_int(reading, item);
+    if (item == Py_None || item == Py_True || item == Py_False || item == Py_Ellipsis)
+        return add(reading, CONSTANT, (int64_t)(intptr_t)item);
+    if (cls == &PyTuple_Type)
+        return read_items(reading, TUPLE, item, depth);
+    if (cls == &PyList_Type)
+        return read_items(reading, LIST, item, depth);
+    if (cls == &PyFloat_Type) {
+        double number = PyFloat_AS_DOUBLE(item);
+        int64_t bits;
+        memcpy(&bits, &number, 8);
+        return add(reading, FLOAT, bits);
+    }
+    if ((cls == &PyUnicode_Type && PyUnicode_CHECK_INTERNED(item)) || is_word(item))
+        return add(reading, OBJECT, (int64_t)(intptr_t)item);
+    if (cls == &PySlice_Type)
+        return read_slice(reading, (PySliceObject *)item, depth);
+    if ((PyObject *)cls == torch.size_type)
+        return read_items(reading, SIZE, item, depth);
+    if ((PyObject *)cls == torch.device_type) {
+        Py_hash_t device = PyObject_Hash(item); /* made of type and index: tells devices apart */
+        return device == -1 ? ERROR : add(reading, DEVICE, device);
+    }
+    return NOT_HERE;
+}
+
+/* Objects whose addresses stand in a key must live as long as it. */
+static int keep_objects(Engine *engine, const Reading *reading)
+{
+    for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2)
+        if ((reading->words[at] == OBJECT || reading->words[at] == NAMED)
+            && PyList_Append(engine->kept, (PyObject *)(intptr_t)reading->words[at + 1]) < 0)
+            return -1;
+    return 0;
+}
+
+static int put_ids(Log *log, const Reading *reading, int64_t *first)
+{
+    int64_t begin = add_ids(log, reading->ids, reading->id_count);
+    if (begin == FAILED)
+        return -1;
+    if (begin != NONE)
+        *first = begin;
+    return 0;
+}
+
+/* Python describes all of it: (number of the form, list of values). */
+static int64_t take_described(Log *log, PyObject *answer, int64_t *first)
+{
+    if (answer == NULL)
+        return FAILED;
+    long long number;
+    PyObject *found;
+    int64_t result = FAILED, *ids = NULL;
+    if (PyArg_ParseTuple(answer, "LO!", &number, &PyList_Type, &found)) {
+        Py_ssize_t count = PyList_GET_SIZE(found);
+        ids = PyMem_Malloc((size_t)(count + 1) * 8);
+        if (ids == NULL)
+            PyErr_NoMemory();
+        for (Py_ssize_t at = 0; ids != NULL && at < count; at++)
+            ids[at] = PyLong_AsLongLong(PyList_GET_ITEM(found, at));
+        if (!PyErr_Occurred()) {
+            int64_t begin = count ? add_ids(log, ids, count) : NONE;
+            if (begin != FAILED)
+                result = number;
+            if (begin != FAILED && begin != NONE)
+                *first = begin;
+        }
+    }
+    PyMem_Free(ids);
+    Py_DECREF(answer);
+    return result;
+}
+
+static PyObject *pack(PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *packed = PyTuple_New(count);
+    for (Py_ssize_t at = 0; packed != NULL && at < count; at++)
+        PyTuple_SET_ITEM(packed, at, Py_NewRef(args[at]));
+    return packed;
+}
+
+static int64_t described_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+{
+    PyObject *packed = pack(args, count);
+    if (packed == NULL)
+        return FAILED;
+    PyObject *answer = PyObject_CallFunctionObjArgs(engine->describe_call, packed, kwargs == NULL ? Py_None : kwargs, NULL);
+    Py_DECREF(packed);
+    return take_described(log, answer, first);
+}
+
+static int64_t new_form_of_call(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+{
+    PyObject *packed = pack(args, count);
+    if (packed == NULL)
+        return FAILED;
+    PyObject *answer = PyObject_CallFunctionObjArgs(engine->form_of_call, packed, kwargs == NULL ? Py_None : kwargs, NULL);
+    Py_DECREF(packed);
+    return as_number(answer);
+}
+
+/* A number that was given before all of them lost their meaning must not be remembered behind that. */
+static int64_t remember(Engine *engine, const Reading *reading, uint64_t hash, int64_t number, int64_t generation)
+{
+    if (number == FAILED || generation != engine->form_generation)
+        return number;
+    if (keep_objects(engine, reading) < 0 || table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        return FAILED;
+    return number;
+}
+
+int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+{
+    Reading reading;
+    uint64_t hash;
+    reading.engine = engine;
+    reading.log = log;
+    reading.from_op = 0;
+    reading.length = reading.id_count = 0;
+    *first = log->id_base + log->id_at;
+    int done = add(&reading, INT, count);
+    for (Py_ssize_t at = 0; done == READ && at < count; at++)
+        done = read_item(&reading, args[at], 0);
+    if (kwargs != NULL && done == READ) {
+        PyObject *name, *item;
+        Py_ssize_t at = 0, size = PyDict_GET_SIZE(kwargs);
+        while (done == READ && PyDict_Next(kwargs, &at, &name, &item)) {
+            if (!PyUnicode_CHECK_INTERNED(name) || PyDict_GET_SIZE(kwargs) != size)
+                done = NOT_HERE;
+            else if ((done = add(&reading, NAMED, (int64_t)(intptr_t)name)) == READ) {
+                Py_INCREF(item);
+                done = read_item(&reading, item, 0);
+                Py_DECREF(item);
+            }
+        }
+    }
+    if (done == ERROR)
+        return FAILED;
+    if (done == NOT_HERE)
+        return described_call(engine, log, args, count, kwargs, first);
+    if (put_ids(log, &reading, first) < 0)
+        return FAILED;
+    int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
+    if (number != NONE)
+        return number;
+    int64_t generation = engine->form_generation;
+    return remember(engine, &reading, hash, new_form_of_call(engine, args, count, kwargs), generation);
+}
+
+int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first)
+{
+    Reading reading;
+    uint64_t hash;
+    reading.engine = engine;
+    reading.log = log;
+    reading.from_op = from_op;
+    reading.length = reading.id_count = 0;
+    *first = NONE;
+    int done = add(&reading, RESULT_OF, 1);
+    if (done == READ)
+        done = read_item(&reading, result, 0);
+    if (done == ERROR)
+        return FAILED;
+    if (done == NOT_HERE) {
+        PyObject *answer =
+            PyObject_CallFunctionObjArgs(engine->describe_result, result, from_op ? Py_True : Py_False, NULL);
+        return take_described(log, answer, first);
+    }
+    if (reading.id_count && put_ids(log, &reading, first) < 0)
+        return FAILED;
+    int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
+    if (number != NONE)
+        return number;
+    int64_t generation = engine->form_generation;
+    number = as_number(PyObject_CallOneArg(engine->form_of_result, result));
+    return remember(engine, &reading, hash, number, generation);
+}

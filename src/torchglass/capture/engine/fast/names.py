@@ -1,0 +1,57 @@
+"""What the compiled engine takes over of torch and Python, once in a process."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from torchglass.capture.engine.log import LEAVING, LOGS
+from torchglass.capture.torch.names import HANDLER, HAS_TORCH
+
+if TYPE_CHECKING or HAS_TORCH:
+    import torch
+    from torch.overrides import handle_torch_function
+
+    from torchglass.capture.torch import private
+
+    NEEDED = (private.MODULES, private.FUNCTIONS, private.OPS, private.HIDDEN, private.SHARING)
+    """What the names that C calls are for."""
+
+GETTERS = ("_version", "shape", "dtype", "device", "requires_grad")
+"""Attributes of tensors that are read by their C function."""
+
+
+def torch_names() -> dict[str, Any]:
+    """What C calls, by the names that it has there; TypeError where this torch lacks something."""
+    lacking = [name for name, feature in private.MISSING.items() if feature in NEEDED]
+    if lacking:
+        raise TypeError(f"it has no {', '.join(lacking)}")
+    names: dict[str, Any] = {name: _attribute(name) for name in (*GETTERS, "stride")}
+    names |= {
+        "Tensor": torch.Tensor,
+        "Parameter": torch.nn.Parameter,
+        "Size": torch.Size,
+        "device_type": torch.device,
+        "words": (torch.dtype, torch.layout, torch.memory_format),
+        "storage_address": private.storage_address,
+        "count_modes": private.count_function_modes,
+        "push_mode": private.push_function_mode,
+        "pop_mode": private.pop_function_mode,
+        "mode_at": private.function_mode_at,
+        "no_functions": private.no_functions,
+        "detach": torch.ops.aten.detach.default,
+        "handle_torch_function": handle_torch_function,
+        "handler_code": HANDLER,
+        "warn": warnings.warn,
+        "logs": LOGS,
+        "leaving": LEAVING,
+    }
+    return names
+
+
+def _attribute(name: str) -> Any:
+    """As torch's own class has it; Tensor itself must not have another."""
+    owners = [cls for cls in torch.Tensor.__mro__ if name in vars(cls)]
+    if not owners or owners[0] is torch.Tensor:
+        raise TypeError(f"Tensor.{name} is not torch's own")
+    return vars(owners[0])[name]

@@ -1,0 +1,265 @@
+/* The dispatch mode (torch/ops.py): every op, below the function and module that it ran in. */
+#include "fast.h"
+
+typedef struct {
+    PyObject_HEAD
+    Engine *engine;
+    PyObject *table;   /* find(op, copied) → (number, written, branching, nesting, counting) */
+    PyObject *handler; /* the same in Python, for all that is unusual */
+    Table known;       /* address of an op → its place in `plans` */
+    PyObject *plans;   /* a list of (op, plan): the op lives as long as its address is known */
+} OpMode;
+
+/* Tensors of the program's own classes may have handlers of their own: Python sees to these. */
+static int is_unusual(PyObject *item)
+{
+    PyTypeObject *cls = Py_TYPE(item);
+    if (cls == torch.Tensor || cls == torch.Parameter || cls == &PyLong_Type || item == Py_None)
+        return 0;
+    if (cls == &PyList_Type || cls == &PyTuple_Type) {
+        for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(item); at++)
+            if (is_unusual(PySequence_Fast_GET_ITEM(item, at)))
+                return 1;
+        return 0;
+    }
+    return PyType_IsSubtype(cls, torch.Tensor);
+}
+
+static int are_unusual(PyObject *args, PyObject *kwargs)
+{
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(args); at++)
+        if (is_unusual(PyTuple_GET_ITEM(args, at)))
+            return 1;
+    PyObject *name, *item;
+    Py_ssize_t at = 0;
+    while (kwargs != NULL && PyDict_Next(kwargs, &at, &name, &item))
+        if (is_unusual(item))
+            return 1;
+    return 0;
+}
+
+/* The plan of an op, owned; NULL with no exception where Python is to see to it. */
+static PyObject *plan_of(OpMode *mode, PyObject *op)
+{
+    int64_t word = (int64_t)(intptr_t)op;
+    uint64_t hash;
+    int64_t place = table_find(&mode->known, &word, 1, &hash);
+    if (place != NONE)
+        return Py_NewRef(PyTuple_GET_ITEM(PyList_GET_ITEM(mode->plans, place), 1));
+    PyObject *plan = PyObject_CallMethod(mode->table, "plan", "O", op);
+    if (plan == NULL || plan == Py_None) {
+        Py_XDECREF(plan);
+        return NULL;
+    }
+    PyObject *pair = PyTuple_Pack(2, op, plan);
+    place = PyList_GET_SIZE(mode->plans);
+    if (pair == NULL || PyList_Append(mode->plans, pair) < 0 || table_add(&mode->known, &word, 1, hash, place) < 0)
+        Py_CLEAR(plan);
+    Py_XDECREF(pair);
+    return plan;
+}
+
+/* The arguments that an op wrote into are new values; the first of them, owned. */
+static PyObject *renew(Engine *engine, PyObject *written, PyObject *args, PyObject *kwargs)
+{
+    PyObject *positions = PyTuple_GET_ITEM(written, 0), *names = PyTuple_GET_ITEM(written, 1), *first = NULL;
+    if (PyTuple_GET_SIZE(names) && kwargs != NULL) {
+        PyObject *values = PyObject_GetAttrString(engine->session, "values");
+        if (values != NULL)
+            first = PyObject_CallMethod(values, "renew", "OOOO", args, kwargs, positions, names);
+        Py_XDECREF(values);
+        return first;
+    }
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(positions); at++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, at));
+        if (position >= PyTuple_GET_SIZE(args))
+            continue;
+        PyObject *found = PyTuple_GET_ITEM(args, position); /* borrowed from args, which lives */
+        int several = PyList_CheckExact(found) || PyTuple_CheckExact(found);
+        Py_ssize_t count = several ? PySequence_Fast_GET_SIZE(found) : 1;
+        for (Py_ssize_t each = 0; each < count; each++) {
+            PyObject *tensor = Py_NewRef(several ? PySequence_Fast_GET_ITEM(found, each) : found);
+            PyObject *begun = engine_begin(engine, tensor), *touched = NULL;
+            if (begun == Py_False)
+                touched = engine_touch(engine, tensor);
+            Py_DECREF(tensor);
+            Py_XDECREF(touched);
+            Py_XDECREF(begun);
+            if (begun == NULL) {
+                Py_XDECREF(first);
+                return NULL;
+            }
+        }
+        if (first == NULL)
+            first = Py_NewRef(found);
+    }
+    return first == NULL ? Py_NewRef(Py_None) : first;
+}
+
+static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
+{
+    PyObject *written = PyTuple_GET_ITEM(plan, 1), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
+    if (written != Py_None) {
+        PyObject *changed = renew(mode->engine, written, args, kwargs);
+        if (changed == NULL) {
+            Py_DECREF(shown);
+            return -1;
+        }
+        if (result == Py_None)
+            Py_SETREF(shown, changed);
+        else
+            Py_DECREF(changed);
+    }
+    int done = close_event(mode->engine, log, at, shown, 1);
+    Py_DECREF(shown);
+    return done;
+}
+
+/* Open or close the event of an op; where a mode is on (ours, in backward) it must not see that we read tensors. */
+static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, PyObject *kwargs, PyFrameObject *frame)
+{
+    Unseen unseen;
+    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, 0));
+    if (enter_unseen(&unseen) < 0)
+        return FAILED;
+    int64_t at = open_event(mode->engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
+    return leave_unseen(&unseen) < 0 ? FAILED : at;
+}
+
+static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
+{
+    Unseen unseen;
+    if (enter_unseen(&unseen) < 0)
+        return -1;
+    int done = finish(mode, log, at, plan, args, kwargs, result);
+    return leave_unseen(&unseen) < 0 ? -1 : done;
+}
+
+static PyObject *call_op(OpMode *mode, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
+{
+    if (crowded == 0)
+        return PyObject_Call(op, args, kwargs);
+    return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args, kwargs == NULL ? Py_None : kwargs);
+}
+
+static PyObject *record_op(OpMode *mode, Log *log, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
+{
+    Engine *engine = mode->engine;
+    PyFrameObject *frame = caller_frame();
+    int healed = heal_steps(engine, log, frame);
+    const long long parent = log->parent;
+    int64_t at = healed < 0 ? NONE : open_op(mode, log, plan, args, kwargs, frame);
+    Py_XDECREF(frame);
+    if (healed < 0)
+        return NULL;
+    if (at == FAILED) {
+        log->parent = parent;
+        if (forgive(engine) < 0)
+            return NULL;
+    }
+    PyObject *result = call_op(mode, op, args, kwargs, crowded);
+    if (at >= 0)
+        log->parent = parent;
+    if (result == NULL)
+        return at < 0 ? NULL : fail_event(engine, log, at);
+    if (PyTuple_GET_ITEM(plan, 2) == Py_True)
+        log->branched = 1;
+    if (at >= 0 && close_op(mode, log, at, plan, args, kwargs, result) < 0 && forgive(engine) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
+/* __torch_dispatch__(op, types, args=(), kwargs=None) */
+static PyObject *mode_call(OpMode *mode, PyObject *const *args, Py_ssize_t count)
+{
+    if (mode->engine == NULL) {
+        PyErr_SetString(PyExc_TypeError, "this mode was not set up");
+        return NULL;
+    }
+    PyObject *kwargs = count > 3 && args[3] != Py_None && PyDict_GET_SIZE(args[3]) ? args[3] : NULL;
+    PyObject *plan = NULL, *result = NULL;
+    Log *log = (Log *)Py_XNewRef((PyObject *)current_log());
+    long crowded = 0;
+    int usual = count >= 3 && PyTuple_Check(args[2]) && log != NULL && log->on && mode->engine->records_ops
+                && args[0] != torch.detach && !are_unusual(args[2], kwargs);
+    if (usual && (crowded = count_modes()) >= 0) {
+        plan = plan_of(mode, args[0]);
+        usual = plan != NULL;
+        if (!usual && PyErr_Occurred()) /* Python tries once more, and knows what to do without a plan */
+            forgive(mode->engine);
+    }
+    if (usual && crowded >= 0) {
+        enter_handler();
+        result = record_op(mode, log, plan, args[0], args[2], kwargs, crowded);
+        leave_handler();
+    } else if (!PyErr_Occurred())
+        result = call_python(mode->handler, (PyObject *)mode, args, count);
+    Py_XDECREF(plan);
+    Py_XDECREF(log);
+    return result;
+}
+
+static int mode_traverse(OpMode *mode, visitproc visit, void *arg)
+{
+    Py_VISIT((PyObject *)mode->engine);
+    Py_VISIT(mode->table);
+    Py_VISIT(mode->handler);
+    Py_VISIT(mode->plans);
+    return 0;
+}
+
+static int mode_clear(OpMode *mode)
+{
+    table_clear(&mode->known);
+    Py_CLEAR(mode->engine);
+    Py_CLEAR(mode->table);
+    Py_CLEAR(mode->handler);
+    Py_CLEAR(mode->plans);
+    return 0;
+}
+
+static void mode_dealloc(OpMode *mode)
+{
+    PyObject_GC_UnTrack(mode);
+    mode_clear(mode);
+    Py_TYPE(mode)->tp_free((PyObject *)mode);
+}
+
+/* set_up(engine, table, handler) */
+static PyObject *mode_set_up(OpMode *mode, PyObject *args)
+{
+    PyObject *engine, *table, *handler;
+    if (!PyArg_ParseTuple(args, "O!OO", &EngineType, &engine, &table, &handler))
+        return NULL;
+    Py_XSETREF(mode->engine, (Engine *)Py_NewRef(engine));
+    Py_XSETREF(mode->table, Py_NewRef(table));
+    Py_XSETREF(mode->handler, Py_NewRef(handler));
+    Py_XSETREF(mode->plans, PyList_New(0));
+    if (mode->plans == NULL)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef mode_methods[] = {
+    {"__torch_dispatch__", (PyCFunction)(void (*)(void))mode_call, METH_FASTCALL, NULL},
+    {"set_up", (PyCFunction)mode_set_up, METH_VARARGS, NULL},
+    {NULL},
+};
+static PyTypeObject OpModeType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.OpMode",
+    .tp_doc = "Records the ops that it is told of.",
+    .tp_basicsize = sizeof(OpMode),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)mode_dealloc,
+    .tp_traverse = (traverseproc)mode_traverse,
+    .tp_clear = (inquiry)mode_clear,
+    .tp_methods = mode_methods,
+};
+
+int ops_ready(PyObject *module)
+{
+    if (PyType_Ready(&OpModeType) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "OpMode", (PyObject *)&OpModeType);
+}

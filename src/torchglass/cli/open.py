@@ -1,0 +1,49 @@
+"""Open a kept trace in the browser: code, steps, data flow and tensors on one page.
+
+The page is one file beside the bundle (run.trace becomes run.html); it needs no network and can be sent around.
+
+examples:
+  torchglass open run.trace
+  torchglass open run.trace --no-browser
+  torchglass open run.trace --out /tmp/look.html
+"""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+from torchglass.cli.progress import Bar
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The bundle, where the page goes, and whether to show it."""
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", type=Path, help="a trace kept by torchglass run, record(to=…) or save()"
+    )
+    parser.add_argument("--out", metavar="FILE", type=Path, help="the page (default: beside the bundle, .html)")
+    parser.add_argument("--no-browser", action="store_true", help="only write the page")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page, say where, and show it."""
+    from torchglass.api import export, load
+    from torchglass.store import watched
+
+    bundle: Path = options.bundle
+    out: Path = options.out or bundle.with_name(bundle.name.removesuffix(".trace") + ".html")
+    with Bar(f"reading {bundle}") as bar, watched(bar):
+        trace = load(bundle)
+    export(trace, out)
+    print(f"wrote {out}")
+    if not options.no_browser and not _shown(out):
+        print("no browser could be opened here: open the file in one, on this machine or another")
+    return 0
+
+
+def _shown(page: Path) -> bool:
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except webbrowser.Error:
+        return False

@@ -1,0 +1,400 @@
+"""The loops of a file, and where a place of the program stands among them, in the order of evaluation."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from torchglass.source.jumps import may_break, may_jump, yields
+from torchglass.source.statements import Span, Statement, Statements
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+_FOR = (ast.For, ast.AsyncFor)
+_WITH = (ast.With, ast.AsyncWith)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A ``for``, a ``while``, or a comprehension."""
+
+    node: ast.stmt | Comprehension
+    text: str
+    """As it is written: ``for x, y in loader:``."""
+    breaks: bool
+    """Whether it may be left before its end without an error."""
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """One place of a function: an expression, or what a statement does itself. One object for each."""
+
+    function: tuple[int, int]
+    """Equal for places of one function of a file."""
+    order: int
+    """Later places of a function have greater ones, in the order of evaluation."""
+    statement: Statement
+    loops: tuple[Loop, ...]
+    """Those around it, outermost first."""
+    is_head: bool
+    """Whether it is part of the innermost loop's own step to its next round."""
+    always: bool
+    """Whether every round of the innermost loop (every call, where there is none) passes it, once."""
+    parts: tuple[tuple[ast.AST, str], ...]
+    """Which parts of statements and expressions it is in, outermost first: of an ``if`` the body or the rest."""
+    node: ast.AST
+    source: Statements
+    is_exit: bool
+    """Whether it is where a ``with`` is left, in whatever way."""
+    next: dict[Place, Loop | bool] = field(default_factory=dict["Place", "Loop | bool"])
+    """How others can have run after it, as far as that was asked (source/rounds.py)."""
+
+
+class Loops:
+    """The places of one file; functions are read when one of their places is asked for."""
+
+    def __init__(self, source: Statements) -> None:
+        self.source = source
+        self._read: dict[int, _Reader] = {}
+        """By the number of the ``def``; -1: the module's own code."""
+        self._places: dict[tuple[ast.AST, str], Place] = {}
+
+    @staticmethod
+    @lru_cache(maxsize=64)  # one after the other, views of a program are asked for that read the same files
+    def of(text: str) -> Loops | None:
+        """None for what is no Python."""
+        source = Statements.of(text)
+        return None if source is None else Loops(source)
+
+    def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
+        """The place of an instruction; None when it cannot be told.
+
+        ``callee`` is the name of the function that it called, ``stores`` says that it set an item: instructions
+        of a ``for``, a ``with`` and ``x[0] += 1`` share their range. Of generators and coroutines, which wait
+        while others run, nothing is told.
+        """
+        statement = self.source.at(where.line, where.col)
+        if statement is None:
+            return None
+        reader = self._read.get(statement.function)
+        if reader is None:
+            reader = self._read[statement.function] = _Reader(self.source, statement.function)
+        node = reader.by_range.get(where) or _around(reader, statement, where)
+        node, part = _part(reader, node, callee, stores)
+        visit = None if node is None else reader.visits.get(node)
+        if node is None or visit is None or (reader.suspends and visit.function == (statement.function, 0)):
+            return None
+        consumed = _consumed(node) if not callee and not part else None
+        part = "consume" if consumed is not None else part
+        if (node, part) not in self._places:
+            place = self._places[node, part] = _place(self.source, node, visit, part)
+            if consumed is not None:
+                _put_inside(place, consumed, reader.visits[consumed].loop)
+        return self._places[node, part]
+
+    def start(self, line: int, name: str) -> tuple[int, int] | None:
+        """The function of that name that begins at a line, as ``Place.function`` has it: where its arguments stand."""
+        for statement in self.source.all:
+            node = statement.node
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != name:
+                continue
+            if line in (node.lineno, *(each.lineno for each in node.decorator_list)):
+                return (statement.number, 0)
+        return None
+
+    def suspends(self, where: Span) -> bool:
+        """Whether the function at a place is a generator or coroutine."""
+        statement = self.source.at(where.line, where.col)
+        if statement is None or statement.function < 0 or self.place(where) is not None:
+            return False
+        return self._read[statement.function].suspends
+
+
+def _around(reader: _Reader, statement: Statement, where: Span) -> ast.AST | None:
+    """The smallest expression, else the statement, that holds a range which no node has."""
+    held: ast.AST = statement.node
+    for node in ast.walk(statement.node):
+        if isinstance(node, ast.expr) and node in reader.visits:
+            own = reader.source.range(node)
+            if own.start <= where.start and where.end <= own.end:
+                held = node
+    return held
+
+
+def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> tuple[ast.AST | None, str]:
+    """The node that an instruction belongs to, and which of its instructions it is.
+
+    From Python 3.13 on the steps of a ``for`` and of a ``with`` have the range of what they work on.
+    """
+    around = reader.steps_of.get(node) if node is not None else None
+    if callee.endswith(("__iter__", "__aiter__", "__next__", "__anext__", "__exit__", "__aexit__")):
+        node = around or node
+    if isinstance(node, (*_FOR, Comprehension)) and callee.endswith("iter__"):
+        return node, "before"
+    if isinstance(node, Comprehension) and callee.endswith("next__"):
+        return node, "next"
+    if isinstance(node, _WITH) and callee.endswith("exit__"):
+        return node, "after"
+    return node, "store" if stores else ""
+
+
+def _consumed(node: ast.AST) -> ast.GeneratorExp | None:
+    """The generator expression that a call is given: its rounds take turns with what the call itself does."""
+    if not isinstance(node, ast.Call):
+        return None
+    return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
+
+
+def _put_inside(place: Place, consumed: ast.GeneratorExp, loop: Loop | None) -> None:
+    if loop is not None:
+        place.loops = (*place.loops, loop)
+        place.parts = (*place.parts, (consumed, "round"))
+        place.always = False
+
+
+def _place(source: Statements, node: ast.AST, visit: _Visit, part: str) -> Place:
+    order, loops, head, parts = visit.order, visit.loops, visit.is_head, visit.parts
+    if part == "before":
+        order = visit.before
+        if isinstance(node, _FOR):
+            loops, head, parts = visit.loops[:-1], False, visit.parts[:-1]
+    elif part == "next" and visit.loop is not None:
+        order, head = visit.before + 1, True
+        loops, parts = (*visit.loops, visit.loop), (*visit.parts, (node, "round"))
+    elif part in ("after", "store"):
+        order = visit.after
+    always = visit.always and not part
+    return Place(visit.function, order, visit.statement, loops, head, always, parts, node, source, part == "after")
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What is known of a node once it was come to."""
+
+    function: tuple[int, int]
+    statement: Statement
+    order: int
+    loops: tuple[Loop, ...]
+    parts: tuple[tuple[ast.AST, str], ...]
+    always: bool
+    is_head: bool = False
+    loop: Loop | None = None
+    """Of a comprehension."""
+    before: int = 0
+    """The order of what it does before: of a ``for`` making the iterator."""
+    after: int = 0
+    """The order of what it does last: of a ``with`` leaving, of an assignment storing."""
+
+
+@dataclass(slots=True)
+class _Context:
+    """Where the reader is."""
+
+    function: tuple[int, int]
+    statement: Statement
+    loops: tuple[Loop, ...]
+    parts: tuple[tuple[ast.AST, str], ...]
+    always: bool
+    is_head: bool = False
+
+    def inside(self, node: ast.AST, part: str, *, always: bool = False, loop: Loop | None = None) -> _Context:
+        """In a part of a statement or expression; ``always``: it runs whenever that does."""
+        loops = self.loops if loop is None else (*self.loops, loop)
+        parts = (*self.parts, (node, part))
+        return _Context(self.function, self.statement, loops, parts, always if loop else always and self.always)
+
+
+class _Reader:
+    """Walks one function in the order of evaluation and notes each node; with it the lambdas and classes in it."""
+
+    def __init__(self, source: Statements, function: int) -> None:
+        self.source = source
+        self.visits: dict[ast.AST, _Visit] = {}
+        self.by_range: dict[Span, ast.AST] = {}
+        self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
+        """What a ``for`` goes over or a ``with`` enters: that statement."""
+        self._order = 0
+        self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
+        node = source.all[function].node if function >= 0 else None
+        self.suspends = isinstance(node, ast.AsyncFunctionDef) or (node is not None and yields(node))
+        try:
+            self._read(function)
+        except RecursionError:  # an expression nested that deeply is no place of a loop
+            self.visits.clear()
+
+    def _read(self, function: int) -> None:
+        self._body(function, "body", (function, 0), (), (), True)
+        for number, (node, statement) in enumerate(self._waiting, 1):
+            if isinstance(node, ast.Lambda):
+                self._expression(node.body, _Context((function, number), statement, (), (), True))
+            else:
+                self._body(statement.number, "body", (function, number), (), (), True)
+
+    def _suite(self, statement: Statement, name: str, context: _Context, place: int = 0) -> None:
+        self._body(statement.number, name, context.function, context.loops, context.parts, context.always, place)
+
+    def _body(
+        self, number: int, name: str, function: tuple[int, int], loops: tuple[Loop, ...],
+        parts: tuple[tuple[ast.AST, str], ...], always: bool, place: int = 0,
+    ) -> None:  # fmt: skip
+        """The statements of a suite; behind one that may jump away, none is certain to run."""
+        for each in self.source.suites.get((number, name, place), ()):
+            statement = self.source.all[each]
+            self._statement(statement, _Context(function, statement, loops, parts, always))
+            always = always and not may_jump(statement.node)
+
+    def _note(self, node: ast.AST, context: _Context) -> _Visit:
+        self._order += 1
+        visit = _Visit(
+            context.function, context.statement, self._order, context.loops, context.parts, context.always,
+            context.is_head,
+        )  # fmt: skip
+        self.visits[node] = visit
+        if isinstance(node, ast.expr | ast.stmt):
+            for each in self.source.ranges(node):
+                # A statement and its expression share a range: what is computed is the expression.
+                self.by_range.setdefault(each, node)
+        return visit
+
+    # ------------------------------------------------------------ statements
+
+    def _statement(self, statement: Statement, context: _Context) -> None:
+        node = statement.node
+        if isinstance(node, _FOR):
+            self._for(statement, node, context)
+        elif isinstance(node, ast.While):
+            self._while(statement, node, context)
+        elif isinstance(node, ast.If):
+            self._expression(node.test, context)
+            self._suite(statement, "body", context.inside(node, "body"))
+            self._suite(statement, "orelse", context.inside(node, "orelse"))
+        elif isinstance(node, _WITH):
+            for item in node.items:
+                self._expression(item.context_expr, context)
+                self.steps_of[item.context_expr] = node
+            visit = self._note(node, context)
+            self._suite(statement, "body", context.inside(node, "body", always=True))
+            self._order += 1
+            visit.after = self._order
+        elif isinstance(node, ast.Try | ast.TryStar):
+            self._suite(statement, "body", context.inside(node, "body", always=not node.handlers))
+            for place, _ in enumerate(node.handlers):
+                self._suite(statement, "handlers", context.inside(node, f"handler {place}"), place)
+            self._suite(statement, "orelse", context.inside(node, "orelse"))
+            self._suite(statement, "finalbody", context.inside(node, "finalbody", always=True))
+        elif isinstance(node, ast.Match):
+            self._expression(node.subject, context)
+            for place, case in enumerate(node.cases):
+                inner = context.inside(node, f"case {place}")
+                if case.guard is not None:
+                    self._expression(case.guard, context.inside(node, "guard"))
+                self._suite(statement, "cases", inner, place)
+        else:
+            self._simple(statement, node, context)
+
+    def _for(self, statement: Statement, node: ast.For | ast.AsyncFor, context: _Context) -> None:
+        self._expression(node.iter, context)
+        self.steps_of[node.iter] = node
+        self._order += 1
+        before = self._order
+        target, iterable = self.source.text(node.target), self.source.text(node.iter)
+        word = "async for" if isinstance(node, ast.AsyncFor) else "for"
+        loop = Loop(node, f"{word} {target} in {iterable}:", may_break(node))
+        inner = context.inside(node, "round", always=True, loop=loop)
+        inner.is_head = True
+        visit = self._note(node, inner)
+        visit.before = before
+        self._expression(node.target, inner)
+        inner.is_head = False
+        self._suite(statement, "body", inner)
+        self._suite(statement, "orelse", context.inside(node, "orelse"))
+
+    def _while(self, statement: Statement, node: ast.While, context: _Context) -> None:
+        loop = Loop(node, f"while {self.source.text(node.test)}:", may_break(node))
+        inner = context.inside(node, "round", always=True, loop=loop)
+        inner.is_head = True
+        self._expression(node.test, inner)
+        inner.is_head = False
+        self._suite(statement, "body", inner)
+        self._suite(statement, "orelse", context.inside(node, "orelse"))
+
+    def _simple(self, statement: Statement, node: ast.stmt, context: _Context) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for each in _evaluated(node):
+                self._expression(each, context)
+            if isinstance(node, ast.ClassDef):
+                self._waiting.append((node, statement))
+            self._note(node, context)
+            return
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            parts = [*([node.value] if node.value else []), *targets]
+        elif isinstance(node, ast.AugAssign):
+            parts = [node.target, node.value]
+        else:
+            parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+        for each in parts:
+            self._expression(each, context)
+        self._note(node, context)
+        if isinstance(node, ast.AugAssign):
+            self._order += 1
+            self.visits[node.target].after = self._order
+
+    # ------------------------------------------------------------ expressions
+
+    def _expression(self, node: ast.AST, context: _Context) -> None:
+        """Parts before the whole, as they are evaluated."""
+        if isinstance(node, ast.Lambda):
+            for each in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+                self._expression(each, context)
+            self._waiting.append((node, context.statement))
+        elif isinstance(node, Comprehension):
+            loop, before = self._comprehension(node, context)
+            visit = self._note(node, context)
+            visit.loop, visit.before, visit.after = loop, before, visit.order
+            return
+        elif isinstance(node, ast.IfExp):
+            self._expression(node.test, context)
+            self._expression(node.body, context.inside(node, "body"))
+            self._expression(node.orelse, context.inside(node, "orelse"))
+        elif isinstance(node, ast.BoolOp):
+            self._expression(node.values[0], context)
+            for each in node.values[1:]:
+                self._expression(each, context.inside(node, "rest"))
+        else:
+            for each in ast.iter_child_nodes(node):
+                if not isinstance(each, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop):
+                    self._expression(each, context)
+        visit = self._note(node, context)
+        visit.after = visit.order
+
+    def _comprehension(self, node: Comprehension, context: _Context) -> tuple[Loop, int]:
+        """The first iterable is evaluated outside of the loop, all else in it; the loop, and the order of its start."""
+        first, *others = node.generators
+        self._expression(first.iter, context)
+        self.steps_of[first.iter] = node
+        self._order += 2
+        before = self._order - 1
+        loop = Loop(node, self.source.text(node), False)
+        inner = context.inside(node, "round", always=True, loop=loop)
+        for each in (first, *others):
+            if each is not first:
+                inner = inner.inside(each, "rest")
+                self._expression(each.iter, inner)
+            self._expression(each.target, inner)
+            for condition in each.ifs:
+                self._expression(condition, inner)
+                inner = inner.inside(condition, "rest")
+        for each in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self._expression(each, inner)
+        return loop, before
+
+
+def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
+    """What a definition evaluates itself: decorators, defaults, bases."""
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
+    return [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]

@@ -1,0 +1,157 @@
+"""What does not fit: which dimension of which input, which dtype, device or order, and where that was born."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torchglass.events.types import Event, Value
+from torchglass.views.failure.history import History
+from torchglass.views.text.words import clean, dtype_word
+
+_MATMUL = frozenset(("Tensor.matmul", "matmul", "Tensor.mm", "mm", "Tensor.bmm", "bmm", "Tensor.__rmatmul__"))
+_EMBEDDING = frozenset(("embedding", "F.embedding", "embedding_bag", "F.embedding_bag"))
+_SIZES = re.compile(r"(?<![\w.])\d+")
+_MULTIPLIED = re.compile(r"(\d+)x(\d+) and (\d+)x(\d+)")
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An input, by the name it has in the program."""
+
+    name: str
+    value: Value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One thing that does not fit, and where it came from."""
+
+    text: str
+    born: Event | None = None
+
+
+def misfits(event: Event, inputs: Sequence[Named], history: History) -> list[Misfit]:
+    """What the error is about, as far as the inputs tell it; none where that is not clear."""
+    told = [each for each in inputs if each.value.shape is not None]
+    error = event.error or ""
+    for tells in (_devices, _dtypes, _embedding, _order, _multiplied, _mentioned):
+        found = list(tells(event, error, told, history))
+        if found:
+            return found
+    return []
+
+
+def _devices(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    if "device" in error and len({each.value.device for each in inputs}) > 1:
+        yield from _by(inputs, history, lambda value: value.device, "is on")
+
+
+def _dtypes(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    words = ("dtype", "type", "Double", "Float", "Long", "Half", "BFloat16", "Int", "Byte", "Bool")
+    floating = [each for each in inputs if each.value.dtype]
+    if any(re.search(rf"\b{word}\b", error) for word in words) and len({each.value.dtype for each in floating}) > 1:
+        yield from _by(floating, history, lambda value: value.dtype, "is")
+
+
+def _by(inputs: Sequence[Named], history: History, of: Callable[[Value], str], verb: str) -> Iterator[Misfit]:
+    """Each kind once, with the first input that has it, and where that became so."""
+    seen: set[str] = set()
+    for each in inputs:
+        what = of(each.value)
+        if what not in seen:
+            seen.add(what)
+            born = history.birth(each.value, lambda value, what=what: of(value) == what)
+            word = dtype_word(what) if verb == "is" else clean(what)
+            yield Misfit(f"{each.name} {verb} {word}", born)
+
+
+def _embedding(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    if event.name not in _EMBEDDING or "index" not in error.lower():
+        return
+    table = next((each for each in inputs if each.value.dtype.startswith(("float", "bfloat"))), None)
+    indices = next((each for each in inputs if each is not table), None)
+    if table is None or indices is None or not table.shape:
+        return
+    size = table.shape[0]
+    yield Misfit(
+        f"{table.name} has {size} rows, so that indices go from 0 to {size - 1}; {indices.name} has another",
+        history.birth(indices.value, lambda value: value.dtype == indices.value.dtype),
+    )
+
+
+def _order(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    """A view of memory that is not in the order of its dimensions."""
+    if "view size is not compatible" not in error and "contiguous" not in error:
+        return
+    for each in inputs:
+        if not _is_contiguous(each.value):
+            born = history.birth(each.value, lambda value: not _is_contiguous(value))
+            cure = " (reshape copies it, and contiguous() before a view)" if "view" in event.name else ""
+            yield Misfit(f"{each.name} is not contiguous{cure}", born)
+            return
+
+
+def _is_contiguous(value: Value) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(value.shape or ()), reversed(value.stride or ()), strict=False):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _multiplied(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    """Matrices whose inner sizes differ, be it of a layer or of ``@``."""
+    if len(inputs) < 2 or (event.name not in _MATMUL and not _MULTIPLIED.search(error)):
+        return
+    one, other = inputs[0], inputs[1]
+    transposed = event.name in ("F.linear", "linear")
+    inner = -1 if transposed or len(other.shape) == 1 else -2
+    if not one.shape or not other.shape or one.shape[-1] == other.shape[inner]:
+        return
+    at = len(other.shape) + inner
+    yield Misfit(
+        f"{_dimension(one, len(one.shape) - 1)} is {one.shape[-1]}, {_dimension(other, at)} is {other.shape[inner]}:"
+        " to multiply them they must be equal"
+    )
+    for each, size in ((one, one.shape[-1]), (other, other.shape[inner])):
+        born = _born(each, size, history)
+        if born.born is not None:
+            yield born
+
+
+def _mentioned(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    """Sizes that the error names, where they are sizes of inputs that differ there."""
+    sizes = {int(text) for text in _SIZES.findall(error)[:20] if len(text) < 12}
+    apart: list[tuple[Named, int]] = []
+    data = [each for each in inputs if each.value.type != "Parameter"] if len(inputs) > 2 else inputs
+    for index, each in enumerate(data):
+        for other in data[index + 1 :]:
+            for at, (left, right) in enumerate(zip(each.shape, other.shape, strict=False)):
+                if left != right and {left, right} <= sizes:
+                    apart += [(each, at), (other, at)]
+    told: set[tuple[str, int]] = set()
+    for each, at in apart:
+        size = each.shape[at]
+        if (each.name, size) not in told:
+            told.add((each.name, size))
+            yield Misfit(f"{_dimension(each, at)} is {size}", _born(each, size, history).born)
+
+
+def _born(each: Named, size: int, history: History) -> Misfit:
+    born = history.birth(each.value, lambda value: size in (value.shape or ()))
+    return Misfit(f"{size} in {each.name}", born)
+
+
+def _dimension(each: Named, at: int) -> str:
+    """``the second dimension of x``."""
+    last = len(each.shape) - 1
+    word = "only" if not last else "last" if at == last else _ORDINALS[at] if at < len(_ORDINALS) else f"{at + 1}th"
+    return f"the {word} dimension of {each.name}"

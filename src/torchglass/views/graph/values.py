@@ -1,0 +1,120 @@
+"""What each event took and gave, by the numbers of values: the columns that data flow is found in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from torchglass.events.links import form_sizes
+from torchglass.events.tables import NONE, Tables
+from torchglass.events.types import Value
+from torchglass.views.digest import Recorded
+
+Ids = tuple[int, ...]
+TELLS = ("variable", "mark")
+"""Kinds of events that tell of values, and neither take nor give any."""
+
+
+@runtime_checkable
+class HasTables(Protocol):
+    """A trace that has its events as columns: no event need be made to read them."""
+
+    @property
+    def tables(self) -> Tables: ...
+
+
+@dataclass(slots=True)
+class Values:
+    """The values of a trace; lists by event or by value, in order of their numbers."""
+
+    takes: list[Ids] = field(default_factory=list[Ids])
+    gives: list[Ids] = field(default_factory=list[Ids])
+    starts: Sequence[int] = ()
+    ends: Sequence[int] = ()
+    """NONE: still open."""
+    threads: Sequence[object] = ()
+    storages: list[int] = field(default_factory=list[int])
+    """Equal numbers share memory; NONE: not known."""
+    versions: list[int] = field(default_factory=list[int])
+    producers: list[int] = field(default_factory=list[int])
+    """The innermost event that made each; NONE: it was there before, or was made out of sight."""
+    parameters: set[int] = field(default_factory=set[int])
+    recorded_takes: list[Ids] = field(default_factory=list[Ids])
+    """As recorded, where ``takes`` has been followed through memory."""
+    recorded_gives: list[Ids] = field(default_factory=list[Ids])
+    backward: Sequence[int] = ()
+    """1 for events of a backward pass."""
+    writes: list[bool] = field(default_factory=list[bool])
+    """Whether an event is by its name an op that writes in place: its version is counted only after it."""
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+
+def values_of(trace: Recorded) -> Values:
+    """Read the values of a trace, from its columns where it has them."""
+    found = _from_columns(trace.tables) if isinstance(trace, HasTables) else _from_events(trace)
+    found.parameters |= {value.id for module in trace.modules() for value in module.parameters}
+    found.recorded_takes, found.recorded_gives = found.takes[:], found.gives[:]
+    return found
+
+
+def _from_columns(tables: Tables) -> Values:
+    sizes, io = form_sizes(tables), tables.io.tolist()
+    tells = {number for number, what in enumerate(tables.whats) if what.kind in TELLS}
+    found = Values(
+        starts=tables.start_ns, ends=tables.end_ns, threads=tables.thread, storages=tables.value_storage.tolist(),
+        versions=tables.value_version.tolist(), producers=tables.value_producer.tolist(), backward=tables.backward,
+    )  # fmt: skip
+    takes, gives = found.takes, found.gives
+    in_place = [what.kind == "op" and writes_in_place(what.name) for what in tables.whats]
+    found.writes = [in_place[what] for what in tables.what]
+    columns = zip(tables.what, tables.args, tables.result, tables.first_io, strict=True)
+    for what, args, result, first in columns:
+        middle = first + sizes[args]
+        takes.append(() if what in tells else tuple(io[first:middle]))
+        gives.append(() if what in tells else tuple(io[middle : middle + sizes[result]]))
+    kinds = {number for number, meta in enumerate(tables.metas) if is_parameter(meta.type)}
+    found.parameters = {value for value, meta in enumerate(tables.value_meta) if meta in kinds}
+    return found
+
+
+def _from_events(trace: Recorded) -> Values:
+    events = list(trace.events())
+    found = Values(
+        starts=[event.start_ns for event in events],
+        ends=[NONE if event.end_ns is None else event.end_ns for event in events],
+        threads=[event.thread for event in events],
+        backward=[int(event.phase == "backward") for event in events],
+    )
+    for event in events:
+        tells = event.kind in TELLS
+        found.writes.append(event.kind == "op" and writes_in_place(event.name))
+        found.takes.append(() if tells else tuple(value.id for value in event.inputs))
+        found.gives.append(() if tells else tuple(value.id for value in event.outputs))
+        for value in (*event.inputs, *event.outputs):
+            _note(found, value)
+    return found
+
+
+def _note(found: Values, value: Value) -> None:
+    more = value.id + 1 - len(found.storages)
+    for column in (found.storages, found.versions, found.producers):
+        column += [NONE] * more
+    found.storages[value.id] = NONE if value.storage is None else value.storage
+    found.versions[value.id] = NONE if value.version is None else value.version
+    found.producers[value.id] = NONE if value.producer is None else value.producer
+    if is_parameter(value.type):
+        found.parameters.add(value.id)
+
+
+def writes_in_place(op: str) -> bool:
+    """``aten::add_.Tensor``, ``aten::add.out``: what torch's own naming says."""
+    name, _, overload = op.partition(".")
+    return (name.endswith("_") and not name.endswith("__")) or overload.endswith("out")
+
+
+def is_parameter(python_type: str) -> bool:
+    """Whether a tensor of this class is part of a model rather than of the data."""
+    return python_type.endswith(("Parameter", "Buffer"))

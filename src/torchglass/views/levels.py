@@ -1,0 +1,376 @@
+"""Levels that no event tells of, read from the stacks: calls of the program's functions, loops and their rounds.
+
+A frame whose instruction goes back, or comes again, while the call is the same has begun a new round of the
+innermost loop that holds both places, unless one execution made both events (then a deeper frame goes on). What
+cannot be told apart is one: two calls may look like one, a round may go unnoticed, and a count says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torchglass.events.types import Event, Location
+from torchglass.source.loops import Loop, Place
+from torchglass.source.rounds import calls_back, next_round
+from torchglass.views.digest import Digest
+from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
+
+CALL, LOOP, ROUND = "call", "loop", "round"
+
+
+@dataclass(slots=True, eq=False)
+class Level:
+    """A call, a loop, or one of its rounds."""
+
+    kind: str
+    parent: int
+    """The span around it in the same event; -1: none."""
+    owner: int
+    """The event that it happened in; -1: none."""
+    first: int
+    """The first event in it."""
+    at: Location | None = None
+    """Where the call was written, or a place in the loop."""
+    place: Place | None = None
+    function: str = ""
+    """Of a call: the qualified name of what was called."""
+    is_own: bool = False
+    """Of a call: whether what was called is in a file of the program itself."""
+    is_called_back: bool = False
+    """Of a call: whether torch or the standard library made it, for what is written at that place."""
+    loop: Loop | None = None
+    number: int = 0
+    """Of a round: which one, from 0."""
+    rounds: _Rounds | None = None
+    """Of a loop."""
+    frame: int = 0
+    """Its frame's place in the stack of the events in it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Rounds:
+    """What is known of the rounds of a loop."""
+
+    begun: int = 0
+    with_body: int = 0
+    """Rounds in which something happened behind the head."""
+    in_body: bool = False
+    """Whether that holds for the last one."""
+    failed: bool = False
+    """Whether an error left the last one."""
+    seen: dict[Place, tuple[int, int]] = field(default_factory=dict[Place, tuple[int, int]])
+    """Places that every round passes: how often each was seen, and in which round last."""
+    layers: dict[Place, tuple[str | None, str | None]] = field(
+        default_factory=dict[Place, tuple[str | None, str | None]]
+    )
+    """The modules called in it, by place."""
+    over_layers: bool = False
+    """Whether one place called several modules: then each round is a layer, and like no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many rounds there were, or at least were."""
+
+    number: int
+    exact: bool
+
+
+def count_of(span: Level) -> Count:
+    """A count is exact only where something happened in every round at a place that every round passes.
+
+    A ``next`` or a ``while`` test after which nothing happened in the body may have ended the loop: it is no round.
+    """
+    rounds, loop = span.rounds, span.loop
+    assert rounds is not None
+    assert loop is not None
+    number = rounds.with_body
+    for place, (times, last) in rounds.seen.items():
+        if not place.is_head:
+            if times == number or (rounds.failed and times == number - 1 == last + 1):
+                return Count(number, True)
+        elif times == rounds.begun and number:
+            ended = not rounds.in_body and not loop.breaks and loop.text.startswith("while")
+            if rounds.begun == number + ended:
+                return Count(number, True)
+    return Count(number, False)
+
+
+# ---------------------------------------------------------------- frames
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    """A frame under way."""
+
+    entry: Entry
+    place: Place | None
+    base: int
+    """The span of the call, or the one around it."""
+    call: int
+    """The span of the call; -1: it has no level."""
+    loops: list[tuple[Loop, int, int]] = field(default_factory=list[tuple[Loop, int, int]])
+    """Loops that it is in, each with its span and that of its round."""
+    is_certain: bool = False
+    """Whether something happened in it that happens in every call."""
+
+    @property
+    def span(self) -> int:
+        return self.loops[-1][2] if self.loops else self.base
+
+
+@dataclass(slots=True, eq=False)
+class _State:
+    """What was last under way in an event."""
+
+    frames: list[_Frame] = field(default_factory=list[_Frame])
+    direct: bool = False
+
+
+class Levels:
+    """The innermost span of each event, and all spans."""
+
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+        self.spans: list[Level] = []
+        self.span_of: list[int] = []
+        """By event; -1: it is directly in the event around it."""
+        self._stacks = Stacks(digest.trace.sources)
+        self._entries: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
+        self._under_way: dict[str, list[tuple[int, _State]]] = {}
+        self._read()
+
+    def _read(self) -> None:
+        digest, samples = self.digest, self.digest.samples
+        for number, (alike, parent) in enumerate(zip(digest.alike, digest.parents, strict=True)):
+            event = samples[alike]
+            state = self._state(event.thread, parent)
+            around = samples[digest.alike[parent]].stack if parent >= 0 else ()
+            entries = self._entries_of(event, around)
+            self.span_of.append(self._add(state, entries, event, number, parent) if entries else -1)
+
+    def call_of(self, event: int, parent: int) -> int:
+        """A number for the call that an event is in: that of a function where it is nearer than the event around."""
+        number = self.span_of[event]
+        while number >= 0 and self.spans[number].kind != CALL:
+            number = self.spans[number].parent
+        return parent if number < 0 else -2 - number
+
+    def _state(self, thread: str, parent: int) -> _State:
+        """Events that end are left behind: their children come before the next event of the one around them."""
+        under_way = self._under_way.setdefault(thread, [])
+        while under_way and under_way[-1][0] > parent:
+            under_way.pop()
+        if not under_way or under_way[-1][0] != parent:
+            under_way.append((parent, _State()))
+        return under_way[-1][1]
+
+    # ------------------------------------------------------------ from one event to the next
+
+    def _add(self, state: _State, entries: list[Entry], event: Event, number: int, owner: int) -> int:
+        """Go on to the frames of an event; its innermost span."""
+        frames = state.frames
+        same = _common(frames, entries)
+        last = entries[-1]
+        if same == len(frames) == len(entries):
+            if event.direct:
+                self._again(frames, entries, same - 1, number, owner)
+        elif same == len(entries):
+            if event.direct:
+                self._again(frames, entries, same - 1, number, owner)
+            del frames[same:]
+        elif same == len(frames):
+            if state.direct and not entries[same].is_opaque and frames:
+                self._again(frames, entries, same - 1, number, owner)
+        else:
+            self._move(frames, entries, same, number, owner)
+        for entry in entries[len(frames) :]:
+            self._push(frames, entry, number, owner)
+        state.direct = event.direct
+        if event.kind == "module":
+            self._note_layer(frames, event)
+        if event.direct and last.place is not None:
+            self._make_certain(frames, len(frames) - 1)
+        if event.error is not None or event.end_ns is None:
+            self._fail(frames)
+        return frames[-1].span
+
+    def _move(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
+        """The first frame that is elsewhere: further on, in a new round, or in another call."""
+        frame, entry = frames[at], entries[at]
+        if frame.entry.function != entry.function:
+            if not frame.entry.is_opaque and not entry.is_opaque:
+                self._again(frames, entries, at - 1, number, owner)
+            del frames[at:]
+            return
+        if frame.entry.is_start and entry.place is not None:
+            del frames[at + 1 :]
+            self._go_on(frame, entry, None, number, owner)
+            return
+        if entry.is_start:
+            self._again(frames, entries, at - 1, number, owner)
+        if frame.place is None or entry.place is None:
+            del frames[at:]
+            return
+        found = next_round(frame.place, entry.place)
+        if found is False:
+            self._again(frames, entries, at - 1, number, owner)
+            del frames[at:]
+            return
+        del frames[at + 1 :]
+        self._go_on(frame, entry, None if found is True else found, number, owner)
+
+    def _again(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
+        """An instruction was executed once more: a new round of the innermost loop around it, here or further out."""
+        innermost = len(frames) - 1
+        for index in range(at, -1, -1):
+            frame = frames[index]
+            if frame.entry.is_opaque or frame.place is None:
+                break
+            if index < innermost and calls_back(frame.place):
+                break  # one execution of it may have made both calls
+            found = next_round(frame.place, frame.place)
+            if isinstance(found, Loop):
+                del frames[index + 1 :]
+                self._go_on(frame, entries[index], found, number, owner)
+                return
+        del frames[at + 1 :]
+
+    def _go_on(self, frame: _Frame, entry: Entry, again: Loop | None, number: int, owner: int) -> None:
+        """Be at another place of the same call; in a new round of the loop ``again``."""
+        assert entry.place is not None
+        frame.place, frame.entry = entry.place, entry
+        kept = 0
+        for (loop, _, _), other in zip(frame.loops, entry.place.loops, strict=False):
+            if loop is not other:
+                break
+            kept += 1
+            if loop is again:
+                break
+        if again is not None:
+            del frame.loops[kept:]
+            loop, span, _ = frame.loops.pop()
+            frame.loops.append((loop, span, self._begin_round(span, number, owner)))
+        self._enter_loops(frame, kept, number, owner)
+
+    def _enter_loops(self, frame: _Frame, kept: int, number: int, owner: int) -> None:
+        """Leave the loops that do not hold the place, enter those that do, and note what happened in them."""
+        place = frame.place
+        del frame.loops[kept:]
+        if place is None:
+            return
+        for loop in place.loops[kept:]:
+            loop_span = Level(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
+            span = self._new(loop_span, frame.entry.index)
+            frame.loops.append((loop, span, self._begin_round(span, number, owner)))
+        innermost = len(frame.loops) - 1
+        for index, (_, span, _) in enumerate(frame.loops):
+            rounds = self.spans[span].rounds
+            assert rounds is not None
+            if not rounds.in_body and not (place.is_head and index == innermost):
+                rounds.in_body = True
+                rounds.with_body += 1
+
+    def _begin_round(self, span: int, number: int, owner: int) -> int:
+        rounds = self.spans[span].rounds
+        assert rounds is not None
+        rounds.begun += 1
+        rounds.in_body = rounds.failed = False
+        return self._new(Level(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
+
+    def _push(self, frames: list[_Frame], entry: Entry, number: int, owner: int) -> None:
+        around = frames[-1].span if frames else -1
+        call = -1
+        is_called_back = entry.caller != len(frames) - 1
+        if entry.caller >= 0 and not entry.is_opaque and (is_called_back or _is_level(entry.at)):
+            caller = frames[entry.caller]
+            parent = self._recursion(frames, entry, caller.place)
+            span = Level(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
+            span.function, span.is_called_back, span.is_own = entry.at.function, is_called_back, is_own(entry.at)
+            around = call = self._new(span, entry.index)
+        frame = _Frame(entry, entry.place, around, call)
+        frames.append(frame)
+        self._enter_loops(frame, 0, number, owner)
+
+    def _recursion(self, frames: list[_Frame], entry: Entry, caller: Place | None) -> int | None:
+        """Where a function calls itself from one place again and again, all these calls are beside each other."""
+        for frame in reversed(frames):
+            span = self.spans[frame.call] if frame.call >= 0 else None
+            if (
+                span is not None
+                and span.place is caller
+                and caller is not None
+                and frame.entry.function == entry.function
+            ):
+                return span.parent
+        return None
+
+    def _make_certain(self, frames: list[_Frame], at: int) -> None:
+        """Something happened at a place: if every round, or every call, passes it, these can be counted."""
+        while at >= 0:
+            frame = frames[at]
+            place = frame.place
+            if place is None or not place.always:
+                return
+            if frame.loops:
+                rounds = self.spans[frame.loops[-1][1]].rounds
+                assert rounds is not None
+                times, last = rounds.seen.get(place, (0, -1))
+                if last < rounds.begun - 1:
+                    rounds.seen[place] = (times + 1, rounds.begun - 1)
+                return
+            if frame.is_certain:
+                return
+            frame.is_certain = True
+            if frame.entry.caller != at - 1:
+                return
+            at -= 1
+
+    def _note_layer(self, frames: list[_Frame], event: Event) -> None:
+        """A module was called: in the innermost loop around, by another name than in the rounds before?"""
+        frame = next((each for each in reversed(frames) if each.loops), None)
+        if frame is not None and frame.place is not None:
+            rounds = self.spans[frame.loops[-1][1]].rounds
+            assert rounds is not None
+            module = (event.root, event.module)
+            if rounds.layers.setdefault(frame.place, module) != module:
+                rounds.over_layers = True
+
+    def _fail(self, frames: list[_Frame]) -> None:
+        for frame in frames:
+            for _, span, _ in frame.loops:
+                rounds = self.spans[span].rounds
+                assert rounds is not None
+                rounds.failed = True
+
+    def _new(self, span: Level, frame: int) -> int:
+        span.frame = frame
+        self.spans.append(span)
+        return len(self.spans) - 1
+
+    # ------------------------------------------------------------ stacks
+
+    def _entries_of(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
+        """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
+        stores = event.operator == "[]="
+        key = (id(event.stack), id(around), stores)
+        found = self._entries.get(key)
+        if found is None:
+            base = len(around)
+            if event.stack[:base] != around:
+                pairs = zip(event.stack, around, strict=False)
+                base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+            found = self._entries[key] = (self._stacks.entries(event.stack, base, stores), event.stack, around)
+        return found[0]
+
+
+def _is_level(at: Location) -> bool:
+    """Whether a call of a function is a level of its own: the program's own, and what makes objects."""
+    return is_own(at) or is_constructor(at.function)
+
+
+def _common(frames: list[_Frame], entries: list[Entry]) -> int:
+    for at, (frame, entry) in enumerate(zip(frames, entries, strict=False)):
+        if frame.entry is not entry and (frame.entry.function != entry.function or frame.place is not entry.place):
+            return at
+    return min(len(frames), len(entries))

@@ -1,0 +1,1 @@
+"""The page: code, steps, data flow and tensors of a trace in one HTML file."""

@@ -1,0 +1,107 @@
+"""The steps and boxes of the page: items with what is said of them, and the edges between them at every level."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from torchglass.views.graph.flow import Edge, Flow, Level
+from torchglass.views.graph.labels import SIGN, Label, Shapes, label_of, outside_word, role_in
+from torchglass.views.graph.outline import Item
+from torchglass.views.page.columns import Texts, differences
+from torchglass.views.page.hues import hue_of
+from torchglass.views.text.words import clean
+
+IS_UNKNOWN = 1
+
+
+class Boxes:
+    """Makes the columns of items and levels."""
+
+    def __init__(self, flow: Flow, texts: Texts) -> None:
+        self._flow, self._texts, self._shapes = flow, texts, Shapes(flow)
+        self._labels = [label_of(flow, item) for item in flow.outline.items]
+        dtypes = Counter(word.partition("[")[0] for label in self._labels for word in label.gives.split(", ") if word)
+        self._usual = max(
+            (dtype for dtype in dtypes if dtype.startswith(("f", "bf"))), key=dtypes.__getitem__, default=""
+        )
+
+    def items(self) -> dict[str, Any]:
+        """One entry an item, outermost first."""
+        items, texts, labels = self._flow.outline.items, self._texts, self._labels
+        return {
+            "parent": [item.number - item.parent for item in items],
+            "times": [item.times for item in items],
+            "count": [len(item.nodes) for item in items],
+            "nodes": differences([node for item in items for node in item.nodes]),
+            "kind": texts.numbers(label.kind for label in labels),
+            "hue": texts.numbers(self._hue(item, label) for item, label in zip(items, labels, strict=True)),
+            "title": texts.numbers(label.title for label in labels),
+            "detail": texts.numbers(label.detail for label in labels),
+            "variable": texts.numbers(label.variable for label in labels),
+            "gives": texts.numbers(label.gives for label in labels),
+            "code": texts.numbers(label.code for label in labels),
+        }
+
+    def _hue(self, item: Item, label: Label) -> str:
+        return "" if item.is_repeat else hue_of(self._flow.outline.events[item.nodes[0]], label.kind)
+
+    def levels(self) -> list[list[Any]]:
+        """Of the outermost level, then of each item that holds others: edges, values from outside, names of ports."""
+        return [[number, *self._level(number, level)] for number, level in self._flow.levels.items()]
+
+    def _level(self, number: int, level: Level) -> tuple[list[int], list[int], list[int], list[int]]:
+        edges = [part for edge in level.edges for part in self._edge(number, edge)]
+        outside = [
+            part
+            for each in level.outside
+            for part in (
+                self._texts.number(outside_word(self._flow, each)),
+                self._texts.number("" if each.times > 1 else self._short(each.value)),
+                IS_UNKNOWN if each.is_unknown else 0,
+            )
+        ]
+        return edges, outside, self._ports_in(number, level), self._ports_out(number, level)
+
+    def _edge(self, number: int, edge: Edge) -> tuple[int, ...]:
+        """Source, its result, target, its argument, the shape where that is news, the name where that is."""
+        shape = name = ""
+        if edge.source >= 0:
+            children = self._flow.outline.items[number].children if number >= 0 else self._flow.outline.top
+            source = children[edge.source]
+            shape = self._changed(source, edge.value)
+            label = self._labels[source.number]
+            name = label.variable if label.kind == SIGN else ""
+        back = 1 if 0 <= edge.target <= edge.source else 0
+        texts = self._texts
+        return edge.source, edge.out, edge.target, edge.into, texts.number(shape), texts.number(name), back
+
+    def _changed(self, source: Item, value: int) -> str:
+        """The shape of a result, where none of the step's arguments has it."""
+        word = self._shapes.word(value)
+        if not source.nodes:
+            return ""
+        takes = self._flow.crossing.takes(source.nodes[0])
+        return "" if any(self._shapes.word(each) == word for each in takes) else self._without_usual(word)
+
+    def _short(self, value: int) -> str:
+        return self._without_usual(self._shapes.word(value))
+
+    def _without_usual(self, word: str) -> str:
+        dtype, bracket, rest = word.partition("[")
+        return bracket + rest if dtype == self._usual and bracket else word
+
+    def _ports_in(self, number: int, level: Level) -> list[int]:
+        item = self._flow.outline.items[number] if number >= 0 else None
+        if item is None or item.is_repeat:
+            return [0] * len(level.takes)
+        event = self._flow.outline.digest.trace.event(item.nodes[0])
+        return self._texts.numbers(role_in(event, value) for value in level.takes)
+
+    def _ports_out(self, number: int, level: Level) -> list[int]:
+        item = self._flow.outline.items[number] if number >= 0 else None
+        if item is None or item.is_repeat:
+            return [0] * len(level.gives)
+        event = self._flow.outline.digest.trace.event(item.nodes[0])
+        roles = {value.id: clean(value.role) for value in reversed(event.outputs)}
+        return self._texts.numbers(roles.get(value, "") for value in level.gives)

@@ -1,0 +1,146 @@
+"""The events of the page: for each a look (what is equal for all that are alike), its times, and its values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, is_dataclass
+from typing import Any, cast
+
+from torchglass.events.types import Event, Location, Value
+from torchglass.views.graph.flow import Flow
+from torchglass.views.graph.values import Values
+from torchglass.views.nesting import settings_of
+from torchglass.views.page.columns import Texts, differences, newest_first
+from torchglass.views.text.cells import class_word, expression_of
+from torchglass.views.text.words import shape_word
+
+MOST_FRAMES = 12
+TICK_NS = 100
+"""Times are told in tenths of a microsecond: a clock's noise need not be kept."""
+
+
+class Happened:
+    """Makes the columns of events and values."""
+
+    def __init__(self, flow: Flow, texts: Texts, files: dict[str, int]) -> None:
+        self._flow, self._texts, self._files = flow, texts, files
+        self._digest, self._trace = flow.outline.digest, flow.outline.digest.trace
+        self._values: Values = flow.values
+
+    def looks(self) -> list[list[Any]]:
+        """One entry for each way of saying an event."""
+        return [self._look(event) for event in self._digest.samples]
+
+    def _look(self, event: Event) -> list[Any]:
+        number = self._texts.number
+        name = (event.module or "") if event.kind == "module" else ""
+        settings = settings_of(event.detail, event.module) if event.kind == "module" else event.detail
+        return [
+            number(event.kind), number(event.name), number(expression_of(event, name)),
+            number(class_word(event.name, settings) if event.kind == "module" else settings),
+            number(event.args), number(event.result if not event.outputs else ""), number(event.module or ""),
+            self._place(event.location), [self._place(at) for at in event.stack[-MOST_FRAMES:]],
+            number(event.error or ""), number(event.note or ""), number(event.thread),
+            self._texts.numbers(value.role for value in event.inputs),
+            self._texts.numbers(value.role for value in event.outputs),
+            self._texts.numbers(event.operands), self._texts.numbers(event.target), number(event.phase),
+            event.process,
+        ]  # fmt: skip
+
+    def _place(self, at: Location | None) -> list[int]:
+        if at is None:
+            return []
+        file = self._files.get(at.file, -1)
+        name = self._texts.number(at.file) if file < 0 else 0
+        return [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
+
+    def events(self) -> dict[str, Any]:
+        """One entry an event, in order of opening."""
+        values, digest = self._values, self._digest
+        starts, ends = list(values.starts), list(values.ends)
+        begin = min(starts, default=0)
+        io = [
+            value
+            for pair in zip(values.recorded_takes, values.recorded_gives, strict=True)
+            for ids in pair
+            for value in ids
+        ]
+        return {
+            "look": digest.alike,
+            "up": [at - parent if parent >= 0 else 0 for at, parent in enumerate(digest.parents)],
+            "start": differences([(start - begin) // TICK_NS for start in starts]),
+            "spent": [-1 if end < 0 else (end - start) // TICK_NS for start, end in zip(starts, ends, strict=True)],
+            "takes": [len(ids) for ids in values.recorded_takes],
+            "gives": [len(ids) for ids in values.recorded_gives],
+            "io": newest_first(io),
+            "within": self._within(),
+        }
+
+    def _within(self) -> list[int]:
+        """Events that are drawn in a box that is not around them: ``zero_grad()`` is one for many functions."""
+        anchors, parents = self._flow.outline.anchors, self._digest.parents
+        odd = [
+            at
+            for at, anchor in enumerate(anchors)
+            if anchor not in (at, anchors[parents[at]] if parents[at] >= 0 else -1)
+        ]
+        return [*differences(odd), *differences([anchors[at] for at in odd])]
+
+    def values(self) -> dict[str, Any]:
+        """One entry a value, in the order of their mention: a word, its maker, its memory."""
+        values = self._values
+        order = list(
+            dict.fromkeys(
+                v
+                for pair in zip(values.recorded_takes, values.recorded_gives, strict=True)
+                for ids in pair
+                for v in ids
+            )
+        )
+        place = {value: at for at, value in enumerate(order)}
+        words = self._words()
+        through: list[int] = []
+        for event, (taken, followed) in enumerate(zip(values.recorded_takes, values.takes, strict=True)):
+            for index, (value, source) in enumerate(zip(taken, followed, strict=True)):
+                if value != source:
+                    through += [event, index, place[source]]
+        producers = [values.producers[value] for value in order]
+        return {
+            "word": [self._texts.number(words.get(value, "")) for value in order],
+            "maker": differences(producers),
+            "parameter": [at for at, value in enumerate(order) if value in values.parameters],
+            "through": through,
+            "stats": self._stats(place),
+        }
+
+    def _words(self) -> dict[int, str]:
+        tables = getattr(self._trace, "tables", None)
+        if tables is not None:
+            words = [shape_word(meta.dtype, meta.shape, meta.layout) for meta in tables.metas]
+            return {value: words[meta] for value, meta in enumerate(tables.value_meta)}
+        return {
+            value.id: shape_word(value.dtype, value.shape, value.layout)
+            for event in self._trace.events()
+            for value in (*event.inputs, *event.outputs)
+        }
+
+    def _stats(self, place: dict[int, int]) -> dict[str, Any]:
+        """What is in the values, where that was recorded; of values that were kept also how it is spread."""
+        found: dict[str, Any] = {}
+        values = getattr(self._trace, "values", None) if "stats" in Value._fields else None
+        for value in values() if values is not None else ():
+            stats = plain(getattr(value, "stats", None))
+            if stats and value.id in place:
+                found[str(place[value.id])] = stats
+        return found
+
+
+def plain(stats: Any) -> dict[str, Any]:
+    """Statistics as a dict of plain numbers and lists; an unknown form says nothing."""
+    given: dict[str, Any] = {}
+    if is_dataclass(stats) and not isinstance(stats, type):
+        given = asdict(stats)
+    elif isinstance(stats, dict):
+        given = cast("dict[str, Any]", stats)
+    elif isinstance(stats, tuple):
+        given = cast("Any", stats)._asdict() if hasattr(cast("Any", stats), "_asdict") else {}
+    return {key: value for key, value in given.items() if isinstance(value, int | float | list | str)}

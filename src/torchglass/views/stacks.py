@@ -1,0 +1,125 @@
+"""The frames of a stack as far as they tell of levels: which function, and at which place of it among its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchglass.events.types import Location
+from torchglass.source.loops import Loops, Place
+from torchglass.source.statements import Span
+
+INSTALLED = ("site-packages/", "dist-packages/")
+_PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
+"""Functions of torch and the standard library that only call another: decorators."""
+_INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""What Python before 3.12 (and of a generator expression any) runs in a frame of its own."""
+
+
+def is_own(at: Location) -> bool:
+    """Whether a frame is in a file of the program itself: not torch's, not installed, not generated."""
+    return at.origin == "user" and not any(folder in at.file.replace("\\", "/") for folder in INSTALLED)
+
+
+def is_constructor(function: str) -> bool:
+    """Whether what was called made an object: ``Net.__init__``."""
+    return function.rpartition(".")[2] == "__init__"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One frame of a stack, as far as it tells of levels; frames of torch in a row are one."""
+
+    function: object
+    """Equal for frames of one function, or of the same way through torch."""
+    place: Place | None
+    """None: nothing can be told of its rounds."""
+    at: Location
+    is_opaque: bool
+    caller: int
+    """The index of the frame of the program that called it; -1: none."""
+    index: int
+    """Its place in the whole stack; a comprehension is where the expression is that it is in."""
+    is_start: bool = False
+    """Whether it is where a call gets its arguments."""
+
+
+class Stacks:
+    """Places in the files of a trace; what is not proven to be the text that ran tells nothing."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._loops: dict[str, Loops | None] = {}
+        self._ways: dict[tuple[Location, ...], int] = {}
+
+    def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
+        """The frames of a stack from ``base`` on, outermost first."""
+        found: list[Entry] = []
+        opaque: list[Location] = []
+        caller = -1
+        for at in range(base, len(stack)):
+            location = stack[at]
+            if location.origin != "user":
+                if location.function.rpartition(".")[2] not in _PASSES:
+                    opaque.append(location)
+                continue
+            place = self._place(stack, at, stores and at == len(stack) - 1)
+            if opaque:
+                found.append(self._opaque(opaque, caller, at))
+                opaque = []
+            index = at
+            if found and self._is_inline(found[-1], location, place):
+                outer = found.pop()
+                caller, index = outer.caller, outer.index
+            start = self._start(location) if place is None else None
+            function = (location.file, start or (location.function if place is None else place.function))
+            found.append(Entry(function, place, location, False, caller, index, start is not None))
+            caller = len(found) - 1
+        if opaque and found:
+            found.append(self._opaque(opaque, caller, len(stack) - 1))
+        return found if caller >= 0 else []
+
+    def _opaque(self, way: list[Location], caller: int, at: int) -> Entry:
+        number = self._ways.setdefault(tuple(way), len(self._ways))
+        return Entry(number, None, way[0], True, caller, at)
+
+    def _place(self, stack: tuple[Location, ...], at: int, stores: bool) -> Place | None:
+        location = stack[at]
+        loops = self._loops_of(location.file)
+        if loops is None or not location.end_col or not self._is_proven(loops, location):
+            return None
+        callee = stack[at + 1].function if at + 1 < len(stack) else ""
+        if callee and stack[at + 1].origin == "user":
+            inner = self._loops_of(stack[at + 1].file)
+            if inner is not None and inner.suspends(_range(stack[at + 1])):
+                callee = "__next__"  # to call a generator runs nothing of it
+        return loops.place(_range(location), callee, stores)
+
+    def _start(self, at: Location) -> tuple[int, int] | None:
+        """Arguments stand at the line of their ``def``, in no column."""
+        loops = self._loops_of(at.file)
+        if loops is None or at.end_col:
+            return None
+        return loops.start(at.line, at.function.rpartition(".")[2])
+
+    def _loops_of(self, file: str) -> Loops | None:
+        if file not in self._loops:
+            text = self._sources.get(file)
+            self._loops[file] = None if text is None else Loops.of(text)
+        return self._loops[file]
+
+    @staticmethod
+    def _is_proven(loops: Loops, at: Location) -> bool:
+        lines = loops.source.lines
+        return 0 < at.line <= len(lines) and bool(at.source) and lines[at.line - 1].strip() == at.source
+
+    @staticmethod
+    def _is_inline(before: Entry, at: Location, place: Place | None) -> bool:
+        """Whether a frame is that of a comprehension in the expression of the frame before."""
+        if not at.function.endswith(_INLINE) or place is None or before.place is None:
+            return False
+        return before.place.function == place.function and before.at.file == at.file and bool(place.loops)
+
+
+def _range(at: Location) -> Span:
+    return Span(at.line, at.end_line, at.col, at.end_col)

@@ -1,0 +1,1 @@
+"""When everything ran: the timeline of a trace, for viewers of timelines."""

@@ -1,0 +1,201 @@
+"""What the tree is made of: events that have rows, and the calls, loops and rounds that they stand in."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from torchglass.events.types import Event
+from torchglass.views.digest import Digest, Key, texts_of
+from torchglass.views.levels import CALL, Level, Levels
+from torchglass.views.nesting import Nesting, is_inner_at, is_torch_helper, nesting
+from torchglass.views.stacks import is_constructor, is_own
+from torchglass.views.tree import Options
+
+
+class Forest:
+    """Nodes are events, by their ids, and behind them spans; each is under the nearest one around it that has a row."""
+
+    def __init__(self, digest: Digest, options: Options) -> None:
+        self.digest, self._options = digest, options
+        self.events, self._parents = digest.events(), digest.parents
+        self.texts = texts_of(digest)
+        self.nest: Nesting = nesting(self.events, self._parents)
+        self.levels = Levels(digest)
+        self.children: dict[int, list[int]] = {}
+        self.threads: dict[str, list[int]] = {}
+        self.inside: dict[int, int] = {}
+        """Events without a row, by the node that they are in."""
+        self.helpers: dict[int, list[int]] = {}
+        """Rows for expressions that are no events: the events that torch made there."""
+        self.notes: dict[int, str] = {}
+        """The first note of an event without a row, by the node that it is in."""
+        self.left_out = 0
+        self._attached: set[int] = set()
+        self._anchors: list[int] = []
+        """The node that stands for each event: its own, or one around it."""
+        self._keys: dict[int, Hashable] = {}
+        self._closed_by: dict[int, int] = {}
+        self._fill(None if options.only is None else digest.matching(options.only))
+
+    # ------------------------------------------------------------ what folding asks
+
+    def below(self, node: int) -> Sequence[int]:
+        return self.children.get(node, ())
+
+    def key(self, node: int) -> Hashable:
+        """What happened, and at which place of the code: equal in all rounds."""
+        span = self.span(node)
+        if span is not None:
+            return (span.kind, span.place or span.at, span.function, span.loop)
+        alike = self.digest.alike[node]
+        found = self._keys.get(alike)
+        if found is None:
+            found = self._keys[alike] = self._event_key(self.digest.samples[alike])
+        return (found, node) if self.is_gap(node) else found
+
+    def merges(self, node: int) -> bool:
+        span = self.span(node)
+        return span.kind == CALL if span is not None else self.events[node].kind in ("function", "op", "step")
+
+    def rounds(self, node: int) -> bool | None:
+        span = self.span(node)
+        return None if span is None or span.rounds is None else not span.rounds.over_layers
+
+    def span(self, node: int) -> Level | None:
+        """The span of a node; None: it is an event."""
+        return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
+
+    def is_gap(self, node: int) -> bool:
+        """Whether events are missing here: that is never folded away."""
+        return self.events[node].kind == "unseen" and self.events[node].name == "gap"
+
+    @staticmethod
+    def _event_key(event: Event) -> Key:
+        """A layer that torch calls goes by its path, one that the program calls by the place of the call."""
+        layer = None
+        if event.kind == "module" and not event.direct:
+            layer = (event.root, event.module)
+        inner = event.stack[-1] if event.stack else None
+        state = event.error, event.end_ns is None
+        return (event.kind, event.name, event.location, inner, event.operator, layer, state)
+
+    # ------------------------------------------------------------ what is shown
+
+    def _fill(self, matched: bytearray | None) -> None:
+        kept = None if matched is None else _with_ancestors(self._parents, matched)
+        only = self._options.only
+        by_name = matched if only is not None and only.names_calls else None
+        # How an event is treated depends only on its text and that of the one around it: asked once for each pair.
+        treated: dict[tuple[int, int, bool], tuple[bool, bool]] = {}
+        texts, containers, anchors = self.texts, self.nest.containers, self._anchors
+        for at, parent in enumerate(self._parents):
+            anchor = anchors[parent] if parent >= 0 else -1
+            pair = (texts[at], texts[parent] if parent >= 0 else -1, parent in containers)
+            found = treated.get(pair)
+            if found is None:
+                found = treated[pair] = self._is_hidden(at, parent), self._is_helper(at, parent)
+            closed = self._closed(at)
+            if kept is not None and not kept[at]:
+                self.left_out += 1
+            elif anchor >= len(self.events) or closed >= 0:
+                anchor = anchor if anchor >= len(self.events) else self._attach(closed, anchor, at)
+                self._hide(at, anchor)
+            elif found[0] and not (by_name is not None and by_name[at]):
+                self._hide(at, anchor)
+            else:
+                anchor = self._place(at, anchor, found[1])
+            anchors.append(anchor)
+
+    def _is_hidden(self, at: int, parent: int) -> bool:
+        if not self._options.functions and self.events[at].kind in ("function", "op"):
+            return True
+        return not self._options.inner and is_inner_at(self.events, self.nest, at, parent)
+
+    def _is_helper(self, at: int, parent: int) -> bool:
+        """Whether it is part of an expression that is no event itself."""
+        around = self.events[parent] if parent >= 0 else None
+        return not self._options.inner and is_torch_helper(self.events[at], around)
+
+    def _closed(self, at: int) -> int:
+        """The outermost call around an event, in the one around it, of which one line is shown; -1: none.
+
+        That is what made an object, and code of installed packages that torch called: a data set's.
+        """
+        number = self.levels.span_of[at]
+        if number < 0:
+            return -1
+        if number not in self._closed_by:
+            spans, found, each = self.levels.spans, -1, number
+            while each >= 0:
+                if self.is_closed(spans[each]):
+                    found = each
+                each = spans[each].parent
+            self._closed_by[number] = found
+        found = self._closed_by[number]
+        if found >= 0 and not is_constructor(self.levels.spans[found].function):
+            location = self.events[at].location
+            return -1 if location is not None and is_own(location) else found
+        return found
+
+    def is_closed(self, span: Level) -> bool:
+        """Whether of a call one line is shown, whatever it did."""
+        if span.kind != CALL:
+            return False
+        if is_constructor(span.function):
+            return not self._options.constructors
+        return span.is_called_back and not span.is_own and not self._options.inner
+
+    def _place(self, at: int, anchor: int, helper: bool) -> int:
+        """Put an event under its span or anchor, or into the row of the helper before it; the row that it is in."""
+        number = self.levels.span_of[at]
+        if number >= 0:
+            anchor = self._attach(number, anchor, at)
+        siblings = self._siblings(anchor, at)
+        if helper:
+            before = siblings[-1] if siblings else -1
+            if before in self.helpers and self._is_one_expression(before, at):
+                self.helpers[before].append(at)
+                self._hide(at, before)
+                return before
+            self.helpers[at] = [at]
+        siblings.append(at)
+        return at
+
+    def _siblings(self, anchor: int, at: int) -> list[int]:
+        if anchor >= 0:  # also what the autograd engine runs in a thread of its own: it belongs to the backward call
+            return self.children.setdefault(anchor, [])
+        return self.threads.setdefault(self.events[at].thread, [])
+
+    def _attach(self, number: int, anchor: int, at: int) -> int:
+        """The node of a span; it and those around it are put in place when something in them is."""
+        chain: list[int] = []
+        while number >= 0 and number not in self._attached:
+            chain.append(number)
+            number = self.levels.spans[number].parent
+        node = anchor if number < 0 else len(self.events) + number
+        for each in reversed(chain):
+            self._attached.add(each)
+            self._siblings(node, at).append(len(self.events) + each)
+            node = len(self.events) + each
+        return node if chain or number >= 0 else anchor
+
+    def _is_one_expression(self, first: int, other: int) -> bool:
+        one, two = self.events[first], self.events[other]
+        return one.location == two.location and self._parents[first] == self._parents[other] and not two.error
+
+    def _hide(self, at: int, under: int) -> None:
+        if under < 0:
+            self.left_out += 1
+            return
+        self.inside[under] = self.inside.get(under, 0) + 1
+        note = self.events[at].note
+        if note:
+            self.notes.setdefault(under, note)
+
+
+def _with_ancestors(parents: Sequence[int], matched: bytearray) -> bytearray:
+    kept = bytearray(matched)
+    for at in range(len(parents) - 1, -1, -1):
+        if kept[at] and parents[at] >= 0:
+            kept[parents[at]] = True
+    return kept

@@ -1,0 +1,1722 @@
+// Built from web/ by `make page`. Do not edit.
+(() => {
+const in_letters = (() => {
+
+const NARROW = "ijl.,:;'|!I()[]{}/\\ ft`\"°·", WIDE = "mwMW@%—…", CAPITALS = "ABCDEFGHJKLNOPQRSTUVXYZ&";
+const MONO = 0.602;
+
+function width(text, size, isMono = false, isBold = false) {
+  let total = 0;
+  for (const letter of text) total += isMono ? (letter.codePointAt(0) > 0x2e80 ? 2 * MONO : MONO) : part(letter);
+  return total * size * (isBold ? 1.06 : 1);
+}
+
+function part(letter) {
+  if (NARROW.includes(letter)) return 0.31;
+  if (WIDE.includes(letter)) return 0.86;
+  if (CAPITALS.includes(letter)) return 0.67;
+  if (letter >= "0" && letter <= "9") return 0.575;
+  return letter.codePointAt(0) > 0x2e80 ? 1.05 : 0.545;
+}
+return { width };
+})();
+const in_columns = (() => {
+
+function coordinates(level, gap, gapLane) {
+  const { cells, layers } = level;
+  cells.forEach((cell, at) => { cell.id = at; });
+  const conflicts = crossingLanes(layers);
+  const four = [];
+  for (const isUp of [true, false]) {
+    for (const isLeft of [true, false]) {
+      const rows = (isUp ? layers : layers.slice().reverse()).map((layer) => (isLeft ? layer : layer.slice().reverse()));
+      const blocks = align(cells, rows, isUp ? "up" : "down", isLeft ? 1 : -1, conflicts);
+      const x = compact(cells, rows, blocks, isLeft, gap, gapLane);
+      four.push(isLeft ? x : x.map((each) => -each));
+    }
+  }
+  return middle(four, cells);
+}
+function crossingLanes(layers) {
+  const marked = new Set();
+  for (let at = 0; at + 1 < layers.length; at++) {
+    const lanes = [], others = [];
+    for (const cell of layers[at]) {
+      for (const below of cell.down) (cell.node || below.node ? others : lanes).push([cell, below]);
+    }
+    if (lanes.length * others.length > 250000) continue;
+    for (const [a, b] of others) {
+      for (const [c, d] of lanes) {
+        if ((a.place - c.place) * (b.place - d.place) < 0) { marked.add(a.id + ">" + b.id); break; }
+      }
+    }
+  }
+  return marked;
+}
+function neighbours(cell, side) {
+  const all = cell[side];
+  if (cell.node) {
+    const steps = all.filter((other) => other.node);
+    return steps.length ? steps : all;
+  }
+  const back = side === "up" ? "down" : "up";
+  return all.filter((other) => !other.node || !other[back].some((each) => each.node));
+}
+
+function align(cells, rows, side, direction, conflicts) {
+  const root = cells.map((_, at) => at), next = cells.map((_, at) => at);
+  for (const row of rows) {
+    let reached = -Infinity;
+    for (const cell of row) {
+      const near = neighbours(cell, side).slice().sort((a, b) => (a.place - b.place) * direction);
+      if (!near.length) continue;
+      const low = Math.floor((near.length - 1) / 2), high = Math.ceil((near.length - 1) / 2);
+      for (let at = low; at <= high && next[cell.id] === cell.id; at++) {
+        const other = near[at], key = side === "up" ? other.id + ">" + cell.id : cell.id + ">" + other.id;
+        if (conflicts.has(key) || other.place * direction <= reached) continue;
+        next[other.id] = cell.id;
+        root[cell.id] = root[other.id];
+        next[cell.id] = root[cell.id];
+        reached = other.place * direction;
+      }
+    }
+  }
+  return root;
+}
+
+function compact(cells, rows, root, isLeft, gap, gapLane) {
+  const after = new Map(), before = new Map(), waits = new Map();
+  for (const row of rows) {
+    for (let at = 1; at < row.length; at++) {
+      const a = row[at - 1], b = row[at];
+      const space = (a.node && b.node ? gap : gapLane) + (isLeft ? a.right + b.left : a.left + b.right);
+      const [u, v] = [root[a.id], root[b.id]];
+      if (u === v) continue;
+      put(after, u, v, space);
+      put(before, v, u, space);
+    }
+  }
+  const roots = cells.map((_, at) => at).filter((at) => root[at] === at);
+  for (const at of roots) waits.set(at, before.has(at) ? before.get(at).size : 0);
+  const inOrder = roots.filter((at) => !waits.get(at)), x = new Array(cells.length).fill(0);
+  for (let turn = 0; turn < inOrder.length; turn++) {
+    for (const [other] of after.get(inOrder[turn]) || []) {
+      waits.set(other, waits.get(other) - 1);
+      if (!waits.get(other)) inOrder.push(other);
+    }
+  }
+  for (const at of inOrder) x[at] = Math.max(0, ...[...(before.get(at) || [])].map(([other, space]) => x[other] + space));
+  for (const at of inOrder.slice().reverse()) {
+    const right = Math.min(Infinity, ...[...(after.get(at) || [])].map(([other, space]) => x[other] - space));
+    if (right !== Infinity) x[at] = Math.max(x[at], right);
+  }
+  return cells.map((_, at) => x[root[at]]);
+}
+
+function put(map, from, to, space) {
+  if (!map.has(from)) map.set(from, new Map());
+  const there = map.get(from);
+  there.set(to, Math.max(there.get(to) || 0, space));
+}
+function middle(four, cells) {
+  if (!cells.length) return [];
+  const ends = four.map((x) => {
+    let low = Infinity, high = -Infinity;
+    cells.forEach((cell, at) => { low = Math.min(low, x[at] - cell.left); high = Math.max(high, x[at] + cell.right); });
+    return [low, high];
+  });
+  const narrow = ends.reduce((best, each, at) => (each[1] - each[0] < ends[best][1] - ends[best][0] ? at : best), 0);
+  const shifted = four.map((x, at) => {
+    const shift = at % 2 === 0 ? ends[narrow][0] - ends[at][0] : ends[narrow][1] - ends[at][1];
+    return x.map((each) => each + shift);
+  });
+  return cells.map((_, at) => {
+    const sorted = shifted.map((x) => x[at]).sort((a, b) => a - b);
+    return (sorted[1] + sorted[2]) / 2;
+  });
+}
+return { coordinates };
+})();
+const in_layout = (() => {
+const { coordinates } = in_columns;
+
+const GAP_X = 26, GAP_LANE = 14, GAP_Y = 34, MOST_DUMMIES = 20000, MOST_CROSSED = 1500;
+function layout(nodes, edges) {
+  const forward = edges.filter((edge) => edge.from !== edge.to).concat(inSequence(nodes, edges));
+  const ranks = rank(nodes, forward);
+  const level = withLanes(nodes, forward, ranks);
+  order(level);
+  const x = coordinates(level, GAP_X, GAP_LANE);
+  return place(level, x, forward);
+}
+function inSequence(nodes, edges) {
+  const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to])), found = [];
+  for (let at = 1; at < nodes.length; at++) {
+    const before = nodes[at - 1];
+    if (!joined.has(at) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
+  }
+  return found;
+}
+
+function rank(nodes, edges) {
+  const before = nodes.map(() => []), after = nodes.map(() => []);
+  for (const edge of edges) { before[edge.to].push(edge.from); after[edge.from].push(edge.to); }
+  const ranks = nodes.map(() => 0);
+  const hasPorts = nodes.some((node) => node.first);
+  nodes.forEach((node, at) => {
+    if (node.first) return;
+    let found = hasPorts ? 1 : 0;
+    for (const source of before[at]) if (source < at) found = Math.max(found, ranks[source] + 1);
+    ranks[at] = found;
+  });
+  for (let at = nodes.length - 1; at >= 0; at--) {
+    if (nodes[at].first || nodes[at].last || !after[at].length) continue;
+    const users = new Set(after[at]).size, sources = new Set(before[at]).size;
+    const latest = Math.min(...after[at].map((to) => (nodes[to].last ? Infinity : ranks[to]))) - 1;
+    if ((users > sources || !sources) && latest !== Infinity && latest > ranks[at]) ranks[at] = latest;
+  }
+  const bottom = Math.max(0, ...nodes.map((node, at) => (node.last ? 0 : ranks[at] + 1)));
+  nodes.forEach((node, at) => { if (node.last) ranks[at] = bottom; });
+  return ranks;
+}
+function withLanes(nodes, edges, ranks) {
+  const count = Math.max(-1, ...ranks) + 1;
+  const layers = Array.from({ length: count }, () => []);
+  const cells = nodes.map((node, at) => ({ node, at, rank: ranks[at], up: [], down: [], left: node.ax + 0, right: Math.max(node.w - node.ax, (node.label || 0) + 10) }));
+  const chains = new Map();
+  let dummies = 0;
+  for (const edge of edges) {
+    const span = ranks[edge.to] - ranks[edge.from];
+    edge.isStub = span < 1 || dummies + span > MOST_DUMMIES;
+    if (edge.isStub) continue;
+    const key = edge.from + ":" + edge.out;
+    if (!chains.has(key)) chains.set(key, []);
+    const chain = chains.get(key);
+    let last = cells[edge.from];
+    for (let rank = ranks[edge.from] + 1; rank < ranks[edge.to]; rank++) {
+      let lane = chain[rank];
+      if (!lane) {
+        lane = chain[rank] = { node: null, at: edge.from, rank, up: [], down: [], left: 3, right: 3 };
+        cells.push(lane);
+        join(last, lane);
+        dummies++;
+      }
+      last = lane;
+    }
+    join(last, cells[edge.to]);
+    edge.chain = chain.filter((lane) => lane && lane.rank < ranks[edge.to]);
+  }
+  for (const cell of cells) layers[cell.rank].push(cell);
+  return { nodes, cells, layers, ranks };
+}
+
+function join(upper, lower) {
+  if (!upper.down.includes(lower)) { upper.down.push(lower); lower.up.push(upper); }
+}
+function order(level) {
+  const { layers } = level;
+  for (const layer of layers) layer.sort((a, b) => !a.node - !b.node || a.at - b.at);
+  number(layers);
+  const total = layers.reduce((sum, layer) => sum + layer.length, 0);
+  const sweeps = total > 4000 ? 1 : total > 1000 ? 4 : 12;
+  let best = layers.map((layer) => layer.slice()), fewest = crossings(layers);
+  for (let sweep = 0; sweep < sweeps && fewest > 0; sweep++) {
+    const isDown = sweep % 2 === 0;
+    const inTurn = isDown ? layers.keys() : [...layers.keys()].reverse();
+    for (const at of inTurn) sortByNeighbours(layers[at], isDown ? "up" : "down");
+    if (total < MOST_CROSSED) transpose(layers);
+    const now = crossings(layers);
+    if (now < fewest) { fewest = now; best = layers.map((layer) => layer.slice()); }
+  }
+  best.forEach((layer, at) => { layers[at] = layer; });
+  number(layers);
+}
+
+function number(layers) {
+  for (const layer of layers) layer.forEach((cell, at) => { cell.place = at; });
+}
+
+function sortByNeighbours(layer, side) {
+  for (const cell of layer) {
+    const places = cell[side].map((other) => other.place);
+    cell.wish = places.length ? places.reduce((a, b) => a + b) / places.length : cell.place;
+  }
+  layer.sort((a, b) => a.wish - b.wish || a.place - b.place);
+  layer.forEach((cell, at) => { cell.place = at; });
+}
+
+function transpose(layers) {
+  for (const layer of layers) {
+    for (let at = 0; at + 1 < layer.length; at++) {
+      const [a, b] = [layer[at], layer[at + 1]];
+      const now = crossed(a, b, "up") + crossed(a, b, "down"), swapped = crossed(b, a, "up") + crossed(b, a, "down");
+      if (swapped < now) { layer[at] = b; layer[at + 1] = a; b.place = at; a.place = at + 1; }
+    }
+  }
+}
+
+function crossed(a, b, side) {
+  let found = 0;
+  for (const one of a[side]) for (const other of b[side]) if (one.place > other.place) found++;
+  return found;
+}
+function crossings(layers) {
+  let found = 0;
+  for (const layer of layers) {
+    const ends = [];
+    for (const cell of layer) ends.push(...cell.down.map((other) => other.place).sort((a, b) => a - b));
+    found += inversions(ends);
+  }
+  return found;
+}
+
+function inversions(numbers) {
+  const size = Math.max(0, ...numbers) + 1, tree = new Array(size + 1).fill(0);
+  let found = 0;
+  numbers.forEach((number, seen) => {
+    let smaller = 0;
+    for (let at = number + 1; at > 0; at -= at & -at) smaller += tree[at];
+    found += seen - smaller;
+    for (let at = number + 1; at <= size; at += at & -at) tree[at]++;
+  });
+  return found;
+}
+
+function place(level, x, edges) {
+  const { nodes, cells, layers } = level;
+  const heights = layers.map((layer) => Math.max(0, ...layer.map((cell) => (cell.node ? cell.node.h : 0))));
+  const tops = [];
+  let y = 0;
+  layers.forEach((layer, at) => {
+    tops.push(y);
+    y += heights[at] + (at + 1 < layers.length ? gapBelow(layers, heights, at) : 0);
+  });
+  const left = Math.min(0, ...cells.map((cell, at) => x[at] - cell.left));
+  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + (heights[level.ranks[at]] - node.h) / 2 }));
+  cells.forEach((cell, at) => { cell.x = x[at] - left; });
+  const geometry = { nodes, corner, tops, heights, ranks: level.ranks, layers };
+  const lines = edges.filter((edge) => !edge.isUnseen).map((edge) => route(edge, cells, geometry));
+  const width = Math.max(0, ...cells.map((cell) => cell.x + cell.right));
+  return { w: width, h: y, x: corner.map((at) => at.x), y: corner.map((at) => at.y), lines };
+}
+function gapBelow(layers, heights, at) {
+  let turns = 0;
+  for (const cell of layers[at]) for (const other of cell.down) if (Math.abs(cell.place - other.place) > 0) turns++;
+  const isPort = heights[at] === 0 || heights[at + 1] === 0;
+  return Math.min((isPort ? 24 : GAP_Y) + turns * 1.5, 70);
+}
+
+function route(edge, cells, geometry) {
+  const { nodes, corner, tops, heights, ranks } = geometry;
+  const source = nodes[edge.from], target = nodes[edge.to], s = ranks[edge.from], t = ranks[edge.to];
+  const fromX = corner[edge.from].x + (source.outs && source.outs[edge.out] !== undefined ? source.outs[edge.out] : source.ax);
+  const fromY = corner[edge.from].y + source.h;
+  const label = { x: fromX, y: fromY, turn: 0 };
+  if (edge.isStub) return { d: `M${fromX},${fromY}v14`, label, isStub: true };
+  const verticals = [[fromX, fromY, tops[s] + heights[s]]];
+  for (const lane of edge.chain) verticals.push([lane.x, tops[lane.rank], tops[lane.rank] + heights[lane.rank]]);
+  const end = entry(edge, verticals, geometry);
+  const next = verticals.length > 1 ? verticals[1][0] : end.x;
+  label.turn = Math.abs(next - fromX) < 0.5 ? 0 : Math.sign(next - fromX);
+  let d = `M${r(fromX)},${r(fromY)}`, at = [fromX, fromY];
+  for (const [x, top, bottom] of verticals.slice(1).concat(end.side ? [] : [[end.x, tops[t], end.y]])) {
+    d += curve(at[0], at[1] < tops[s] + heights[s] ? tops[s] + heights[s] : at[1], x, top, at[1]);
+    if (bottom > top + 0.5) d += `V${r(bottom)}`;
+    at = [x, bottom];
+  }
+  if (end.side) {
+    const corner = end.side * 10;
+    d += `V${r(end.y - 10)}Q${r(at[0])},${r(end.y)} ${r(at[0] - corner)},${r(end.y)}H${r(end.x)}`;
+  }
+  return { d, label, end: { x: end.x, y: end.y, side: end.side || 0 } };
+}
+
+function curve(x0, y0, x1, y1, from) {
+  const straight = from < y0 ? `V${r(y0)}` : "";
+  if (Math.abs(x0 - x1) < 0.5) return straight + `V${r(y1)}`;
+  const middle = (y0 + y1) / 2;
+  return `${straight}C${r(x0)},${r(middle)} ${r(x1)},${r(middle)} ${r(x1)},${r(y1)}`;
+}
+function entry(edge, verticals, geometry) {
+  const { nodes, corner } = geometry;
+  const target = nodes[edge.to], at = corner[edge.to], laneX = verticals[verticals.length - 1][0];
+  if (target.ins && target.ins[edge.into] !== undefined) return { x: at.x + target.ins[edge.into], y: at.y };
+  const middle = { x: at.x + target.ax, y: at.y };
+  if (!target.flexible) return middle;
+  const margin = target.w < 40 ? 9 : 12;
+  if (laneX >= at.x + margin && laneX <= at.x + target.w - margin) return { x: laneX, y: at.y };
+  if (edge.chain.length) {
+    const side = laneX > at.x ? 1 : -1, edgeX = side > 0 ? at.x + target.w : at.x;
+    if (Math.abs(laneX - edgeX) > 12 && isFree(edge.to, edgeX, laneX, geometry)) return { x: edgeX, y: at.y + target.h / 2, side };
+  }
+  return middle;
+}
+
+function isFree(node, from, to, geometry) {
+  const low = Math.min(from, to) - 6, high = Math.max(from, to) + 6;
+  return geometry.layers[geometry.ranks[node]].every((cell) => {
+    if (cell.node && cell.at === node) return true;
+    const left = cell.x - cell.left, right = cell.x + (cell.node ? cell.node.w - cell.node.ax : cell.right);
+    return right < low || left > high || (!cell.node && (cell.x < low + 4 || cell.x > high - 4));
+  });
+}
+
+function r(number) {
+  return Math.round(number * 10) / 10;
+}
+return { layout, r };
+})();
+const in_data = (() => {
+
+function read(data) {
+  const text = data.text, model = { run: data.run, text, tick: data.tick };
+  model.items = readItems(data.items, text);
+  model.levels = readLevels(data.levels, text);
+  model.top = model.items.filter((item) => item.parent < 0);
+  model.looks = data.looks.map((look) => readLook(look, text));
+  model.files = data.files.map((file) => readFile(file, text));
+  model.events = readEvents(data.events);
+  model.values = readValues(data.values, text);
+  readIo(data.events, data.values, model);
+  index(model);
+  return model;
+}
+
+function readItems(columns, text) {
+  const items = [];
+  let node = 0, next = 0;
+  columns.parent.forEach((up, at) => {
+    const item = { number: at, parent: at - up, times: columns.times[at], nodes: [], children: [] };
+    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code"]) item[name] = text[columns[name][at]];
+    for (let count = columns.count[at]; count > 0; count--) { node += columns.nodes[next++]; item.nodes.push(node); }
+    items.push(item);
+    if (item.parent >= 0) items[item.parent].children.push(item);
+  });
+  return items;
+}
+
+function readLevels(levels, text) {
+  const found = new Map();
+  for (const [number, flat, outside, ins, outs] of levels) {
+    const level = { edges: [], outside: [], ins: ins.map((at) => text[at]), outs: outs.map((at) => text[at]) };
+    for (let at = 0; at < flat.length; at += 7) {
+      const [from, out, to, into, shape, name, isBack] = flat.slice(at, at + 7);
+      level.edges.push({ from, out, to, into, shape: text[shape], name: text[name], isBack: !!isBack });
+    }
+    for (let at = 0; at < outside.length; at += 3) {
+      level.outside.push({ word: text[outside[at]], shape: text[outside[at + 1]], isUnknown: !!outside[at + 2] });
+    }
+    found.set(number, level);
+  }
+  return found;
+}
+
+function readLook(look, text) {
+  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process] = look;
+  const names = (numbers) => numbers.map((number) => text[number]);
+  return {
+    kind: text[kind], name: text[name], code: text[code], detail: text[detail], args: text[args], result: text[result],
+    module: text[module], at: readPlace(at, text), stack: stack.map((each) => readPlace(each, text)).filter(Boolean),
+    error: text[error], note: text[note], thread: text[thread], roles: names(roles), results: names(results),
+    operands: names(operands), target: names(target), phase: text[phase], process,
+  };
+}
+
+function readPlace(at, text) {
+  if (!at.length) return null;
+  const [file, line, endLine, col, endCol, name, path] = at;
+  return { file, line, endLine, col, endCol, function: text[name], path: text[path] };
+}
+
+function readFile(file, text) {
+  const margins = new Map();
+  for (let at = 0; at < file.lines.length; at += 3) margins.set(file.lines[at], { times: file.lines[at + 1], word: text[file.lines[at + 2]] });
+  return { name: text[file.name], path: text[file.path], pieces: file.pieces.map(([first, number]) => ({ first, lines: text[number].split("\n") })), margins };
+}
+
+function readEvents(columns) {
+  const size = columns.look.length, start = new Float64Array(size), parent = new Int32Array(size);
+  let clock = 0;
+  for (let at = 0; at < size; at++) {
+    clock += columns.start[at];
+    start[at] = clock;
+    parent[at] = columns.up[at] ? at - columns.up[at] : -1;
+  }
+  const within = new Map(), half = columns.within.length / 2;
+  for (let at = 0, event = 0, anchor = 0; at < half; at++) within.set((event += columns.within[at]), (anchor += columns.within[half + at]));
+  return { size, look: columns.look, parent, start, spent: columns.spent, takes: [], gives: [], within };
+}
+
+function readValues(columns, text) {
+  const maker = [];
+  let last = 0;
+  for (const step of columns.maker) { last += step; maker.push(last); }
+  return { word: columns.word.map((at) => text[at]), maker, parameters: new Set(columns.parameter), stats: columns.stats };
+}
+
+function readIo(events, values, model) {
+  let at = 0, known = 0;
+  const next = () => { const back = events.io[at++]; return back ? known - back : known++; };
+  for (let event = 0; event < model.events.size; event++) {
+    model.events.takes.push(Array.from({ length: events.takes[event] }, next));
+    model.events.gives.push(Array.from({ length: events.gives[event] }, next));
+  }
+  model.sources = new Map();
+  for (let each = 0; each < values.through.length; each += 3) {
+    const [event, argument, value] = values.through.slice(each, each + 3);
+    model.sources.set(event + ":" + argument, value);
+  }
+}
+
+function index(model) {
+  model.itemOf = new Map();
+  for (const item of model.items) for (const node of item.nodes) model.itemOf.set(node, item);
+  model.readers = new Map();
+  for (let event = 0; event < model.events.size; event++) {
+    model.events.takes[event].forEach((value, at) => {
+      const source = sourceValue(model, event, at);
+      if (!model.readers.has(source)) model.readers.set(source, []);
+      model.readers.get(source).push(event);
+    });
+  }
+  model.byLine = new Map();
+  for (const event of model.itemOf.keys()) {
+    const at = lookOf(model, event).at;
+    if (!at || at.file < 0) continue;
+    const key = at.file + ":" + at.line;
+    if (!model.byLine.has(key)) model.byLine.set(key, []);
+    model.byLine.get(key).push(event);
+  }
+  for (const events of model.byLine.values()) events.sort((a, b) => a - b);
+  model.failing = failingItems(model);
+}
+
+function lookOf(model, event) {
+  return model.looks[model.events.look[event]];
+}
+
+function sourceValue(model, event, argument) {
+  const through = model.sources.get(event + ":" + argument);
+  return through === undefined ? model.events.takes[event][argument] : through;
+}
+function itemWith(model, event) {
+  const shown = shownEvent(model, event);
+  return shown >= 0 ? model.itemOf.get(shown) : null;
+}
+
+function shownEvent(model, event) {
+  const { within, parent } = model.events;
+  while (event >= 0 && !model.itemOf.has(event)) event = within.has(event) ? within.get(event) : parent[event];
+  return event;
+}
+function seenFrom(model, event, other) {
+  const around = new Set();
+  for (let at = other; at >= 0; at = model.events.parent[at]) around.add(at);
+  let found = shownEvent(model, event);
+  for (let at = found; at >= 0 && !around.has(at); at = model.events.parent[at]) if (model.itemOf.has(at)) found = at;
+  return found;
+}
+function share(model, item) {
+  if (!item.nodes.length) return item.times;
+  return item.nodes.length / countOf(model, model.items[item.parent]);
+}
+
+function countOf(model, item) {
+  if (!item) return 1;
+  return item.nodes.length || item.times * countOf(model, model.items[item.parent]);
+}
+
+function failingItems(model) {
+  const found = new Set();
+  let item = model.run.failed >= 0 ? itemWith(model, model.run.failed) : null;
+  while (item) { found.add(item.number); item = model.items[item.parent]; }
+  return found;
+}
+function opened(model, most = 26, depth = null) {
+  const open = new Set();
+  if (depth !== null) {
+    const walk = (items, level) => items.forEach((item) => {
+      if (item.children.length && level < depth) { open.add(item.number); walk(item.children, level + 1); }
+    });
+    walk(model.top, 0);
+    return open;
+  }
+  for (const number of model.failing) if (model.items[number].children.length) open.add(number);
+  const sizes = new Map(), size = (item) => {
+    if (!sizes.has(item.number)) sizes.set(item.number, item.nodes.length + item.children.reduce((sum, child) => sum + size(child), 0));
+    return sizes.get(item.number);
+  };
+  const boxes = () => { let count = 0; const walk = (items) => items.forEach((item) => { count++; if (open.has(item.number)) walk(item.children); }); walk(model.top); return count; };
+  const closed = (items) => items.flatMap((item) => (open.has(item.number) ? closed(item.children) : item.children.length ? [item] : []));
+  for (let turn = 0; turn < 100; turn++) {
+    const now = boxes();
+    const fits = closed(model.top).filter((item) => item.children.length <= 120 && (now + item.children.length <= most || !open.size));
+    if (!fits.length) break;
+    open.add(fits.reduce((best, item) => (size(item) > size(best) ? item : best)).number);
+  }
+  return open;
+}
+return { read, lookOf, sourceValue, itemWith, shownEvent, seenFrom, share, countOf, opened };
+})();
+const in_graph = (() => {
+const { layout, r } = in_layout;
+const { width } = in_letters;
+
+const PAD = 18, HEAD = 34, MOST_PORTS = 8;
+function scene(model, view) {
+  const top = group(model, null, view);
+  const marks = [];
+  draw(top, 0, 0, marks, 0);
+  return { w: top.w, h: top.h, marks, boxes: top.boxes };
+}
+
+function group(model, item, view) {
+  const level = model.levels.get(item ? item.number : -1);
+  let children = item ? item.children : model.top;
+  if (!item && view.shows) children = children.filter(view.shows);
+  const parts = [], placeOf = new Map();
+  if (item) portNames(level.ins).forEach((name, at) => parts.push({ kind: "in", name, port: at, w: 0, h: 0, ax: 0, first: true, label: name ? Math.min(width(name, 11, true), 120) : 0 }));
+  const used = new Map();
+  level.edges.forEach((edge) => { if (edge.from < -1 && edge.to >= 0) used.set(edge.from, Math.min(used.has(edge.from) ? used.get(edge.from) : Infinity, edge.to)); });
+  const outsideBefore = (number) => level.outside.forEach((each, at) => {
+    if (used.get(-2 - at) !== number || placeOf.has("o" + at)) return;
+    placeOf.set("o" + at, parts.length);
+    parts.push(outsideBox(each, item));
+  });
+  const all = item ? item.children : model.top;
+  all.forEach((child, number) => {
+    if (!children.includes(child)) return;
+    outsideBefore(number);
+    placeOf.set(number, parts.length);
+    parts.push(view.open.has(child.number) && child.children.length ? group(model, child, view) : box(child, view));
+  });
+  const lastAt = parts.length;
+  if (item) portNames(level.outs).forEach((name, at) => parts.push({ kind: "out", name, port: at, w: 0, h: 0, ax: 0, last: true }));
+  const edges = [], drawnOnce = new Set();
+  for (const edge of level.edges) {
+    if (edge.isBack) continue;
+    const from = edge.from >= 0 ? placeOf.get(edge.from) : edge.from === -1 ? Math.min(edge.out, MOST_PORTS) : placeOf.get("o" + (-2 - edge.from));
+    const to = edge.to >= 0 ? placeOf.get(edge.to) : lastAt + Math.min(edge.into, MOST_PORTS);
+    if (from === undefined || to === undefined || from === to || !parts[from] || !parts[to] || (!item && (edge.from === -1 || edge.to === -1))) continue;
+    const out = Math.min(edge.out, MOST_PORTS), into = Math.min(edge.into, MOST_PORTS);
+    const key = `${from}:${parts[from].outs ? out : ""}>${to}:${parts[to].ins ? into : ""}`;
+    if (drawnOnce.has(key)) continue;
+    drawnOnce.add(key);
+    edges.push({ from, out, to, into, shape: edge.shape, name: edge.name });
+  }
+  for (const edge of edges) {
+    const part = parts[edge.from], word = edge.name || edge.shape;
+    if (word && part.kind !== "in") part.label = Math.max(part.label || 0, width(word, 11, true));
+  }
+  const found = layout(parts, edges);
+  return framed(model, item, parts, edges, found, view);
+}
+function portNames(names) {
+  return names.length > MOST_PORTS + 1 ? [...names.slice(0, MOST_PORTS), `+${names.length - MOST_PORTS} more`] : names;
+}
+
+function framed(model, item, parts, edges, found, view) {
+  const boxes = parts.reduce((sum, part) => sum + (part.boxes || (part.item ? 1 : 0)), item ? 1 : 0);
+  if (!item) return { kind: "top", parts, edges, found, w: found.w, h: found.h, dx: 0, dy: 0, boxes };
+  const title = titleWidth(item, view) + 60, w = Math.max(found.w + 2 * PAD, title), dx = (w - found.w) / 2, dy = HEAD;
+  const h = found.h + HEAD + (parts.some((part) => part.kind === "out") ? 0 : PAD);
+  const ports = (kind) => parts.map((part, at) => (part.kind === kind ? found.x[at] + dx : null)).filter((x) => x !== null);
+  const ins = ports("in"), outs = ports("out");
+  return { kind: "group", item, parts, edges, found, w, h, dx, dy, ax: ins.length ? ins[0] : outs.length ? outs[0] : w / 2, ins, outs, boxes, state: stateOf(model, item) };
+}
+
+function titleWidth(item, view) {
+  const rounds = item.times > 1 ? 110 : 0;
+  return width(item.title, 13, false, true) + width(item.detail, 12) + rounds + 20;
+}
+
+function stateOf(model, item) {
+  return model.failing.has(item.number) ? "failed" : "";
+}
+
+function box(item, view) {
+  const part = { kind: "box", item, flexible: true, boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
+  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "";
+  if (item.kind === "sign" && !often) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
+  if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {
+    const name = cut(item.title, 34), variable = cut(item.variable, 22);
+    const w = width(name, 12, true) + (variable ? width(variable, 12, true) + 7 : 0) + (often ? width(often, 12) + 8 : 0) + 24 + (item.children.length ? 16 : 0);
+    return { ...part, shape: "pill", name, variable, often, w, h: 26, ax: w / 2 };
+  }
+  const name = cut(item.title || "repeat", 40), detail = cut(item.detail, 38);
+  const first = width(name, 13, false, true) + (often ? width(often, 13, false, true) + 16 : 0), second = width(detail, 12);
+  const w = Math.max(first, second) + 28 + (item.children.length ? 18 : 0);
+  return { ...part, shape: "card", name, detail, often, w, h: detail ? 44 : 30, ax: w / 2 };
+}
+
+function outsideBox(outside, around) {
+  const name = cut(outside.word, 30), w = width(name, 12, true) + 22;
+  return { kind: "outside", name, isUnknown: outside.isUnknown, shapeWord: outside.shape, w, h: 24, ax: w / 2, flexible: true, label: outside.shape ? width(outside.shape, 11, true) : 0, around };
+}
+
+function cut(text, most) {
+  return [...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text;
+}
+
+function draw(part, x, y, marks, depth) {
+  const { parts, edges, found, dx, dy } = part, left = x + dx, top = y + dy;
+  if (depth) frame(part, x, y, marks, depth % 2 ? "odd" : "even");
+  edges.forEach((edge, at) => line(edge, found.lines[at], parts, left, top, marks, part.item));
+  words(edges, found.lines, parts, left, top, marks);
+  parts.forEach((child, at) => {
+    const cx = left + found.x[at], cy = top + found.y[at];
+    if (child.kind === "group") draw(child, cx, cy, marks, depth + 1);
+    else if (child.kind === "box") card(child, cx, cy, marks);
+    else if (child.kind === "outside") outside(child, cx, cy, marks);
+    else port(child, cx, cy, part, x, y, marks);
+  });
+}
+
+function frame(part, x, y, marks, parity) {
+  const { item, w, h, state } = part, number = item.number;
+  if (item.times > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
+  marks.push({ t: "rect", x, y, w, h, r: 10, c: `group ${parity} ${state}`, item: number });
+  marks.push({ t: "rect", x: x + 4, y: y + 4, w: Math.min(w - 8, titleWidth(item) + 16), h: 24, r: 6, c: "head", item: number, toggle: number });
+  marks.push({ t: "path", d: `M${r(x + 13)},${r(y + 14)}l4.5,4.5l4.5,-4.5`, c: "chevron" });
+  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "", name = item.title || "repeat";
+  marks.push({ t: "text", x: x + 30, y: y + 20.5, s: name, c: "title " + state });
+  let at = x + 30 + width(name, 13, false, true) + 8;
+  if (item.detail && item.kind !== "repeat") { marks.push({ t: "text", x: at, y: y + 20.5, s: item.detail, c: "detail" }); at += width(item.detail, 12) + 8; }
+  if (often) marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" });
+}
+
+function card(part, x, y, marks) {
+  const { item, w, h, shape, name, detail, often, variable, state } = part, number = item.number, middle = x + w / 2;
+  const own = marks.length, classes = `box ${shape} ${item.kind} ${state}`;
+  if (shape === "sign") {
+    marks.push({ t: "circle", x: middle, y: y + h / 2, r: 12.5, c: classes, item: number });
+    marks.push({ t: "text", x: middle, y: y + h / 2 + 4.5, s: name || item.title, c: "sign", anchor: "middle", of: number });
+    return;
+  }
+  if (item.times > 1) for (const back of [5, 2.5]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: shape === "pill" ? 13 : 7, c: "box back" });
+  marks.push({ t: "rect", x, y, w, h, r: shape === "pill" ? 13 : 7, c: classes, item: number });
+  if (shape === "pill") {
+    let at = x + 12;
+    marks.push({ t: "text", x: at, y: y + 17, s: name, c: "name " + item.kind + " " + state });
+    at += width(name, 12, true) + 7;
+    if (variable) { marks.push({ t: "text", x: at, y: y + 17, s: variable, c: "variable" }); at += width(variable, 12, true) + 8; }
+    if (often) marks.push({ t: "text", x: at, y: y + 17, s: often, c: "often" });
+  } else {
+    if (item.hue) marks.push({ t: "rect", x: x + 5, y: y + 8, w: 3, h: h - 16, r: 1.5, c: "hue " + item.hue });
+    marks.push({ t: "text", x: x + 15, y: y + (detail ? 18.5 : 19.5), s: name, c: "title " + state });
+    if (often) marks.push({ t: "text", x: x + 15 + width(name, 13, false, true) + 10, y: y + (detail ? 18.5 : 19.5), s: often, c: "often" });
+    if (detail) marks.push({ t: "text", x: x + 15, y: y + 34.5, s: detail, c: "detail" });
+  }
+  if (item.children.length) {
+    marks.push({ t: "path", d: `M${r(x + w - 17)},${r(y + h / 2 - 5)}l4.5,5l-4.5,5`, c: "chevron" });
+    marks.push({ t: "rect", x: x + w - 26, y, w: 26, h, r: 7, c: "head", item: number, toggle: number });
+  }
+  if (state && !item.children.length) marks.push({ t: "text", x: x + w + 8, y: y + h / 2 + 5, s: "✗", c: "cross" });
+  for (let at = own; at < marks.length; at++) marks[at].of = number;
+}
+
+function outside(part, x, y, marks) {
+  marks.push({ t: "rect", x, y, w: part.w, h: part.h, r: 12, c: "outside" + (part.isUnknown ? " unknown" : "") });
+  marks.push({ t: "text", x: x + part.w / 2, y: y + 16, s: part.name, c: "name view", anchor: "middle" });
+}
+
+function port(child, cx, cy, part, x, y, marks) {
+  if (child.kind === "in") {
+    const isUnderTitle = cx < x + 24 + titleWidth(part.item) && cx > x + 6;
+    marks.push({ t: "path", d: `M${r(cx)},${r(isUnderTitle ? y + HEAD - 6 : y)}V${r(cy)}`, c: "edge", from: part.item.number, to: part.item.number });
+    if (child.name) marks.push({ t: "text", x: cx + 7, y: cy + 4, s: cut(child.name, 18), c: "port" });
+    marks.push({ t: "circle", x: cx, y, r: 3, c: "dot" });
+  } else {
+    marks.push({ t: "circle", x: cx, y: y + part.h, r: 3, c: "dot" });
+  }
+}
+
+function line(edge, route, parts, dx, dy, marks, around) {
+  const from = parts[edge.from], to = parts[edge.to];
+  const item = (part) => (part.item ? part.item.number : around ? around.number : -1);
+  const d = moved(route.d, dx, dy), isPort = to.kind === "out", isOutside = from.kind === "outside";
+  const c = "edge" + (route.isStub ? " stub" : "") + (isOutside ? " quiet" : "");
+  marks.push({ t: "path", d, c, from: isOutside ? -2 : item(from), to: item(to), arrow: !isPort && !route.isStub });
+}
+function words(edges, lines, parts, dx, dy, marks) {
+  const results = new Map();
+  edges.forEach((edge, at) => {
+    const key = parts[edge.from].outs ? edge.from + ":" + edge.out : edge.from;
+    if (!results.has(key)) results.set(key, { edge, label: lines[at].label, turns: new Set(), all: new Set() });
+    results.get(key).turns.add(lines[at].label.turn);
+    results.get(key).all.add(edge.name || edge.shape);
+  });
+  for (const { edge, label, turns, all } of results.values()) {
+    const from = parts[edge.from], word = from.kind === "outside" ? from.shapeWord : all.size === 1 ? [...all][0] : "";
+    if (!word || from.kind === "in" || (turns.has(1) && turns.has(-1)) || isSaidInside(from, edge.out)) continue;
+    const isLeft = turns.has(1), x = dx + label.x + (isLeft ? -6 : 6);
+    marks.push({ t: "text", x, y: dy + label.y + 13, s: cut(word, 30), c: edge.name && from.kind !== "outside" ? "port" : "shape", anchor: isLeft ? "end" : undefined });
+  }
+}
+
+function isSaidInside(part, out) {
+  return part.kind === "group" && part.edges.some((edge) => part.parts[edge.to].kind === "out" && part.parts[edge.to].port === out && edge.shape);
+}
+function moved(d, dx, dy) {
+  return d.replace(/([MLCQVHvl])([^MLCQVHvl]*)/g, (_, letter, rest) => {
+    if (letter === "v" || letter === "l") return letter + rest;
+    const numbers = rest.trim().split(/[\s,]+/).map(Number);
+    const shifted = numbers.map((number, at) => r(number + (letter === "V" ? dy : letter === "H" ? dx : at % 2 ? dy : dx)));
+    return letter + shifted.join(",");
+  });
+}
+return { scene, cut };
+})();
+const in_picture = (() => {
+const { opened, read } = in_data;
+const { scene } = in_graph;
+const { r } = in_layout;
+
+const STYLE = `text{font-family:Inter,"Helvetica Neue",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1b2430;font-size:13px}
+.title,.often{font-weight:600}.detail{font-size:12px;fill:#66717f}.often{fill:#3366e0}
+.name,.variable,.port,.shape,.sign{font-family:"JetBrains Mono","DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:12px}
+.port,.shape{font-size:11px}.variable,.name.view{fill:#7b8594}.port{fill:#8a94a3}.shape{fill:#0f766e}.sign{font-size:14px}
+.group{fill:#f6f8fa;stroke:#cdd4de}.group.even{fill:#fcfdfe}.group.back{fill:#fff}.box{fill:#fff;stroke:#c3cad5}.box.view{stroke:#e3e7ed}.outside{fill:#f4f6f9;stroke:#aab4c2;stroke-dasharray:3 3}
+.edge{fill:none;stroke:#98a2b1;stroke-width:1.2}.edge.quiet{stroke:#b9c1cc}.dot{fill:#fff;stroke:#98a2b1}.head{fill:none}.chevron{fill:none;stroke:#8a94a3;stroke-width:1.4}
+.box.failed,.group.failed{stroke:#dc2626}.box.failed{fill:#fef2f2}.title.failed,.name.failed,.cross{fill:#c01f1f}
+.hue{stroke:none;fill:#9aa4b2}.weights{fill:#3f6fe8}.norm{fill:#2f9488}.activation{fill:#d9694f}.attention{fill:#7c5fd0}.pool{fill:#75829b}.dropout{fill:#b9a0a4}.loss,.train{fill:#c26484}`;
+
+function picture(json, depth, most) {
+  const model = read(JSON.parse(json));
+  const open = opened(model, most || 26, depth < 0 ? null : depth);
+  return svg(scene(model, { model, open }));
+}
+
+function svg(drawn) {
+  const w = Math.ceil(drawn.w + 40), h = Math.ceil(drawn.h + 40);
+  const marks = drawn.marks.filter((mark) => !mark.toggle && mark.toggle !== 0).map(element).join("\n");
+  const arrow = '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path d="M1,1L7,4L1,7" fill="none" stroke="#98a2b1" stroke-width="1.3"/></marker>';
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="-20 -20 ${w} ${h}" width="${w}" height="${h}"><style>${escapeText(STYLE)}</style><defs>${arrow}</defs><rect x="-20" y="-20" width="${w}" height="${h}" fill="#fff"/>\n${marks}\n</svg>\n`;
+}
+
+function element(mark) {
+  const c = ` class="${mark.c.trim()}"`;
+  if (mark.t === "rect") return `<rect x="${r(mark.x)}" y="${r(mark.y)}" width="${r(mark.w)}" height="${r(mark.h)}" rx="${mark.r}"${c}/>`;
+  if (mark.t === "circle") return `<circle cx="${r(mark.x)}" cy="${r(mark.y)}" r="${mark.r}"${c}/>`;
+  if (mark.t === "path") return `<path d="${mark.d}"${c}${mark.arrow ? ' marker-end="url(#arrow)"' : ""}/>`;
+  const anchor = mark.anchor ? ` text-anchor="${mark.anchor}"` : "";
+  return `<text x="${r(mark.x)}" y="${r(mark.y)}"${anchor}${c}>${escapeText(mark.s)}</text>`;
+}
+
+function escapeText(text) {
+  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"']/g, (letter) => `&#${letter.codePointAt(0)};`);
+}
+return { picture, svg, escapeText };
+})();
+const in_dom = (() => {
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function h(tag, properties, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "style") element.style.cssText = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  put(element, children);
+  return element;
+}
+
+function put(element, children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
+    element.append(child instanceof Node ? child : document.createTextNode(safe(String(child))));
+  }
+}
+
+function fill(element, ...children) {
+  element.replaceChildren();
+  put(element, children);
+}
+function safe(text) {
+  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (letter) => "\\u" + letter.codePointAt(0).toString(16).padStart(4, "0"));
+}
+
+function svgElement(mark) {
+  const tag = mark.t, element = document.createElementNS(SVG, tag), set = (name, value) => element.setAttribute(name, value);
+  set("class", mark.c);
+  if (tag === "rect") { set("x", mark.x); set("y", mark.y); set("width", mark.w); set("height", mark.h); set("rx", mark.r); }
+  else if (tag === "circle") { set("cx", mark.x); set("cy", mark.y); set("r", mark.r); }
+  else if (tag === "path") { set("d", mark.d); if (mark.arrow) set("marker-end", "url(#arrow)"); }
+  else { set("x", mark.x); set("y", mark.y); if (mark.anchor) set("text-anchor", mark.anchor); element.textContent = safe(mark.s); }
+  if (mark.item !== undefined) set("data-item", mark.item);
+  if (mark.toggle !== undefined) set("data-toggle", mark.toggle);
+  return element;
+}
+
+function duration(ticks, tick) {
+  if (ticks < 0) return "—";
+  const ns = ticks * tick;
+  for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns / size < 999.5) return three(ns / size) + " " + unit;
+  return three(ns / 1e9) + " s";
+}
+
+function three(number) {
+  return number >= 99.95 ? number.toFixed(0) : number >= 9.995 ? number.toFixed(1) : number.toFixed(2);
+}
+
+function count(number) {
+  return number.toLocaleString("en");
+}
+return { h, put, fill, safe, svgElement, duration, count };
+})();
+const in_code = (() => {
+const { lookOf } = in_data;
+const { fill, h, safe } = in_dom;
+
+const WORDS = new Set("and as assert async await break class continue def del elif else except finally for from global if import in is lambda None nonlocal not or pass raise return try while with yield True False self".split(" "));
+const TOKEN = /(#.*)|("""|'''|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.]*)|([A-Za-z_]\w*)/g;
+
+function makeCode(app, pane) {
+  const chooser = h("select", { "aria-label": "file", onchange: () => showFile(Number(chooser.value)) });
+  const path = h("span", { class: "dim path" }), steps = h("span", { class: "rounds" });
+  const lines = h("div", { class: "lines", tabindex: 0 });
+  pane.append(h("header", {}, chooser, path, h("span", { class: "grow" }), steps), lines);
+  app.model.files.forEach((file, at) => chooser.append(h("option", { value: at }, file.name.split("/").pop())));
+  if (!app.model.files.length) { chooser.remove(); fill(lines, h("p", { class: "nothing" }, "No source text was kept.")); }
+  let shown = -1, rowOf = new Map(), marked = [];
+  const known = new Map();
+
+  function showFile(number) {
+    if (number === shown || number < 0) return;
+    const file = app.model.files[number];
+    shown = number;
+    chooser.value = number;
+    path.textContent = safe(file.name);
+    path.title = safe(file.path);
+    if (!known.has(number)) known.set(number, fileRows(file));
+    rowOf = known.get(number).rowOf;
+    lines.replaceChildren(...known.get(number).rows);
+  }
+  function fileRows(file) {
+    const rows = [];
+    let last = 0;
+    rowOf = new Map();
+    for (const piece of file.pieces) {
+      if (piece.first > last + 1) rows.push(h("div", { class: "skipped" }, `⋯ ${piece.first - last - 1} lines`));
+      piece.lines.forEach((text, offset) => rows.push(codeRow(file, piece.first + offset, text)));
+      last = piece.first + piece.lines.length - 1;
+    }
+    return { rows, rowOf };
+  }
+  function codeRow(file, line, text) {
+    const margin = file.margins.get(line), isError = margin && margin.word.includes("✗");
+    const source = h("code", { class: "source" }, coloured(text));
+    const row = h("div", { class: "line" + (margin ? " ran" : ""), "data-line": line, onclick: margin ? () => app.selectLine(shown, line) : undefined },
+      h("span", { class: "number" }, line), h("span", { class: "times" }, margin && margin.times > 1 ? margin.times + "×" : ""), source, margin && h("code", { class: isError ? "error" : "shape" }, margin.word));
+    rowOf.set(line, { row, source, text });
+    return row;
+  }
+  return {
+    draw(isFollowed) {
+      for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
+      marked = [];
+      const at = app.selected >= 0 ? lookOf(app.model, app.selected).at : null;
+      steps.replaceChildren(...app.lineButtons());
+      if (!at || at.file < 0) { if (shown < 0 && app.model.files.length) showFile(0); return; }
+      showFile(at.file);
+      for (let line = at.line; line <= at.endLine; line++) {
+        const found = rowOf.get(line);
+        if (!found) continue;
+        found.row.classList.add("selected");
+        if (lookOf(app.model, app.selected).error) found.row.classList.add("failed");
+        marked.push(found);
+        const from = line === at.line ? at.col : found.text.search(/\S|$/), to = line === at.endLine ? at.endCol : found.text.length;
+        fill(found.source, coloured(found.text.slice(0, from)), h("mark", {}, coloured(found.text.slice(from, to))), coloured(found.text.slice(to)));
+      }
+      const first = rowOf.get(at.line);
+      if (first && isFollowed) {
+        const top = first.row.offsetTop - lines.offsetTop;
+        if (top < lines.scrollTop + 20 || top > lines.scrollTop + lines.clientHeight - 60) lines.scrollTop = Math.max(0, top - lines.clientHeight / 3);
+      }
+    },
+  };
+}
+
+function coloured(text) {
+  const found = [];
+  let last = 0;
+  for (const match of text.matchAll(TOKEN)) {
+    const kind = match[1] ? "comment" : match[2] ? "string" : match[3] ? "digits" : WORDS.has(match[4]) ? "word" : "";
+    if (!kind) continue;
+    found.push(text.slice(last, match.index), h("span", { class: kind }, match[0]));
+    last = match.index + match[0].length;
+  }
+  found.push(text.slice(last));
+  return found;
+}
+return { makeCode, coloured };
+})();
+const in_steps = (() => {
+const { lookOf } = in_data;
+const { fill, h } = in_dom;
+
+const ROW = 23;
+
+function stepRows(app) {
+  const rows = [], { model, open, found } = app;
+  const walk = (items, depth) => {
+    for (const item of items) {
+      if (found && !found.items.has(item.number)) continue;
+      rows.push({ item, depth });
+      if (item.children.length && (open.has(item.number) || (found && found.around.has(item.number)))) walk(item.children, depth + 1);
+    }
+  };
+  walk(model.top.filter((item) => app.shows(item)), 0);
+  return rows;
+}
+
+function makeSteps(app, pane) {
+  const space = h("div", { class: "space" }), list = h("div", { class: "rows", tabindex: 0, role: "tree", "aria-label": "steps" }, space);
+  const title = h("span", { class: "dim" });
+  pane.append(h("header", {}, h("b", {}, "Steps"), title, h("span", { class: "grow" }),
+    h("button", { title: "open all levels", onclick: () => app.openAll() }, "⊞"), h("button", { title: "close all", onclick: () => app.closeAll() }, "⊟")), list);
+  let rows = [];
+  const paint = () => {
+    const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 8), last = Math.min(rows.length, first + Math.ceil((list.clientHeight || 800) / ROW) + 16);
+    space.style.height = rows.length * ROW + "px";
+    fill(space, rows.slice(first, last).map((row, at) => stepRow(app, row, first + at)));
+    if (!rows.length) fill(space, h("p", { class: "nothing" }, app.found ? "Nothing matches." : app.emptyWord()));
+  };
+  list.addEventListener("scroll", paint);
+  new ResizeObserver(paint).observe(list);
+  return {
+    rows: () => rows,
+    draw(isFollowed) {
+      rows = stepRows(app);
+      const { model, found } = app;
+      title.textContent = `${rows.length.toLocaleString("en")} rows` + (found ? ` · ${found.count.toLocaleString("en")} found` : ` of ${model.events.size.toLocaleString("en")} events`);
+      if (isFollowed) {
+        const at = rows.findIndex((row) => row.item === app.item);
+        const top = at * ROW, height = list.clientHeight || 400;
+        if (at >= 0 && (top < list.scrollTop + ROW || top > list.scrollTop + height - 2 * ROW)) list.scrollTop = Math.max(0, top - height / 3);
+      }
+      paint();
+    },
+  };
+}
+
+function stepRow(app, { item, depth }, at) {
+  const { model } = app, event = app.eventOf(item), look = event >= 0 ? lookOf(model, event) : null;
+  const near = app.near.get(item.number), isFailed = model.failing.has(item.number);
+  const classes = ["row", item === app.item ? "selected" : near || "", isFailed ? "failed" : "", app.found && !app.found.hits.has(item.number) ? "faint" : ""].join(" ");
+  const chevron = h("i", { class: "chevron" + (item.children.length ? (app.open.has(item.number) ? " open" : " closed") : "") , onclick: (click) => { click.stopPropagation(); app.toggle(item); } });
+  const isLayer = look && look.kind === "module";
+  const name = isLayer || !item.nodes.length ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
+  const gives = isFailed && look && look.error ? h("span", { class: "error" }, "✗ " + look.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
+  return h("div", { class: classes, role: "treeitem", "data-item": item.number, "aria-selected": item === app.item ? "true" : undefined,
+    style: `top:${at * ROW}px;padding-left:${10 + Math.min(depth, 30) * 14}px`, onclick: () => app.select(event >= 0 ? event : app.firstInside(item)), ondblclick: () => app.toggle(item) },
+    chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.times > 1 && h("span", { class: "often" }, "× " + item.times.toLocaleString("en")), gives);
+}
+return { stepRows, makeSteps };
+})();
+const in_flow = (() => {
+const { scene } = in_graph;
+const { h, svgElement } = in_dom;
+const { svg } = in_picture;
+
+const MOST_SEEN = 400;
+
+function makeFlow(app, pane) {
+  const title = h("span", { class: "dim" });
+  const button = (text, name, action) => h("button", { title: name, onclick: action }, text);
+  const root = document.createElementNS("http://www.w3.org/2000/svg", "svg"), sheet = document.createElementNS("http://www.w3.org/2000/svg", "g");
+  root.setAttribute("class", "sheet");
+  root.setAttribute("role", "img");
+  root.setAttribute("aria-label", "data flow");
+  root.append(arrows(), sheet);
+  const rounds = h("span", { class: "rounds" });
+  pane.append(h("header", {}, h("b", {}, "Data flow"), title, h("span", { class: "grow" }), rounds, button("+", "larger", () => zoom(1.25)), button("−", "smaller", () => zoom(0.8)),
+    button("fit", "all of it", () => fit(true)), button("svg", "save as a picture", () => app.save("svg", svg(drawn)))), root);
+  let drawn = null, at = { x: 20, y: 20, k: 1 }, elements = [], wasMoved = false;
+
+  const move = () => { sheet.setAttribute("transform", `translate(${at.x},${at.y}) scale(${at.k})`); cull(); };
+  const size = () => ({ w: root.clientWidth || 600, h: root.clientHeight || 600 });
+  function zoom(factor, x = size().w / 2, y = size().h / 2) {
+    const k = Math.min(4, Math.max(0.02, at.k * factor));
+    at = { k, x: x - ((x - at.x) * k) / at.k, y: y - ((y - at.y) * k) / at.k };
+    wasMoved = true;
+    move();
+  }
+  function fit(isAll) {
+    const { w, h: height } = size(), k = Math.min(1, (w - 48) / drawn.w, isAll ? (height - 48) / drawn.h : 1);
+    at = { k: Math.max(k, isAll ? 0.02 : 0.45), x: 0, y: 24 };
+    at.x = Math.max((w - drawn.w * at.k) / 2, 24);
+    wasMoved = isAll;
+    move();
+  }
+  function cull() {
+    if (!drawn || drawn.marks.length < MOST_SEEN * 6) return;
+    const { w, h: height } = size(), left = -at.x / at.k - 400, top = -at.y / at.k - 400, right = left + w / at.k + 800, bottom = top + height / at.k + 800;
+    elements.forEach((element, number) => {
+      const mark = drawn.marks[number], x = mark.x === undefined ? null : mark.x;
+      const isSeen = x === null || (x < right && mark.y < bottom && x + (mark.w || 200) > left && mark.y + (mark.h || 20) > top);
+      element.style.display = isSeen ? "" : "none";
+    });
+  }
+  wheelAndDrag(root, () => at, (x, y) => { at = { ...at, x, y }; wasMoved = true; move(); }, zoom);
+  root.addEventListener("click", (click) => {
+    const toggle = click.target.getAttribute("data-toggle"), item = click.target.getAttribute("data-item");
+    if (toggle !== null) app.toggle(app.model.items[toggle]);
+    else if (item !== null) { const there = app.model.items[item], event = app.eventOf(there); app.select(event >= 0 ? event : app.firstInside(there)); }
+  });
+  root.addEventListener("dblclick", (click) => {
+    const item = click.target.getAttribute("data-item");
+    if (item !== null) app.toggle(app.model.items[item]);
+  });
+
+  return {
+    zoom, fit: () => fit(true),
+    drawn: () => drawn,
+    draw() {
+      drawn = scene(app.model, { model: app.model, open: app.open, shows: app.shows });
+      title.textContent = `${drawn.boxes.toLocaleString("en")} boxes`;
+      elements = drawn.marks.map(svgElement);
+      sheet.replaceChildren(...elements);
+      if (!wasMoved) fit(false); else move();
+      this.light();
+    },
+    light(isFollowed) {
+      const selected = app.item ? app.item.number : -1, { found } = app;
+      elements.forEach((element, number) => {
+        const mark = drawn.marks[number];
+        if (mark.from !== undefined) element.classList.toggle("lit", selected >= 0 && mark.from !== mark.to && (mark.from === selected || mark.to === selected));
+        if (mark.of !== undefined) element.classList.toggle("faint", !!found && !found.items.has(mark.of));
+        if (mark.item === undefined) return;
+        element.classList.toggle("selected", mark.item === selected && !mark.c.startsWith("head"));
+        element.classList.toggle("near", app.near.has(mark.item) && !mark.c.startsWith("head"));
+        element.classList.toggle("faint", !!found && !found.items.has(mark.item));
+      });
+      rounds.replaceChildren(...app.roundButtons());
+      if (isFollowed) show(selected);
+    },
+  };
+  function show(selected) {
+    const number = drawn.marks.findIndex((each) => each.item === selected && (each.c.startsWith("box") || each.c.startsWith("group")));
+    if (number < 0) return;
+    const mark = drawn.marks[number], { w, h: height } = size(), isCircle = mark.t === "circle";
+    const x = (isCircle ? mark.x : mark.x + mark.w / 2) * at.k + at.x, y = (isCircle ? mark.y : mark.y + Math.min(mark.h / 2, 60)) * at.k + at.y;
+    if (x < 40 || x > w - 40) at.x += w / 2 - x;
+    if (y < 40 || y > height - 60) at.y += height / 3 - y;
+    move();
+  }
+}
+
+function arrows() {
+  const defs = document.createElementNS("http://www.w3.org/2000/svg", "defs"), marker = document.createElementNS("http://www.w3.org/2000/svg", "marker");
+  const shape = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  const all = { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" };
+  for (const [name, value] of Object.entries(all)) marker.setAttribute(name, value);
+  shape.setAttribute("d", "M1,1L7,4L1,7");
+  shape.setAttribute("class", "arrow");
+  marker.append(shape);
+  defs.append(marker);
+  return defs;
+}
+
+function wheelAndDrag(root, now, moveTo, zoom) {
+  let from = null;
+  root.addEventListener("wheel", (wheel) => {
+    wheel.preventDefault();
+    const box = root.getBoundingClientRect();
+    if (wheel.ctrlKey || wheel.metaKey) zoom(Math.exp(-wheel.deltaY / 300), wheel.clientX - box.left, wheel.clientY - box.top);
+    else moveTo(now().x - wheel.deltaX, now().y - wheel.deltaY);
+  }, { passive: false });
+  root.addEventListener("pointerdown", (down) => { if (down.button === 0) from = { x: down.clientX - now().x, y: down.clientY - now().y, isMoved: false, sx: down.clientX, sy: down.clientY, id: down.pointerId }; });
+  root.addEventListener("pointermove", (move) => {
+    if (!from) return;
+    if (!from.isMoved && Math.hypot(move.clientX - from.sx, move.clientY - from.sy) < 4) return;
+    if (!from.isMoved) { from.isMoved = true; root.setPointerCapture(from.id); }
+    moveTo(move.clientX - from.x, move.clientY - from.y);
+  });
+  const end = () => { from = null; };
+  root.addEventListener("pointerup", end);
+  root.addEventListener("pointercancel", end);
+}
+return { makeFlow };
+})();
+const in_details = (() => {
+const { itemWith, lookOf, seenFrom, shownEvent, sourceValue } = in_data;
+const { count, duration, fill, h } = in_dom;
+
+const MOST = 4;
+
+function makeDetails(app, pane) {
+  const title = h("span", { class: "dim" }), rounds = h("span", { class: "rounds" }), body = h("div", { class: "body" });
+  pane.append(h("header", {}, h("b", {}, "Details"), title, h("span", { class: "grow" }), rounds), body);
+  return {
+    draw() {
+      const { model, selected } = app;
+      if (selected < 0) { title.textContent = ""; fill(body, notes(model), h("p", { class: "nothing" }, "Select a step, a box or a line.")); return; }
+      const look = lookOf(model, selected);
+      title.textContent = "#" + selected;
+      rounds.replaceChildren(...app.roundButtons());
+      body.scrollTop = 0;
+      fill(body, path(app), headline(app, look), takes(app, look), gives(app, look), time(app), stack(app, look), life(app, look), notes(model));
+    },
+  };
+}
+
+function notes(model) {
+  return model.run.notes.map((note) => h("p", { class: "note" }, "note: " + note));
+}
+
+function path(app) {
+  const around = [];
+  let item = app.item ? app.model.items[app.item.parent] : null;
+  if (app.item && app.model.itemOf.get(app.selected) !== app.item) item = app.item;
+  for (; item; item = app.model.items[item.parent]) around.unshift(item);
+  return h("p", { class: "path" }, around.map((each) => [h("a", { onclick: () => app.select(app.eventOf(each) >= 0 ? app.eventOf(each) : app.firstInside(each)) }, each.title || "repeat"), " › "]));
+}
+
+function headline(app, look) {
+  const item = app.model.itemOf.get(app.selected), at = look.at;
+  return [
+    h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, look.code || look.name)),
+    h("p", {}, h("span", { class: "tag" }, look.kind), " ", look.kind === "module" ? look.detail : look.name, look.module && look.kind !== "module" ? h("span", { class: "dim" }, "  in " + look.module) : "", look.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
+    look.error && h("p", { class: "error" }, "✗ " + look.error),
+    look.note && h("p", { class: "note" }, look.note),
+    at && h("p", {}, place(app, at, app.selected), h("span", { class: "dim" }, " in " + at.function)),
+  ];
+}
+
+function place(app, at, event) {
+  const file = at.file >= 0 ? app.model.files[at.file].name : at.path;
+  return h("a", { onclick: () => app.select(event) }, `${file.split("/").pop()}:${at.line}`);
+}
+
+function takes(app, look) {
+  const { model, selected } = app, ids = model.events.takes[selected];
+  return section("takes", ids.length ? ids.map((value, at) => {
+    const source = sourceValue(model, selected, at), isParameter = model.values.parameters.has(value), operand = look.operands[at] || "";
+    const maker = model.values.maker[source];
+    return line(look.roles[at], [h("code", { class: "shape" }, model.values.word[value]), " ", isParameter ? h("span", { class: "tag" }, "parameter") : "", " ", operand !== look.roles[at] ? h("code", { class: "dim" }, operand) : "",
+      !isParameter && maker >= 0 && maker !== selected ? h("div", {}, h("span", { class: "dim" }, "from "), step(app, seen(app, maker))) : "", stats(model, value)]);
+  }) : look.args && look.args !== "()" ? h("code", { class: "dim" }, look.args) : h("span", { class: "dim" }, "nothing"));
+}
+
+function gives(app, look) {
+  const { model, selected } = app, ids = model.events.gives[selected];
+  if (look.error) return section("gives", h("span", { class: "dim" }, "nothing: it failed"));
+  return section("gives", ids.length ? ids.map((value, at) => {
+    const readers = [...new Set((model.readers.get(value) || []).filter((event) => event > selected && !inside(model, event, selected)).map((event) => seen(app, event)))];
+    const name = look.target.length === ids.length ? look.target[at] : at === 0 && look.target.length === 1 ? look.target[0] : "";
+    return line(look.results[at], [h("code", { class: "shape" }, model.values.word[value]), " ", h("code", { class: "dim" }, name),
+      readers.length ? h("div", {}, h("span", { class: "dim" }, "to "), readers.slice(0, MOST).map((event) => step(app, event)), readers.length > MOST ? h("span", { class: "dim" }, ` +${readers.length - MOST} more`) : "") : "", stats(model, value)]);
+  }) : h("code", { class: "dim" }, look.result && look.result !== "None" ? look.result : "nothing"));
+}
+
+function inside(model, event, around) {
+  while (event > around) event = model.events.parent[event];
+  return event === around;
+}
+function seen(app, event) {
+  const found = seenFrom(app.model, event, app.selected);
+  return found < 0 ? event : found;
+}
+
+function step(app, event) {
+  const shown = shownEvent(app.model, event), look = lookOf(app.model, shown >= 0 ? shown : event), item = itemWith(app.model, event);
+  const name = look.kind === "module" ? (item ? item.title : look.name) : look.code || look.name;
+  return h("a", { class: "step", title: name, onclick: () => app.select(shown >= 0 ? shown : event) }, h("i", { class: "dot " + (item ? item.hue : "") }), look.kind === "module" ? name : h("code", {}, name));
+}
+
+function section(name, ...content) {
+  return h("section", {}, h("h3", {}, name), content);
+}
+
+function line(role, content) {
+  return h("div", { class: "value" }, h("span", { class: "role" }, role || "—"), h("div", {}, content));
+}
+function stats(model, value) {
+  const known = model.values.stats[value];
+  if (!known) return "";
+  const number = (each) => (typeof each === "number" ? (Math.abs(each) >= 1e5 || (each && Math.abs(each) < 1e-3) ? each.toExponential(2) : String(Math.round(each * 1000) / 1000)) : String(each));
+  const words = [["mean", "μ"], ["std", "σ"], ["nan", "NaN"], ["inf", "inf"], ["zeros", "zeros"]].filter(([name]) => known[name] !== undefined && (name.length > 3 ? true : known[name] > 0 || name === "std")).map(([name, sign]) => h("span", {}, `${sign} ${number(known[name])}`));
+  const range = known.min !== undefined && known.max !== undefined ? h("span", {}, `${number(known.min)} … ${number(known.max)}`) : "";
+  const bars = Array.isArray(known.histogram) ? known.histogram : null, most = bars ? Math.max(1, ...bars) : 1;
+  return h("div", { class: "stats" + (known.nan || known.inf ? " bad" : "") }, bars ? h("span", { class: "histogram" }, bars.map((bar) => h("i", { style: `height:${Math.max(1, Math.round((18 * bar) / most))}px` }))) : "", words, range);
+}
+
+function time(app) {
+  const { model, selected } = app, spent = model.events.spent[selected], parent = model.events.parent[selected];
+  const whole = parent >= 0 ? model.events.spent[parent] : -1, part = whole > 0 && spent >= 0 ? spent / whole : null;
+  let inner = 0;
+  for (let event = selected + 1; event < model.events.size && model.events.parent[event] >= selected; event++) inner++;
+  return section("time", h("p", {}, h("b", {}, duration(spent, model.tick)), h("span", { class: "dim" }, " host time "), part !== null ? [h("span", { class: "bar" }, h("i", { style: `width:${(100 * part).toFixed(1)}%` })), h("span", { class: "dim" }, ` ${(100 * part).toFixed(1)} % of ${lookOf(model, parent).module || lookOf(model, parent).name}`)] : ""),
+    inner ? h("p", { class: "dim" }, `${count(inner)} events inside`) : "");
+}
+
+function stack(app, look) {
+  if (look.stack.length < 2) return "";
+  return section("stack", look.stack.slice().reverse().map((at) => h("div", { class: "frame" }, h("code", {}, `${(at.file >= 0 ? app.model.files[at.file].name : at.path).split("/").pop()}:${at.line}`), " ", h("span", { class: "dim" }, at.function))));
+}
+function life(app, look) {
+  const { model } = app, name = look.target[0] || (look.kind === "variable" ? look.name : "");
+  if (!name || !look.at) return "";
+  const isMeant = model.looks.map((each) => !!each.at && each.at.function === look.at.function && each.at.file === look.at.file && (each.target.includes(name) || (each.kind === "variable" && each.name === name)));
+  const seen = new Set(), rows = [];
+  for (let event = 0; event < model.events.size && rows.length < 40; event++) {
+    const number = model.events.look[event];
+    if (!isMeant[number] || seen.has(number)) continue;
+    seen.add(number);
+    const each = model.looks[number], value = model.events.gives[event][Math.max(0, each.target.indexOf(name))];
+    rows.push(h("div", { class: "frame" }, h("a", { onclick: () => app.select(event) }, ":" + each.at.line), " ", h("code", {}, each.code), " ", h("code", { class: "shape" }, value === undefined ? "" : model.values.word[value])));
+  }
+  return rows.length > 1 ? section(`life of ${name}`, rows) : "";
+}
+return { makeDetails };
+})();
+const in_timeline = (() => {
+const { lookOf, shownEvent } = in_data;
+const { duration, fill, h, safe } = in_dom;
+
+const ROW = 15, MOST_LEVELS = 12;
+
+function makeTimeline(app, pane) {
+  const { model } = app, title = h("span", { class: "dim" }), canvas = h("canvas", { tabindex: 0, "aria-label": "timeline" });
+  const view = { from: 0, to: 1 };
+  pane.append(h("header", {}, h("b", {}, "Time"), title, h("span", { class: "grow" }), h("button", { onclick: () => { Object.assign(view, { from: 0, to: total }); paint(); } }, "all")), h("div", { class: "scroll" }, canvas));
+  let total = 1, lanes = null;
+
+  function prepare() {
+    const threads = new Map(), depth = new Int32Array(model.events.size);
+    for (let event = 0; event < model.events.size; event++) {
+      const look = lookOf(model, event), key = look.process + " " + look.thread, parent = model.events.parent[event];
+      const isSame = parent >= 0 && lookOf(model, parent).thread === look.thread && lookOf(model, parent).process === look.process;
+      depth[event] = isSame ? depth[parent] + 1 : 0;
+      if (!threads.has(key)) threads.set(key, { name: look.thread, levels: 0, events: [] });
+      const thread = threads.get(key);
+      thread.levels = Math.min(MOST_LEVELS, Math.max(thread.levels, depth[event] + 1));
+      thread.events.push(event);
+      total = Math.max(total, model.events.start[event] + Math.max(0, model.events.spent[event]));
+    }
+    lanes = { threads: [...threads.values()], depth };
+    Object.assign(view, { from: 0, to: total });
+  }
+
+  function paint() {
+    if (pane.hidden) return;
+    if (!lanes) prepare();
+    const width = canvas.parentElement.clientWidth, height = lanes.threads.reduce((sum, thread) => sum + thread.levels * ROW + 18, 4), ratio = window.devicePixelRatio || 1;
+    canvas.width = width * ratio; canvas.height = height * ratio;
+    canvas.style.width = width + "px"; canvas.style.height = height + "px";
+    const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), colour = (name) => style.getPropertyValue("--" + name).trim();
+    pen.scale(ratio, ratio);
+    pen.font = "10.5px " + colour("mono");
+    const colours = { box: colour("bar"), lit: colour("accent"), near: colour("near"), failed: colour("red"), text: colour("ink"), dim: colour("dim") };
+    const scale = width / (view.to - view.from), chosen = app.item ? new Set(app.item.nodes) : new Set();
+    let y = 2;
+    for (const thread of lanes.threads) {
+      pen.fillStyle = colours.dim;
+      pen.fillText(safe(thread.name), 6, y + 11);
+      y += 15;
+      let painted = new Float64Array(MOST_LEVELS).fill(-1);
+      for (const event of thread.events) {
+        const level = lanes.depth[event];
+        if (level >= MOST_LEVELS) continue;
+        const x = (model.events.start[event] - view.from) * scale, w = Math.max(0.6, Math.max(0, model.events.spent[event]) * scale);
+        if (x + w < 0 || x > width) continue;
+        const isLit = event === app.selected || chosen.has(event), isHit = app.found && app.found.events.has(event);
+        if (x + w <= painted[level] + 0.5 && !isLit && !isHit) continue;
+        painted[level] = Math.max(painted[level], x + w);
+        const look = lookOf(model, event);
+        pen.globalAlpha = app.found && !isHit ? 0.25 : 1;
+        pen.fillStyle = look.error ? colours.failed : event === app.selected ? colours.lit : isLit || isHit ? colours.near : colours.box;
+        pen.fillRect(x, y + level * ROW, Math.max(0.6, w - 0.6), ROW - 2);
+        if (w > 34) {
+          pen.save();
+          pen.beginPath(); pen.rect(x, y + level * ROW, w - 2, ROW); pen.clip();
+          pen.fillStyle = event === app.selected ? "#fff" : colours.text;
+          pen.fillText(safe(name(look)), Math.max(x, 0) + 4, y + level * ROW + 10);
+          pen.restore();
+        }
+      }
+      pen.globalAlpha = 1;
+      y += thread.levels * ROW + 3;
+    }
+    title.textContent = `host time, ${duration(view.to - view.from, model.tick)} · scroll to zoom`;
+  }
+  function name(look) { return look.kind === "module" ? look.module || look.name : look.name; }
+  function at(pointer) {
+    const box = canvas.getBoundingClientRect(), scale = box.width / (view.to - view.from), time = view.from + (pointer.clientX - box.left) / scale;
+    let y = 17, best = -1;
+    for (const thread of lanes.threads) {
+      const level = Math.floor((pointer.clientY - box.top - y) / ROW);
+      if (level >= 0 && level < thread.levels) {
+        for (const event of thread.events) {
+          if (lanes.depth[event] === level && model.events.start[event] <= time + 1 / scale && model.events.start[event] + Math.max(0, model.events.spent[event]) >= time - 1 / scale) best = event;
+        }
+        return best;
+      }
+      y += thread.levels * ROW + 18;
+    }
+    return best;
+  }
+  canvas.addEventListener("wheel", (wheel) => {
+    wheel.preventDefault();
+    const box = canvas.getBoundingClientRect(), part = (wheel.clientX - box.left) / box.width, span = view.to - view.from;
+    if (Math.abs(wheel.deltaX) > Math.abs(wheel.deltaY)) { const by = (wheel.deltaX / box.width) * span; view.from += by; view.to += by; }
+    else {
+      const wide = Math.min(total, Math.max(20, span * Math.exp(wheel.deltaY / 400))), middle = view.from + part * span;
+      view.from = middle - part * wide; view.to = view.from + wide;
+    }
+    if (view.from < 0) { view.to -= view.from; view.from = 0; }
+    paint();
+  }, { passive: false });
+  canvas.addEventListener("click", (click) => { const event = at(click); if (event >= 0) app.select(event); });
+  canvas.addEventListener("pointermove", (move) => {
+    const event = at(move);
+    canvas.title = event < 0 ? "" : safe(`${name(lookOf(model, event))} · ${duration(model.events.spent[event], model.tick)}`);
+  });
+  new ResizeObserver(paint).observe(pane);
+  return { draw: paint, at: (event) => shownEvent(model, event) };
+}
+return { makeTimeline };
+})();
+const in_search = (() => {
+const { itemWith, lookOf } = in_data;
+
+function search(app, query) {
+  const terms = query.trim().match(/\S+:"[^"]*"|\S+/g);
+  if (!terms) return null;
+  const { model } = app, tests = terms.map((term) => test(model, term)), known = new Map();
+  const found = { events: new Set(), hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
+  for (let event = 0; event < model.events.size; event++) {
+    const number = model.events.look[event];
+    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.looks[number])));
+    if (!known.get(number)) continue;
+    const item = itemWith(model, event);
+    if (!item || !app.shows(top(model, item))) continue;
+    found.events.add(event);
+    found.count++;
+    if (found.first < 0) found.first = model.itemOf.has(event) ? event : item.nodes[0];
+    if (found.hits.has(item.number)) continue;
+    found.hits.add(item.number);
+    for (let each = item; each; each = model.items[each.parent]) {
+      if (each !== item) found.around.add(each.number);
+      found.items.add(each.number);
+    }
+  }
+  return found;
+}
+
+function top(model, item) {
+  while (item.parent >= 0) item = model.items[item.parent];
+  return item;
+}
+
+function test(model, term) {
+  const [, key, rest] = term.match(/^(?:(op|shape|line|module|kind|file):)?(.*)$/s), wanted = rest.replace(/^"|"$/g, "").toLowerCase();
+  if (key === "op") return (_, look) => (look.kind === "op" || look.kind === "function") && glob(wanted).test(look.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
+  if (key === "shape") return (event) => [...model.events.takes[event], ...model.events.gives[event]].some((value) => isShape(model.values.word[value], wanted));
+  if (key === "line") return (_, look) => !!look.at && look.at.line <= Number(wanted) && look.at.endLine >= Number(wanted);
+  if (key === "module") return (_, look) => look.kind === "module" && (glob(wanted).test(look.module.toLowerCase()) || look.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
+  if (key === "kind") return (_, look) => look.kind === wanted;
+  if (key === "file") return (_, look) => !!look.at && look.at.file >= 0 && model.files[look.at.file].name.toLowerCase().includes(wanted);
+  return (_, look) => [look.name, look.code, look.detail, look.error, look.target.join(" "), look.kind === "module" ? look.module : ""].some((text) => text.toLowerCase().includes(wanted));
+}
+
+function glob(pattern) {
+  return new RegExp("^" + pattern.replace(/[.+^${}()|[\]\\?]/g, "\\$&").replace(/\*/g, ".*") + "$");
+}
+function isShape(word, wanted) {
+  const sizes = (word.match(/\[(.*?)\]/) || [null, null])[1];
+  if (sizes === null) return false;
+  const have = sizes.split(",").map((size) => size.trim()), want = wanted.replace(/[[\]\s]/g, "").split(",");
+  return have.length === want.length && want.every((size, at) => size === "*" || size === have[at]);
+}
+
+function nextMatch(app, step) {
+  const shown = [...new Set([...app.found.hits].map((number) => app.eventOf(app.model.items[number])))].filter((event) => event >= 0).sort((a, b) => a - b);
+  if (!shown.length) return -1;
+  const at = shown.indexOf(app.selected);
+  return at < 0 ? shown[0] : shown[(at + step + shown.length) % shown.length];
+}
+return { search, nextMatch };
+})();
+const in_app = (() => {
+const { itemWith, lookOf, opened, read, seenFrom, share, shownEvent, sourceValue } = in_data;
+const { h, safe } = in_dom;
+const { makeCode } = in_code;
+const { makeDetails } = in_details;
+const { makeFlow } = in_flow;
+const { makeSteps } = in_steps;
+const { makeTimeline } = in_timeline;
+const { nextMatch, search } = in_search;
+
+
+class App {
+  constructor(model) {
+    Object.assign(this, { model, open: opened(model), rounds: new Map(), selected: -1, item: null, near: new Map(), found: null, process: null, panes: {} });
+    this.shows = (item) => this.process === null || this.processOf(item) === this.process;
+  }
+
+  processOf(item) {
+    const event = item.nodes.length ? item.nodes[0] : this.firstInside(item);
+    return lookOf(this.model, event).process;
+  }
+
+  emptyWord() {
+    return this.model.run.complete ? "Nothing was recorded: no module or torch function ran inside the block." : "Nothing was written before the recording stopped.";
+  }
+
+  indexOf(item) {
+    let at = 0;
+    const path = [];
+    for (let each = item; each; each = this.model.items[each.parent]) path.unshift(each);
+    for (const each of path) at = at * share(this.model, each) + Math.min(this.rounds.get(each.number) || 0, share(this.model, each) - 1);
+    return at;
+  }
+
+  eventOf(item) {
+    return item.nodes.length ? item.nodes[Math.min(this.indexOf(item), item.nodes.length - 1)] : -1;
+  }
+
+  firstInside(item) {
+    while (!item.nodes.length && item.children.length) item = item.children[0];
+    return this.eventOf(item);
+  }
+
+  select(event, isFollowed = true) {
+    if (!(event >= 0 && event < this.model.events.size)) return;
+    this.selected = event;
+    this.item = itemWith(this.model, event);
+    let isNew = false;
+    if (this.item) {
+      this.turnTo(this.item, this.item.nodes.indexOf(shownEvent(this.model, event)));
+      for (let each = this.model.items[this.item.parent]; each; each = this.model.items[each.parent]) if (!this.open.has(each.number)) { this.open.add(each.number); isNew = true; }
+    }
+    this.findNear();
+    if (isNew) this.panes.flow.draw();
+    this.panes.steps.draw(isFollowed);
+    this.panes.flow.light(isFollowed);
+    this.panes.code.draw(isFollowed);
+    this.panes.details.draw();
+    this.panes.timeline.draw();
+    try { history.replaceState(null, "", "#event=" + event); } catch { /* a frame without an address */ }
+  }
+
+  turnTo(item, at) {
+    for (let each = item; each; each = this.model.items[each.parent]) {
+      const size = share(this.model, each);
+      this.rounds.set(each.number, at % size);
+      at = Math.floor(at / size);
+    }
+  }
+
+  findNear() {
+    const { model, selected } = this;
+    this.near = new Map();
+    const add = (event, word) => { const item = event >= 0 ? itemWith(model, Math.max(seenFrom(model, event, selected), -1)) : null; if (item && item !== this.item) this.near.set(item.number, word); };
+    model.events.takes[selected].forEach((value, at) => { if (!model.values.parameters.has(value)) add(model.values.maker[sourceValue(model, selected, at)], "maker"); });
+    for (const value of model.events.gives[selected]) for (const event of (model.readers.get(value) || []).slice(0, 200)) if (event > selected && !isInside(model, event, selected)) add(event, "reader");
+  }
+
+  toggle(item) {
+    if (!item.children.length) return;
+    if (this.open.has(item.number)) this.open.delete(item.number); else this.open.add(item.number);
+    this.drawAll();
+  }
+
+  openAll() {
+    const closed = this.model.items.filter((item) => item.children.length && !this.open.has(item.number) && (item.parent < 0 || this.open.has(item.parent)));
+    for (const item of closed) this.open.add(item.number);
+    this.drawAll();
+  }
+
+  closeAll() {
+    this.open.clear();
+    this.drawAll();
+  }
+
+  selectLine(file, line) {
+    const events = this.model.byLine.get(file + ":" + line);
+    if (!events) return;
+    const at = events.indexOf(this.selected);
+    const outermost = events.reduce((best, event) => { const a = lookOf(this.model, event).at, b = lookOf(this.model, best).at; return a.endLine - a.line > b.endLine - b.line || (a.endLine === b.endLine && a.endCol - a.col > b.endCol - b.col) ? event : best; }, events[0]);
+    this.select(at < 0 ? outermost : this.selected);
+  }
+
+  lineButtons() {
+    const at = this.selected >= 0 ? lookOf(this.model, this.selected).at : null, events = at ? this.model.byLine.get(at.file + ":" + at.line) || [] : [];
+    const number = events.indexOf(this.selected);
+    if (events.length < 2 || number < 0) return [];
+    return turner(number, events.length, (to) => this.select(events[to]), ` at line ${at.line}`);
+  }
+
+  roundButtons() {
+    for (let item = this.item; item; item = this.model.items[item.parent]) {
+      const size = share(this.model, item);
+      if (size < 2) continue;
+      const now = this.rounds.get(item.number) || 0;
+      return turner(now, size, (to) => this.turn(item, to), "");
+    }
+    return [];
+  }
+
+  turn(item, to) {
+    this.rounds.set(item.number, to);
+    const event = this.eventOf(this.item);
+    if (event >= 0) this.select(event, false);
+  }
+
+  searchFor(query) {
+    this.found = search(this, query);
+    this.panes.count.textContent = this.found ? this.found.count.toLocaleString("en") : "";
+    if (this.found && this.found.first >= 0) {
+      for (const number of this.found.around) if (this.found.around.size < 60) this.open.add(number);
+    }
+    this.drawAll();
+  }
+
+  save(kind, text) {
+    const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: "image/svg+xml" })), download: (this.model.run.name || "torchglass").replace(/[^\w.-]+/g, "_") + "." + kind });
+    link.click();
+  }
+
+  drawAll() {
+    this.panes.flow.draw();
+    this.panes.steps.draw(false);
+    this.panes.flow.light();
+    this.panes.code.draw(false);
+    this.panes.details.draw();
+    this.panes.timeline.draw();
+  }
+
+  step(by) {
+    const rows = this.panes.steps.rows(), at = rows.findIndex((row) => row.item === this.item);
+    const row = rows[Math.max(0, Math.min(rows.length - 1, at < 0 ? 0 : at + by))];
+    if (row) this.select(this.eventOf(row.item) >= 0 ? this.eventOf(row.item) : this.firstInside(row.item));
+  }
+}
+
+function isInside(model, event, around) {
+  while (event > around) event = model.events.parent[event];
+  return event === around;
+}
+
+function turner(now, size, go, words) {
+  return [h("button", { title: "before", disabled: now === 0, onclick: () => go(now - 1) }, "‹"), h("span", {}, `${now + 1} of ${size.toLocaleString("en")}${words}`), h("button", { title: "next", disabled: now === size - 1, onclick: () => go(now + 1) }, "›")];
+}
+
+function build(app, body) {
+  const { model } = app, { run } = model;
+  const pane = (name) => h("div", { class: "pane " + name, "data-pane": name });
+  const panes = { steps: pane("steps"), flow: pane("flow"), code: pane("code"), details: pane("details"), timeline: pane("timeline") };
+  panes.timeline.hidden = true;
+  const box = h("input", { type: "search", placeholder: "softmax   op:matmul   shape:2,*,128   line:42   module:h.*", "aria-label": "search", spellcheck: "false" });
+  const found = h("span", { class: "count" });
+  let waiting = 0;
+  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => app.searchFor(box.value), 40); });
+  const time = h("button", { onclick: () => showTime() }, "Timeline");
+  const showTime = () => { panes.timeline.hidden = !panes.timeline.hidden; time.classList.toggle("on", !panes.timeline.hidden); app.panes.timeline.draw(); };
+  const dark = h("button", { title: "dark or light", onclick: () => setDark(!document.documentElement.classList.contains("dark")) }, "☾");
+  const tabs = h("nav", { class: "tabs" }, ["steps", "flow", "code"].map((name) => h("button", { "data-tab": name, onclick: () => setTab(name) }, { steps: "Steps", flow: "Data flow", code: "Code" }[name])));
+  const setTab = (name) => { body.setAttribute("data-tab", name); for (const each of tabs.children) each.classList.toggle("on", each.getAttribute("data-tab") === name); if (app.panes.flow) app.drawAll(); };
+  body.append(h("div", { class: "bar" }, h("span", { class: "logo" }, "torchglass"), run.name ? h("span", { class: "name" }, run.name) : "", h("span", { class: "dim" }, `${run.events.toLocaleString("en")} events${run.took ? " · " + run.took : ""}${run.complete ? "" : " · incomplete"}`), processes(app), h("span", { class: "grow" }), h("label", { class: "search" }, box, found, h("kbd", {}, "/")), time, dark), failure(app), tabs,
+    h("div", { class: "panes" }, panes.steps, panes.flow, h("div", { class: "side" }, panes.code, panes.details)), panes.timeline);
+  app.panes.count = found;
+  app.panes.steps = makeSteps(app, panes.steps);
+  app.panes.flow = makeFlow(app, panes.flow);
+  app.panes.code = makeCode(app, panes.code);
+  app.panes.details = makeDetails(app, panes.details);
+  app.panes.timeline = makeTimeline(app, panes.timeline);
+  setTab("flow");
+  keys(app, box, showTime, () => dark.click());
+  return box;
+}
+
+function failure(app) {
+  const { run } = app.model;
+  if (run.failed < 0) return "";
+  const path = [];
+  for (let item = itemWith(app.model, run.failed); item; item = app.model.items[item.parent]) path.unshift(item);
+  return h("div", { class: "failure", role: "alert" }, h("b", {}, "✗ " + run.error), path.map((item, at) => [at ? " › " : "   ", h("a", { onclick: () => app.select(at === path.length - 1 ? run.failed : app.eventOf(item)) }, item.title || "repeat")]));
+}
+
+function processes(app) {
+  const all = [...new Set(app.model.looks.map((look) => look.process))];
+  if (all.length < 2) return "";
+  const chooser = h("select", { "aria-label": "process", onchange: () => { app.process = chooser.value === "" ? null : Number(chooser.value); app.drawAll(); } }, h("option", { value: "" }, `all ${all.length} processes`), all.map((each) => h("option", { value: each }, "process " + each)));
+  return chooser;
+}
+
+function setDark(isDark) {
+  document.documentElement.classList.toggle("dark", isDark);
+  try { localStorage.setItem("torchglass-dark", isDark ? "1" : ""); } catch { /* a sandboxed frame has none */ }
+  if (window.torchglass) window.torchglass.panes.timeline.draw();
+}
+
+function wantsDark() {
+  try { const kept = localStorage.getItem("torchglass-dark"); if (kept !== null) return kept === "1"; } catch { /* the same */ }
+  return window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function keys(app, box, showTime, turnDark) {
+  document.addEventListener("keydown", (key) => {
+    if (key.target === box) {
+      if (key.key === "Escape") { box.value = ""; app.searchFor(""); box.blur(); }
+      if (key.key === "Enter" && app.found) { const event = nextMatch(app, key.shiftKey ? -1 : 1); if (event >= 0) app.select(event); }
+      return;
+    }
+    if (key.ctrlKey || key.metaKey || key.altKey || key.target.tagName === "SELECT" || key.target.tagName === "INPUT") return;
+    const does = {
+      "/": () => box.focus(), ArrowDown: () => app.step(1), ArrowUp: () => app.step(-1), j: () => app.step(1), k: () => app.step(-1),
+      ArrowRight: () => app.item && (app.item.children.length && !app.open.has(app.item.number) ? app.toggle(app.item) : app.step(1)),
+      ArrowLeft: () => { if (!app.item) return; const around = app.model.items[app.item.parent]; if (app.item.children.length && app.open.has(app.item.number)) app.toggle(app.item); else if (around) app.select(app.eventOf(around) >= 0 ? app.eventOf(around) : app.firstInside(around)); },
+      Enter: () => app.item && app.toggle(app.item), "[": () => press(app, 0), "]": () => press(app, 1), t: showTime, d: turnDark,
+      "+": () => app.panes.flow.zoom(1.25), "-": () => app.panes.flow.zoom(0.8), 0: () => app.panes.flow.fit(), Escape: () => { if (app.found) { box.value = ""; app.searchFor(""); } },
+    }[key.key];
+    if (does) { key.preventDefault(); does(); }
+  });
+}
+
+function press(app, which) {
+  const buttons = app.roundButtons();
+  if (buttons.length) buttons[which ? 2 : 0].click();
+}
+
+function linked() {
+  const found = location.hash.match(/event=(\d+)/);
+  return found ? Number(found[1]) : -1;
+}
+
+async function unpacked() {
+  const packed = Uint8Array.from(atob(document.getElementById("data").textContent.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function start() {
+  document.documentElement.classList.toggle("dark", wantsDark());
+  const body = document.getElementById("page");
+  try {
+    const app = new App(read(await unpacked()));
+    window.torchglass = app;
+    body.replaceChildren();
+    build(app, body);
+    document.title = safe((app.model.run.name || "trace") + " · torchglass");
+    const { failed } = app.model.run, first = linked();
+    app.drawAll();
+    if (first >= 0 && first < app.model.events.size) app.select(first); else if (failed >= 0) app.select(failed);
+    window.addEventListener("hashchange", () => { const event = linked(); if (event >= 0 && event !== app.selected) app.select(event); });
+    window.addEventListener("resize", () => app.panes.flow.light());
+    document.documentElement.setAttribute("data-ready", "");
+  } catch (error) {
+    body.replaceChildren(h("p", { class: "nothing" }, `This page could not be shown (${error.message}). It needs a browser of 2023 or later; torchglass show prints the same trace as text.`));
+    throw error;
+  }
+}
+
+start();
+return {  };
+})();
+})();

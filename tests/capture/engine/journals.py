@@ -1,0 +1,259 @@
+"""Runs programs under one engine and writes down what stands in their journals, times and addresses aside.
+
+`python -m tests.capture.engine.journals GROUP FILE`: one JSON document, by the name of each case.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import torchglass as tg
+from tests import programs, zoo
+from torchglass.journal.layout import NONE, RECORD_WORDS, RECORDS, VALUE_WORDS, VALUES
+from torchglass.settle.interned import Interned
+from torchglass.source.origins import origin_of
+
+Program = Callable[[], Any]
+OPTIONS: dict[str, dict[str, Any]] = {"default": {}, "ops": {"ops": True}, "variables": {"variables": ["*"]}}
+
+
+def journal_of(program: Program, **options: Any) -> dict[str, Any]:
+    """What the journal of one recording says, in an order of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with tg.record(sources=False, **options) as trace:
+                program()
+        except BaseException as error:
+            left = f"{type(error).__name__}: {error}"
+            trace = tg.last_trace()
+        else:
+            left = ""
+    session = trace._source._recorder.session  # type: ignore[attr-defined]
+    streams, interned = session.journal.streams, Interned(session.journal.streams)
+    interned.update()
+    return {
+        "left": left,
+        "threads": [list(_records(streams, interned, number)) for number in sorted(interned.threads)],
+        "values": list(_values(streams, interned)),
+        "modules": [
+            [interned.classes[row.cls].name, row.root, row.path, row.settings, [list(each) for each in row.parameters]]
+            for _, row in sorted(interned.modules.items())
+        ],
+        "notes": sorted(interned.notes),
+        "faults": sorted(interned.faults),
+    }
+
+
+def _records(streams: Any, interned: Interned, thread: int) -> Iterator[list[Any]]:
+    for chunk in streams.of(RECORDS, thread):
+        for at in range(chunk.first, chunk.written()):
+            yield _record(streams, interned, thread, chunk.words(at, at + 1).tolist())
+
+
+def _record(streams: Any, interned: Interned, thread: int, words: list[int]) -> list[Any]:
+    what, parent, stack, args, inputs, call, result, outputs, error, *_ = words
+    assert len(words) == RECORD_WORDS
+    name = ["module", -2 - what] if what < 0 else list(interned.whats[what][:4])
+    held = [_held(streams, interned, thread, *each) for each in ((args, inputs), (result, outputs))]
+    return [name, parent, _frames(interned, stack), *held, call, interned.errors.get(error) if error != NONE else None]
+
+
+def _held(streams: Any, interned: Interned, thread: int, form: int, first: int) -> Any:
+    if form == NONE:
+        return None
+    found = interned.forms[form]
+    count = _tensors_in(found)
+    ids = streams.ids(thread, first, count) if count else []
+    assert len(ids) == count
+    return [found, ids]
+
+
+def _tensors_in(form: Any) -> int:
+    return sum(map(_tensors_in, form)) if isinstance(form, tuple) else int(form is None)
+
+
+def _frames(interned: Interned, stack: int) -> list[Any]:
+    """The program's frames and torch's, innermost first; ours are none of them, and one engine has none."""
+    if stack == NONE:
+        return []
+    base, *pairs = interned.stacks[stack]
+    own = []
+    for code, offset in zip(pairs[::2], pairs[1::2], strict=True):
+        row = interned.code_rows[code]
+        if origin_of(row.file) != "ours":
+            # Not the offset: while it calls, a frame is said to be at the call, or at the end of its cache.
+            position = interned.code(code).ranges[offset // 2] if offset >= 0 else None
+            own.append([Path(row.file).name, row.qualname, position])
+    return own + _frames(interned, base)
+
+
+def _values(streams: Any, interned: Interned) -> Iterator[list[Any]]:
+    for chunk in streams.of(VALUES):
+        words = chunk.words(chunk.first, chunk.last).tolist()
+        for at in range(0, len(words), VALUE_WORDS):
+            version, _, before, meta = words[at : at + VALUE_WORDS]
+            if meta:
+                yield [version, before, list(interned.metas[meta - 1])]
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+class Net(nn.Module):
+    """A little of everything that layers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 16)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.norm, self.drop, self.out = nn.LayerNorm(16), nn.Dropout(0.1), nn.Linear(16, 20)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.out(self.drop(F.gelu(self.norm(x))))
+
+
+def train(optimizer: str, rounds: int = 3) -> None:
+    """Some steps of a training loop, with a failing one in between."""
+    torch.manual_seed(0)
+    net = Net()
+    optimize = getattr(torch.optim, optimizer)(net.parameters(), lr=0.1)
+    for turn in range(rounds):
+        ids = torch.randint(0, 20, (2, 5))
+        loss = F.cross_entropy(net(ids).flatten(0, 1), ids.flatten())
+        optimize.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimize.step()
+        if turn == 1:
+            try:
+                net(torch.full((1, 2), 99))
+            except IndexError:
+                pass
+
+
+def in_threads() -> None:
+    """Threads one after the other: so all numbers are given in one order."""
+    net = Net().eval()
+    for _ in range(3):
+        worker = threading.Thread(target=lambda: net(torch.arange(6).view(1, 6)).sum().backward())
+        worker.start()
+        worker.join()
+
+
+def fails(error: type[BaseException], deep: int) -> None:
+    """An exception leaves functions, modules, and the block."""
+
+    class Falls(nn.Module):
+        def forward(self, x: Tensor, left: int) -> Tensor:
+            if left:
+                return self(x.relu(), left - 1)
+            raise error("as it should")
+
+    Falls()(torch.ones(2), deep)
+
+
+STEPS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda a, b: a + b,
+    lambda a, b: a * 2.5,
+    lambda a, b: 3 - a,
+    lambda a, b: a.t().contiguous(),
+    lambda a, b: a @ b.t(),
+    lambda a, b: F.softmax(a, dim=-1),
+    lambda a, b: torch.cat([a, b], 0)[:4],
+    lambda a, b: a.add_(1),
+    lambda a, b: a.mul_(b),
+    lambda a, b: a.detach(),
+    lambda a, b: a.clone(),
+    lambda a, b: a[1:, ::2].sum(),
+    lambda a, b: a.__setitem__((0, slice(None)), 1.0),
+    lambda a, b: a.view(-1).view(4, 4),
+    lambda a, b: torch.stack((a, b)).mean(0),
+    lambda a, b: a.max(dim=1),
+    lambda a, b: torch.add(a, b, out=torch.empty(4, 4)),
+    lambda a, b: F.layer_norm(a, (4,)),
+    lambda a, b: F.gelu(a, approximate="tanh"),
+    lambda a, b: a.to(torch.float64),
+    lambda a, b: a.split(2),
+    lambda a, b: torch.einsum("ij,jk->ik", a, b),
+    lambda a, b: a.tolist(),
+    lambda a, b: bool(a.sum() > 0),
+    lambda a, b: torch.zeros(4, 4, device="cpu", dtype=torch.float32),
+    lambda a, b: a.requires_grad_(False),
+    lambda a, b: torch.where(a > 0, a, b),
+    lambda a, b: a.matmul(torch.ones(3, 3)),
+    lambda a, b: F.embedding(a.long().abs() % 4, b),
+    lambda a, b: torch._foreach_add([a.float(), b.float()], 1),
+    lambda a, b: nn.Linear(4, 4)(a),
+    lambda a, b: a.numpy(),
+    lambda a, b: F.multi_head_attention_forward,
+    lambda a, b: a.unbind(0),
+    lambda a, b: torch.linalg.svdvals(a.float()),
+)
+
+
+def generated(seed: int) -> None:
+    """Forty steps of some sixteen tensors, chosen by a seed; some are refused, which is an event too."""
+    choose = random.Random(seed)
+    torch.manual_seed(seed)
+    pool = [torch.randn(4, 4) for _ in range(4)]
+    leaf = torch.randn(4, 4, requires_grad=True)
+    for _ in range(40):
+        try:
+            with torch.set_grad_enabled(choose.random() < 0.7):
+                made = choose.choice(STEPS)(choose.choice(pool), choose.choice([*pool, leaf]))
+        except (RuntimeError, TypeError, IndexError):
+            continue
+        if type(made) is Tensor and made.shape == (4, 4):
+            pool[choose.randrange(4)] = made
+    total = sum((each.sum() for each in pool if each.is_floating_point()), (leaf * 2).sum())
+    total.backward()
+
+
+def run_zoo(name: str) -> None:
+    model, inputs = zoo.FAMILIES[name]()
+    model(**inputs)
+
+
+NOT_COMPARED = frozenset({"collectives", "compiled", "compiled_with_break", "threads"})
+"""Compiling takes half a minute; the threads of the others give their values numbers, and write, as they come."""
+GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
+    "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
+    "zoo": lambda: {name: partial(run_zoo, name) for name in zoo.FAMILIES},
+    "training": lambda: {name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
+    "failures": lambda: {
+        f"{error.__name__}-{deep}": partial(fails, error, deep)
+        for error in (ValueError, KeyboardInterrupt, SystemExit)
+        for deep in (0, 5, 40)
+    },
+    "threads": lambda: {"in turn": in_threads},
+    "generated": lambda: {f"seed {seed}": partial(generated, seed) for seed in range(60)},
+}
+
+
+def main() -> None:
+    group, file = sys.argv[1:]
+    cases, found = GROUPS[group](), {}
+    for name, program in cases.items():
+        for options, chosen in OPTIONS.items():
+            if group != "zoo" or options != "variables":  # as long as all the rest
+                found[f"{name}, {options}"] = journal_of(program, **chosen)
+    Path(file).write_text(json.dumps(found, default=repr), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Calls, loops and rounds as stacks tell of them, against programs that count their own rounds."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import torchglass as tg
+from tests.modules import module_of
+from tests.views.looping import Writer
+from torchglass.views.digest import digest_of
+from torchglass.views.levels import LOOP, Level, Levels, count_of
+
+
+def levels_of(folder: Path, text: str) -> tuple[Levels, dict[str, int]]:
+    """The levels of a program's ``main``, and the rounds that it counted itself."""
+    module = module_of(folder, text)
+    with tg.record() as trace:
+        module.main()
+    return Levels(digest_of(trace)), getattr(module, "TRUE", {})
+
+
+def name_of(span: Level, text: str) -> str | None:
+    """The name under which a loop counts its rounds: in its body, before anything else."""
+    assert span.loop is not None
+    node = span.loop.node
+    found = re.search(r'turn\("([^"]+)"\)', ast.get_source_segment(text, node) or "")
+    return found[1] if found else None
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_rounds_are_those_that_a_program_counts_itself(seed: int, tmp_path: Path) -> None:
+    text = Writer(seed).program()
+    levels, true = levels_of(tmp_path, text)
+    claimed: dict[str, list[Level]] = {}
+    for span in levels.spans:
+        here = span.at is not None and Path(span.at.file).name == "sample.py"
+        if span.kind == LOOP and here and (name := name_of(span, text)) is not None:
+            claimed.setdefault(name, []).append(span)
+    for name, spans in claimed.items():
+        counts = [count_of(span) for span in spans]
+        total = sum(count.number for count in counts)
+        assert total <= true.get(name, 0), (name, counts)
+        if all(count.exact for count in counts):
+            assert total == true.get(name, 0), (name, counts)

@@ -1,0 +1,101 @@
+"""The timeline for Perfetto: read back by Perfetto's own trace processor where there is one, else by its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchglass as tg
+from tests.handmade import HandmadeTrace, Maker
+from torchglass.views.timeline.chrome import chrome_json
+
+
+def read(trace: Any) -> dict[str, Any]:
+    return json.loads("\n".join(chrome_json(trace)))
+
+
+def rows(trace: Any, phase: str) -> list[dict[str, Any]]:
+    return [row for row in read(trace)["traceEvents"] if row["ph"] == phase]
+
+
+@pytest.fixture(scope="module")
+def trace() -> tg.Trace:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with tg.record(name="tiny") as trace:
+        tg.mark("begin", 1)
+        model(torch.ones(2, 4)).sum().backward()
+    return trace
+
+
+def test_every_event_is_there_once_with_its_times(trace: tg.Trace) -> None:
+    slices, instants = rows(trace, "X"), rows(trace, "i")
+    assert sorted(row["id"] for row in slices + instants) == list(range(len(trace)))
+    begin = min(event.start_ns for event in trace.events())
+    for row in slices:
+        event = trace.event(row["id"])
+        assert row["ts"] == pytest.approx((event.start_ns - begin) / 1000)
+        assert row["dur"] == pytest.approx((event.duration_ns or 0) / 1000)
+
+
+def test_slices_of_a_thread_are_in_one_another_or_apart(trace: tg.Trace) -> None:
+    open_until: dict[tuple[int, int], list[float]] = {}
+    for row in sorted(rows(trace, "X"), key=lambda row: (row["ts"], row["id"])):
+        ends = open_until.setdefault((row["pid"], row["tid"]), [])
+        while ends and ends[-1] <= row["ts"]:
+            ends.pop()
+        assert not ends or row["ts"] + row["dur"] <= ends[-1] + 1e-6
+        ends.append(row["ts"] + row["dur"])
+
+
+def test_shapes_lines_and_classes_are_arguments(trace: tg.Trace) -> None:
+    layer = next(row for row in rows(trace, "X") if row["name"] == "0")
+    assert layer["args"]["class"] == "Linear(4, 4)"
+    assert (layer["args"]["takes"], layer["args"]["gives"]) == ("f32[2, 4]", "f32[2, 4]")
+    assert "test_chrome.py:" in next(row for row in rows(trace, "X") if row["name"] == "Sequential")["args"]["line"]
+
+
+def test_processes_and_threads_have_names_and_say_that_times_are_the_hosts(trace: tg.Trace) -> None:
+    names = {row["name"]: row["args"]["name"] for row in rows(trace, "M")}
+    assert names == {"process_name": "tiny", "thread_name": "MainThread (host time)"}
+
+
+def test_backward_points_to_its_forward_step() -> None:
+    make = Maker()
+    make.add("function", "mm", None, "a @ b")
+    make.add("op", "aten::mm", None, "loss.backward()", phase="backward", forward_event=0, thread="autograd")
+    arrows = [row for row in read(HandmadeTrace(make.made))["traceEvents"] if row["ph"] in "sf"]
+    assert [(row["ph"], row["id"]) for row in arrows] == [("s", 1), ("f", 1)]
+    assert arrows[0]["tid"] != arrows[1]["tid"]
+
+
+def test_names_from_the_program_are_data() -> None:
+    make = Maker()
+    hostile = '"},{"ph":"X\n\u2028</script>\ud800'
+    make.add("function", hostile, None, hostile)
+    assert rows(HandmadeTrace(make.made), "X")[0]["name"] == hostile
+
+
+def test_what_never_ended_reaches_to_the_end() -> None:
+    make = Maker()
+    make.add("function", "sleep", None, "sleep()", end_ns=None)
+    make.add("function", "later", None, "later()")
+    slept = rows(HandmadeTrace(make.made), "X")[0]
+    assert slept["dur"] == pytest.approx(1.01)
+    assert "unfinished" in slept["args"]
+
+
+def test_a_hundred_thousand_events_are_valid(tmp_path: Path) -> None:
+    x = torch.ones(2)
+    with tg.record() as trace:
+        for _ in range(100_000):
+            x.neg()
+    tg.export(trace, tmp_path / "a.perfetto.json")
+    found = json.loads((tmp_path / "a.perfetto.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert sum(row["ph"] == "X" for row in found) == 100_000
+    assert all({"name", "ph", "pid"} <= row.keys() for row in found)
+    assert all(row["dur"] >= 0 and row["ts"] >= 0 for row in found if row["ph"] == "X")

@@ -1,0 +1,201 @@
+// The data of the page as Python made it, taken apart: columns become arrays, differences become numbers again.
+// Nothing is worked out here that Python has not said: only looked up the other way round.
+
+export function read(data) {
+  const text = data.text, model = { run: data.run, text, tick: data.tick };
+  model.items = readItems(data.items, text);
+  model.levels = readLevels(data.levels, text);
+  model.top = model.items.filter((item) => item.parent < 0);
+  model.looks = data.looks.map((look) => readLook(look, text));
+  model.files = data.files.map((file) => readFile(file, text));
+  model.events = readEvents(data.events);
+  model.values = readValues(data.values, text);
+  readIo(data.events, data.values, model);
+  index(model);
+  return model;
+}
+
+function readItems(columns, text) {
+  const items = [];
+  let node = 0, next = 0;
+  columns.parent.forEach((up, at) => {
+    const item = { number: at, parent: at - up, times: columns.times[at], nodes: [], children: [] };
+    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code"]) item[name] = text[columns[name][at]];
+    for (let count = columns.count[at]; count > 0; count--) { node += columns.nodes[next++]; item.nodes.push(node); }
+    items.push(item);
+    if (item.parent >= 0) items[item.parent].children.push(item);
+  });
+  return items;
+}
+
+function readLevels(levels, text) {
+  const found = new Map();
+  for (const [number, flat, outside, ins, outs] of levels) {
+    const level = { edges: [], outside: [], ins: ins.map((at) => text[at]), outs: outs.map((at) => text[at]) };
+    for (let at = 0; at < flat.length; at += 7) {
+      const [from, out, to, into, shape, name, isBack] = flat.slice(at, at + 7);
+      level.edges.push({ from, out, to, into, shape: text[shape], name: text[name], isBack: !!isBack });
+    }
+    for (let at = 0; at < outside.length; at += 3) {
+      level.outside.push({ word: text[outside[at]], shape: text[outside[at + 1]], isUnknown: !!outside[at + 2] });
+    }
+    found.set(number, level);
+  }
+  return found;
+}
+
+function readLook(look, text) {
+  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process] = look;
+  const names = (numbers) => numbers.map((number) => text[number]);
+  return {
+    kind: text[kind], name: text[name], code: text[code], detail: text[detail], args: text[args], result: text[result],
+    module: text[module], at: readPlace(at, text), stack: stack.map((each) => readPlace(each, text)).filter(Boolean),
+    error: text[error], note: text[note], thread: text[thread], roles: names(roles), results: names(results),
+    operands: names(operands), target: names(target), phase: text[phase], process,
+  };
+}
+
+function readPlace(at, text) {
+  if (!at.length) return null;
+  const [file, line, endLine, col, endCol, name, path] = at;
+  return { file, line, endLine, col, endCol, function: text[name], path: text[path] };
+}
+
+function readFile(file, text) {
+  const margins = new Map();
+  for (let at = 0; at < file.lines.length; at += 3) margins.set(file.lines[at], { times: file.lines[at + 1], word: text[file.lines[at + 2]] });
+  return { name: text[file.name], path: text[file.path], pieces: file.pieces.map(([first, number]) => ({ first, lines: text[number].split("\n") })), margins };
+}
+
+function readEvents(columns) {
+  const size = columns.look.length, start = new Float64Array(size), parent = new Int32Array(size);
+  let clock = 0;
+  for (let at = 0; at < size; at++) {
+    clock += columns.start[at];
+    start[at] = clock;
+    parent[at] = columns.up[at] ? at - columns.up[at] : -1;
+  }
+  const within = new Map(), half = columns.within.length / 2;
+  for (let at = 0, event = 0, anchor = 0; at < half; at++) within.set((event += columns.within[at]), (anchor += columns.within[half + at]));
+  return { size, look: columns.look, parent, start, spent: columns.spent, takes: [], gives: [], within };
+}
+
+function readValues(columns, text) {
+  const maker = [];
+  let last = 0;
+  for (const step of columns.maker) { last += step; maker.push(last); }
+  return { word: columns.word.map((at) => text[at]), maker, parameters: new Set(columns.parameter), stats: columns.stats };
+}
+
+function readIo(events, values, model) {
+  let at = 0, known = 0;
+  const next = () => { const back = events.io[at++]; return back ? known - back : known++; };
+  for (let event = 0; event < model.events.size; event++) {
+    model.events.takes.push(Array.from({ length: events.takes[event] }, next));
+    model.events.gives.push(Array.from({ length: events.gives[event] }, next));
+  }
+  model.sources = new Map();
+  for (let each = 0; each < values.through.length; each += 3) {
+    const [event, argument, value] = values.through.slice(each, each + 3);
+    model.sources.set(event + ":" + argument, value);
+  }
+}
+
+// ---------------------------------------------------------------- looked up the other way round
+
+function index(model) {
+  model.itemOf = new Map();
+  for (const item of model.items) for (const node of item.nodes) model.itemOf.set(node, item);
+  model.readers = new Map();
+  for (let event = 0; event < model.events.size; event++) {
+    model.events.takes[event].forEach((value, at) => {
+      const source = sourceValue(model, event, at);
+      if (!model.readers.has(source)) model.readers.set(source, []);
+      model.readers.get(source).push(event);
+    });
+  }
+  model.byLine = new Map();
+  for (const event of model.itemOf.keys()) {
+    const at = lookOf(model, event).at;
+    if (!at || at.file < 0) continue;
+    const key = at.file + ":" + at.line;
+    if (!model.byLine.has(key)) model.byLine.set(key, []);
+    model.byLine.get(key).push(event);
+  }
+  for (const events of model.byLine.values()) events.sort((a, b) => a - b);
+  model.failing = failingItems(model);
+}
+
+export function lookOf(model, event) {
+  return model.looks[model.events.look[event]];
+}
+
+export function sourceValue(model, event, argument) {
+  const through = model.sources.get(event + ":" + argument);
+  return through === undefined ? model.events.takes[event][argument] : through;
+}
+
+// The item that an event is drawn in: its own, or that of the nearest one around it.
+export function itemWith(model, event) {
+  const shown = shownEvent(model, event);
+  return shown >= 0 ? model.itemOf.get(shown) : null;
+}
+
+export function shownEvent(model, event) {
+  const { within, parent } = model.events;
+  while (event >= 0 && !model.itemOf.has(event)) event = within.has(event) ? within.get(event) : parent[event];
+  return event;
+}
+
+// The outermost event with a box that holds an event but not another one: what that other one sees of it.
+export function seenFrom(model, event, other) {
+  const around = new Set();
+  for (let at = other; at >= 0; at = model.events.parent[at]) around.add(at);
+  let found = shownEvent(model, event);
+  for (let at = found; at >= 0 && !around.has(at); at = model.events.parent[at]) if (model.itemOf.has(at)) found = at;
+  return found;
+}
+
+// How many of an item there are in one of those around it.
+export function share(model, item) {
+  if (!item.nodes.length) return item.times;
+  return item.nodes.length / countOf(model, model.items[item.parent]);
+}
+
+export function countOf(model, item) {
+  if (!item) return 1;
+  return item.nodes.length || item.times * countOf(model, model.items[item.parent]);
+}
+
+function failingItems(model) {
+  const found = new Set();
+  let item = model.run.failed >= 0 ? itemWith(model, model.run.failed) : null;
+  while (item) { found.add(item.number); item = model.items[item.parent]; }
+  return found;
+}
+
+// The heaviest box that holds others is opened while there are few boxes; of a failed run, all on the way to it.
+export function opened(model, most = 26, depth = null) {
+  const open = new Set();
+  if (depth !== null) {
+    const walk = (items, level) => items.forEach((item) => {
+      if (item.children.length && level < depth) { open.add(item.number); walk(item.children, level + 1); }
+    });
+    walk(model.top, 0);
+    return open;
+  }
+  for (const number of model.failing) if (model.items[number].children.length) open.add(number);
+  const sizes = new Map(), size = (item) => {
+    if (!sizes.has(item.number)) sizes.set(item.number, item.nodes.length + item.children.reduce((sum, child) => sum + size(child), 0));
+    return sizes.get(item.number);
+  };
+  const boxes = () => { let count = 0; const walk = (items) => items.forEach((item) => { count++; if (open.has(item.number)) walk(item.children); }); walk(model.top); return count; };
+  const closed = (items) => items.flatMap((item) => (open.has(item.number) ? closed(item.children) : item.children.length ? [item] : []));
+  for (let turn = 0; turn < 100; turn++) {
+    const now = boxes();
+    const fits = closed(model.top).filter((item) => item.children.length <= 120 && (now + item.children.length <= most || !open.size));
+    if (!fits.length) break;
+    open.add(fits.reduce((best, item) => (size(item) > size(best) ? item : best)).number);
+  }
+  return open;
+}

@@ -1,0 +1,61 @@
+// Search: words, and op:, shape:, line:, module:, kind:; all must hold. Asked once for each way of saying an event.
+import { itemWith, lookOf } from "./data.js";
+
+export function search(app, query) {
+  const terms = query.trim().match(/\S+:"[^"]*"|\S+/g);
+  if (!terms) return null;
+  const { model } = app, tests = terms.map((term) => test(model, term)), known = new Map();
+  const found = { events: new Set(), hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
+  for (let event = 0; event < model.events.size; event++) {
+    const number = model.events.look[event];
+    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.looks[number])));
+    if (!known.get(number)) continue;
+    const item = itemWith(model, event);
+    if (!item || !app.shows(top(model, item))) continue;
+    found.events.add(event);
+    found.count++;
+    if (found.first < 0) found.first = model.itemOf.has(event) ? event : item.nodes[0];
+    if (found.hits.has(item.number)) continue;
+    found.hits.add(item.number);
+    for (let each = item; each; each = model.items[each.parent]) {
+      if (each !== item) found.around.add(each.number);
+      found.items.add(each.number);
+    }
+  }
+  return found;
+}
+
+function top(model, item) {
+  while (item.parent >= 0) item = model.items[item.parent];
+  return item;
+}
+
+function test(model, term) {
+  const [, key, rest] = term.match(/^(?:(op|shape|line|module|kind|file):)?(.*)$/s), wanted = rest.replace(/^"|"$/g, "").toLowerCase();
+  if (key === "op") return (_, look) => (look.kind === "op" || look.kind === "function") && glob(wanted).test(look.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
+  if (key === "shape") return (event) => [...model.events.takes[event], ...model.events.gives[event]].some((value) => isShape(model.values.word[value], wanted));
+  if (key === "line") return (_, look) => !!look.at && look.at.line <= Number(wanted) && look.at.endLine >= Number(wanted);
+  if (key === "module") return (_, look) => look.kind === "module" && (glob(wanted).test(look.module.toLowerCase()) || look.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
+  if (key === "kind") return (_, look) => look.kind === wanted;
+  if (key === "file") return (_, look) => !!look.at && look.at.file >= 0 && model.files[look.at.file].name.toLowerCase().includes(wanted);
+  return (_, look) => [look.name, look.code, look.detail, look.error, look.target.join(" "), look.kind === "module" ? look.module : ""].some((text) => text.toLowerCase().includes(wanted));
+}
+
+function glob(pattern) {
+  return new RegExp("^" + pattern.replace(/[.+^${}()|[\]\\?]/g, "\\$&").replace(/\*/g, ".*") + "$");
+}
+
+// `2,*,128`: a star is one dimension.
+function isShape(word, wanted) {
+  const sizes = (word.match(/\[(.*?)\]/) || [null, null])[1];
+  if (sizes === null) return false;
+  const have = sizes.split(",").map((size) => size.trim()), want = wanted.replace(/[[\]\s]/g, "").split(",");
+  return have.length === want.length && want.every((size, at) => size === "*" || size === have[at]);
+}
+
+export function nextMatch(app, step) {
+  const shown = [...new Set([...app.found.hits].map((number) => app.eventOf(app.model.items[number])))].filter((event) => event >= 0).sort((a, b) => a - b);
+  if (!shown.length) return -1;
+  const at = shown.indexOf(app.selected);
+  return at < 0 ? shown[0] : shown[(at + step + shown.length) % shown.length];
+}
