@@ -12,11 +12,12 @@ from statistics import median
 from typing import Any
 
 import torch
+import workloads
 from torch import nn
-from transformers import GPT2Config, GPT2Model
 
 import torchglass as tg
 from torchglass.capture.statistics.memory import KINDS, tally_of
+from torchglass.compiled import described
 
 WAYS: dict[str, dict[str, Any] | None] = {
     "plain": None,
@@ -27,19 +28,17 @@ WAYS: dict[str, dict[str, Any] | None] = {
 }
 
 
-def gpt2() -> Callable[[], Any]:
-    """A forward of GPT-2 with 12 layers of width 256, 64 tokens."""
-    model = GPT2Model(GPT2Config(n_layer=12, n_embd=256, n_head=8)).eval()
-    tokens = torch.randint(0, 1000, (1, 64))
-
-    def forward() -> None:
-        with torch.no_grad():
-            model(tokens)
-
-    return forward
+def programs() -> dict[str, Callable[[], Any]]:
+    """Those of workloads.py, and a step of a small perceptron, which has hardly any work to hide behind."""
+    return {
+        "GPT-2 12×256, forward": workloads.gpt2_forward().run,
+        "GPT-2 12×256, training step": workloads.training_step().run,
+        "60×[Linear, ReLU], five forwards": workloads.tiny_ops().run,
+        "perceptron 256, training step": perceptron(),
+    }
 
 
-def training() -> Callable[[], Any]:
+def perceptron() -> Callable[[], Any]:
     """A training step of a small perceptron with AdamW."""
     model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 256), nn.GELU(), nn.Linear(256, 10))
     optimizer, x, y = torch.optim.AdamW(model.parameters()), torch.randn(128, 256), torch.randint(0, 10, (128,))
@@ -93,10 +92,13 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    for make in (gpt2, training):
-        print(make.__doc__)
-        for name, ratio in ratios(make(), rounds).items():
+    print(f"engine: {described()}")
+    for title, program in programs().items():
+        print(title)
+        found = ratios(program, rounds)
+        for name, ratio in found.items():
             print(f"  {name:<22} {ratio:6.2f}")
+        print(f"  statistics on top of ops: {found['ops, statistics'] - found['ops']:.2f} of the plain program")
     print("Seconds to measure so many float32, and to sum them:")
     for size in (1_000, 16_384, 100_000, 1_000_000, 10_000_000):
         measured, summed = of_one_tensor(size, rounds)

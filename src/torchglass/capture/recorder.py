@@ -320,6 +320,7 @@ class Recorder:
         self._asks = ask
         if self.session.measurer is not None:
             self.session.measurer.on_bad.append(ask)
+            self.session.measure_with(self.session.measurer)
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

@@ -186,6 +186,18 @@ class Session:
         self.extend_windows(calling[0], log)
         return log
 
+    def run_backward(self, calling: tuple[ThreadLog, int, int] | None) -> None:
+        """The autograd engine begins to run, for this record; or, as before it, it does not."""
+        self.in_backward = calling
+        if self.engine is not None:
+            self.engine.in_backward = calling is not None
+
+    def measure_with(self, measurer: Any) -> None:
+        """From now on what is in the values is measured so; None: it is not."""
+        self.measurer = measurer
+        if self.engine is not None:
+            self.engine.measure(measurer, self.journal.measured, measurer is not None and measurer.is_plain)
+
     def configure(self) -> None:
         """Probes are on while any recording wants them."""
         self.records_modules = any(each.options.modules for each in self.recorders)

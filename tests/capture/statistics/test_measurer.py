@@ -19,7 +19,10 @@ from torch.utils._pytree import tree_leaves
 import torchglass as tg
 from tests import programs
 from tests.capture.statistics.oracle import differences, statistics_of
+from torchglass.compiled import extension
 from torchglass.events.types import Stats
+
+WAY = "numpy" if extension is None else "the compiled engine"
 
 PROGRAMS = (
     "attention autocast checkpointing complex_numbers convolution custom_function foreach indexing inplace_and_views "
@@ -168,7 +171,7 @@ def test_statistics_are_kept_in_bundles_and_asked_in_sql(tmp_path: Path) -> None
         assert each.sql(
             "SELECT count, nan, zeros, min, max, mean, std FROM tensor_values ORDER BY id DESC LIMIT 1"
         ) == [(3, 1, 1, 0.0, 6.0, 3.0, 3.0)]
-        assert "statistics of 2 values, by numpy" in str(each)
+        assert f"statistics of 2 values, by {WAY}" in str(each)
 
 
 def test_what_was_measured_before_a_kill_is_there(tmp_path: Path) -> None:

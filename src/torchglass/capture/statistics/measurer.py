@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torchglass.capture.statistics.device import DeviceTallies
-from torchglass.capture.statistics.memory import KINDS, NoNumbers, tally_of
+from torchglass.capture.statistics.memory import KINDS, NoNumbers, layout_of, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
 from torchglass.capture.statistics.saver import Saver
+from torchglass.capture.statistics.tally import Tally
 from torchglass.capture.transparency.ours import foreign
-from torchglass.journal.layout import BY_NUMPY, NUMBER_MASK, Numbers
+from torchglass.journal.layout import NUMBER_MASK, Numbers
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
@@ -41,16 +42,19 @@ class Measurer:
         self._is_alarmed = False
         self._done = bytearray()
         """For each value whether it was looked at."""
-        self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Numbers]] = {}
+        self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Tally]] = {}
         """By address, size and dtype: the tensor that was measured there, its version, and what was found."""
         self._last: dict[int, int] = {}
         """By ``id`` of a tensor: the value that it was when it was last seen."""
         self._refused: set[str] = set()
         self.devices = DeviceTallies(session, self._write)
-        values, forms = session.values, session.forms
+        values, forms, engine = session.values, session.forms, session.engine
         self._value_of = values.value_of
         self._walk = forms.describing(lambda tensor: self._see(tensor, values.value_of(tensor)))
         self._walk_made = forms.describing(lambda tensor: self._see(tensor, values.made(tensor)))
+        if engine is not None:
+            self._engine_walk = forms.describing(lambda tensor: engine.see(tensor, values.value_of(tensor)))
+            self._engine_walk_made = forms.describing(lambda tensor: engine.see(tensor, values.made(tensor)))
 
     def _write(self, number: int, numbers: Numbers, how: int) -> None:
         self._session.journal.measured.write(number, numbers, how)
@@ -99,6 +103,31 @@ class Measurer:
         except BaseException as fault:
             self._session.forgive(fault)
 
+    # What the compiled engine asks, where it measures what it can itself
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody wants to be asked, or to have the values themselves."""
+        return not self.on_bad and self.saver is None
+
+    def plan(self, tensor: Any) -> tuple[int, Any] | None:
+        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it."""
+        try:
+            layout = layout_of(tensor)
+            return None if layout is None else (tensor.element_size(), layout)
+        except Exception as refusal:
+            foreign(refusal)
+            return None
+
+    def measure(self, tensor: Any, number: int, changed: bool) -> None:
+        """Measure a value of any kind."""
+        if issubclass(type(tensor), Tensor):
+            self._measure(tensor, number, changed)
+
+    def walk(self, found: Any, from_op: bool) -> None:
+        """Go through a container that may hold tensors."""
+        (self._engine_walk_made if from_op else self._engine_walk)(found, [])
+
     # What else is asked of it
 
     def forget(self, *tensors: Any) -> None:
@@ -140,14 +169,14 @@ class Measurer:
             self._last.clear()
             self._seen.clear()
         try:
-            numbers = self._of_plain(tensor, number, changed)
+            tally = self._of_plain(tensor, number, changed)
         except Exception as refusal:
             foreign(refusal)
-            numbers = self._of_odd(tensor)
-        if numbers is not None:
-            self._write(number, numbers, BY_NUMPY)
+            tally = self._of_odd(tensor)
+        if tally is not None:
+            self._write(number, tally.numbers(), tally.how)
 
-    def _of_plain(self, tensor: Any, number: int, changed: bool) -> Numbers | None:
+    def _of_plain(self, tensor: Any, number: int, changed: bool) -> Tally | None:
         """Of a tensor like most; raises where it is not.
 
         ``changed``: it was another value before. An op that wrote into it has not counted that as a new version yet.
@@ -170,14 +199,14 @@ class Measurer:
         found = None if changed else self._seen.get(place)
         if found is not None and found[1] == version and _shows_the_same(found[0](), tensor, version):
             return found[2]
-        numbers = tally_of(tensor, kind).numbers()
+        tally = tally_of(tensor, kind)
         if version >= 0 and place[1]:
-            self._seen[place] = (weakref.ref(tensor), version, numbers)
-        return numbers
+            self._seen[place] = (weakref.ref(tensor), version, tally)
+        return tally
 
-    def _of_odd(self, tensor: Any) -> Numbers | None:
+    def _of_odd(self, tensor: Any) -> Tally | None:
         try:
-            return tally_of_odd(tensor).numbers()
+            return tally_of_odd(tensor)
         except Exception as refusal:
             foreign(refusal)
             self._refuse(refusal if isinstance(refusal, NoNumbers) else None)

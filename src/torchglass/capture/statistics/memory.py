@@ -16,12 +16,15 @@ import torch
 
 from torchglass.capture.statistics.tally import Tally
 from torchglass.capture.torch import private
+from torchglass.compiled import extension
 
 PIECE = 8192
 """Numbers at a time: they stay in the cache, and numpy's products do not go to several threads."""
 MOST_OVERLAP = 64
 """A view that shows each number of its memory more often than this is not gone through, if it is large."""
 LARGE = 1 << 27
+MOST_SIZES = 8
+"""Dimensions, without those of one, that the compiled engine goes through."""
 
 
 class Packing(NamedTuple):
@@ -35,6 +38,14 @@ class Packing(NamedTuple):
     """bfloat16: the upper half of a float32."""
     table: str = ""
     """One byte, looked up among the 256 that there are of this dtype."""
+
+    @property
+    def compiled(self) -> str:
+        """For the compiled engine (tally.c); "" where it does not know the dtype."""
+        return "bf" if self.widens else _BYTES.get(self.table, "") if self.table else self.code
+
+
+_BYTES = {"int8": "i1", "uint8": "u1"}
 
 
 KINDS: dict[Any, Packing] = {
@@ -71,23 +82,44 @@ class _Memory:
 
 def tally_of(tensor: Any, kind: Packing) -> Tally:
     """The statistics of a strided tensor in memory; NoNumbers where its memory is not there."""
-    shape, stride = tensor.shape, tensor.stride()
-    tally = Tally()
     if not tensor.numel():
-        return tally
-    sizes = [(step, size) for size, step in zip(shape, stride, strict=True) if size > 1 and step]
-    repeats = prod(size for size, step in zip(shape, stride, strict=True) if size > 1 and not step)
+        return Tally()
+    sizes, repeats = _sizes(tensor)
     span = 1 + sum(step * (size - 1) for step, size in sizes)
     address, item = tensor.data_ptr(), tensor.element_size()
     if not address or (tensor.storage_offset() + span) * item > tensor.untyped_storage().nbytes():
         raise NoNumbers("its memory was given back")
-    sizes.sort()
+    count = prod(size for _, size in sizes)
+    if count > LARGE and count > MOST_OVERLAP * span:
+        raise NoNumbers("its numbers overlap in memory, and are too many to go through")
+    found = None
+    if extension is not None and kind.compiled and len(sizes) <= MOST_SIZES:
+        found = extension.tally(address, (kind.compiled, kind.parts, repeats, tuple(sizes)))
+    return _by_numpy(address, sizes, item, kind, repeats) if found is None else Tally.of(found)
+
+
+def layout_of(tensor: Any) -> tuple[str, int, int, tuple[tuple[int, int], ...]] | None:
+    """How its numbers lie, as the compiled engine takes it; None where it is to be looked at in Python."""
+    kind = KINDS.get(tensor.dtype)
+    if kind is None or not kind.compiled or not tensor.is_cpu or tensor.layout is not torch.strided:
+        return None
+    sizes, repeats = _sizes(tensor)
+    if not tensor.numel() or tensor.is_quantized or len(sizes) > MOST_SIZES or prod(size for _, size in sizes) > LARGE:
+        return None
+    return kind.compiled, kind.parts, repeats, tuple(sizes)
+
+
+def _sizes(tensor: Any) -> tuple[list[tuple[int, int]], int]:
+    """Strides and sizes of its dimensions, the smallest stride first; and how often all that is shown."""
+    both = [(step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return sorted(each for each in both if each[0]), prod(size for step, size in both if not step)
+
+
+def _by_numpy(address: int, sizes: list[tuple[int, int]], item: int, kind: Packing, repeats: int) -> Tally:
+    tally = Tally()
     if _is_dense(sizes):
-        pieces = _flat(address, span * kind.parts, kind.code)
+        pieces = _flat(address, prod(size for _, size in sizes) * kind.parts, kind.code)
     else:
-        count = prod(size for _, size in sizes)
-        if count > LARGE and count > MOST_OVERLAP * span:
-            raise NoNumbers("its numbers overlap in memory, and are too many to go through")
         pieces = _strided(address, sizes, item, kind)
     with np.errstate(all="ignore"):
         _add(tally, pieces, kind)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from torchglass.journal.layout import Numbers
+from torchglass.journal.layout import BY_COMPILED, BY_NUMPY, Numbers
 
 
 class Tally:
     """Counts of all numbers so far, and sums of the finite ones."""
 
-    __slots__ = ("count", "finite", "high", "low", "mean", "nan", "neginf", "posinf", "squares", "zeros")
+    __slots__ = ("count", "finite", "high", "how", "low", "mean", "nan", "neginf", "posinf", "squares", "zeros")
 
     def __init__(self) -> None:
         self.count = self.nan = self.posinf = self.neginf = self.zeros = 0
@@ -22,6 +22,16 @@ class Tally:
         self.mean = 0.0
         self.squares = 0.0
         """The sum of the squared distances from the mean."""
+        self.how = BY_NUMPY
+
+    @classmethod
+    def of(cls, found: tuple[Any, ...]) -> Tally:
+        """What the compiled engine has counted (tally.c)."""
+        made = cls()
+        made.count, made.nan, made.posinf, made.neginf, made.zeros, made.finite = found[:6]
+        made.low, made.high, made.mean, made.squares = found[6:]
+        made.how = BY_COMPILED
+        return made
 
     def add(self, piece: Any) -> None:
         """Add a flat array of floats, or of whole numbers; of at most a few thousand entries, else it is slow."""
@@ -83,6 +93,7 @@ class Tally:
         self.posinf += other.posinf
         self.neginf += other.neginf
         self.zeros += other.zeros
+        self.how = other.how
         if other.finite:
             self._join(other.finite, other.mean, other.squares, (other.low, other.high))
 

@@ -70,8 +70,9 @@ def measure(session: Session) -> None:
     budgets = [each.options.max_bytes for each in session.recorders if each.options.values == "all"]
     if budgets and session.measurer.saver is None:
         session.measurer.saver = Saver(session, max(budgets))
-    if not wanted and session.measurer is not None:
-        measurer, session.measurer = session.measurer, None
+    measurer = session.measurer
+    session.measure_with(measurer if wanted else None)
+    if measurer is not None and not wanted:
         measurer.finish()
 
 
