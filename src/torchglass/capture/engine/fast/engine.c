@@ -267,6 +267,7 @@ static PyObject *set_torch(PyObject *module, PyObject *names)
         || take_object(names, "is_conj", &torch.is_conj) < 0
         || take_object(names, "untyped_storage", &torch.untyped_storage) < 0
         || take_object(names, "storage_offset", &torch.storage_offset) < 0
+        || take_object(names, "storage_bytes", &torch.storage_bytes) < 0
         || take_object(names, "handler_code", (PyObject **)&torch.handler_code) < 0)
         return NULL;
     torch.stride = ((PyMethodDescrObject *)stride)->d_method;

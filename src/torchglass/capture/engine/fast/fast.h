@@ -144,7 +144,7 @@ typedef struct {
     PyMethodDef *stride;
     PyObject *storage_address, *count_modes, *push_mode, *pop_mode, *mode_at, *no_functions;
     PyObject *detach, *handle_torch_function, *warn;
-    PyObject *data_ptr, *is_neg, *is_conj, *untyped_storage, *storage_offset; /* methods of tensors */
+    PyObject *data_ptr, *is_neg, *is_conj, *untyped_storage, *storage_offset, *storage_bytes; /* methods */
     PyObject *next_node, *current_node; /* numbers of autograd nodes; the node that is being run */
     PyObject *plain_types; /* (Tensor,): what a function written in Python says of its arguments */
     PyCodeObject *handler_code;

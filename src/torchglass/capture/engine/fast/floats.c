@@ -9,11 +9,9 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-#define LOW_512(v) _mm512_castps512_ps256(v)
-#define HIGH_512(v) _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1))
+#define HALF_512(from) _mm256_loadu_ps(from)
 #define ZEROS_512(v) __builtin_popcount(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_EQ_OQ))
-#define LOW_256(v) _mm256_castps256_ps128(v)
-#define HIGH_256(v) _mm256_extractf128_ps(v, 1)
+#define HALF_256(from) _mm_loadu_ps(from)
 #define ZEROS_256(v) __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_EQ_OQ)))
 
 /* Two steps at a time, with sums of their own: an addition waits for the one before it. */
@@ -23,8 +21,8 @@
         low = _mm##bits##_min_ps(v, low);                                                                             \
         high = _mm##bits##_max_ps(v, high);                                                                           \
         zeros += ZEROS_##bits(v);                                                                                     \
-        __m##bits##d x = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(LOW_##bits(v)), about);                              \
-        __m##bits##d y = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HIGH_##bits(v)), about);                             \
+        __m##bits##d x = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at))), about);                      \
+        __m##bits##d y = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at) + LANES / 2)), about);          \
         sums[one] = _mm##bits##_add_pd(sums[one], x);                                                                 \
         sums[other] = _mm##bits##_add_pd(sums[other], y);                                                             \
         squares[one] = _mm##bits##_fmadd_pd(x, x, squares[one]);                                                      \

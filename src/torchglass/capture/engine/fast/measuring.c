@@ -128,7 +128,7 @@ static int is_set(PyObject *method, PyObject *tensor)
 static int is_there(PyObject *tensor, const Plan *plan)
 {
     PyObject *storage = PyObject_CallOneArg(torch.untyped_storage, tensor);
-    int64_t bytes = storage == NULL ? FAILED : as_number(PyObject_CallMethod(storage, "nbytes", NULL));
+    int64_t bytes = storage == NULL ? FAILED : ask(torch.storage_bytes, storage);
     Py_XDECREF(storage);
     int64_t offset = bytes == FAILED ? FAILED : ask(torch.storage_offset, tensor);
     if (offset == FAILED)

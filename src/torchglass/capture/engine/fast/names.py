@@ -35,6 +35,7 @@ def torch_names() -> dict[str, Any]:
         "device_type": torch.device,
         "words": (torch.dtype, torch.layout, torch.memory_format),
         "storage_address": private.storage_address,
+        "storage_bytes": torch.UntypedStorage.nbytes,
         "count_modes": private.count_function_modes,
         "push_mode": private.push_function_mode,
         "pop_mode": private.pop_function_mode,
