@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.capture.statistics.oracle import differences, statistics_of
 from torchglass.capture.statistics.memory import KINDS, PIECE, NoNumbers, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
+from torchglass.compiled import extension
 
 REAL = [dtype for dtype in KINDS if not dtype.is_complex]
 FP8 = [dtype for dtype in KINDS if "float8" in str(dtype)]
@@ -65,6 +66,52 @@ def laid_out(draw: Any, made: Any) -> Any:
 @given(tensors())
 def test_equals_numpy_for_every_dtype_and_layout(tensor: Any) -> None:
     check(tensor)
+
+
+@pytest.mark.skipif(extension is None, reason="no compiled engine")
+@pytest.mark.parametrize("processor", [0, 1])
+def test_equals_numpy_on_lesser_processors(processor: int) -> None:
+    try:
+        if extension.use_processor(processor) != processor:
+            pytest.skip("this is a lesser one itself")
+        test_equals_numpy_for_every_dtype_and_layout()
+        for dtype in (torch.float32, torch.float16):
+            test_of_more_than_one_piece(dtype)
+    finally:
+        extension.use_processor(-1)
+
+
+@pytest.mark.skipif(extension is None, reason="no compiled engine")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_every_number_of_two_bytes(dtype: Any) -> None:
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype)
+    check(every)
+    for first in range(0, 1 << 16, 1 << 10):
+        check(every[first : first + (1 << 10)])
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("size", [1, 7, 8, 31, 32, 33, 16_384, 16_385, 50_000])
+def test_one_number_that_is_not_finite_is_found_wherever_it_stands(odd: float, size: int) -> None:
+    numbers = torch.randn(size, generator=torch.Generator().manual_seed(size)) + 5
+    for at in {0, size // 2, size - 1}:
+        changed = numbers.clone()
+        changed[at] = odd
+        check(changed)
+    check(torch.full((size,), odd))
+
+
+def test_a_first_number_far_from_the_others_costs_no_digits() -> None:
+    numbers = torch.randn(100_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    numbers[0] = 1e9
+    for dtype in (torch.float64, torch.float32):
+        check(numbers.to(dtype))
+    check(torch.cat([numbers[:1], torch.full((40_000,), 3.0, dtype=torch.float64)]).float())
+
+
+def test_numbers_whose_squares_overflow() -> None:
+    check(torch.tensor([1e200, -3e200, 2.0], dtype=torch.float64))
+    check(torch.tensor([3e38, -3e38, 1e-40], dtype=torch.float32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64])

@@ -101,7 +101,8 @@ class Tally:
         """Two means and sums of squares about them are one: nothing cancels, however far the numbers are from 0."""
         whole = self.finite + size
         apart = mean - self.mean
-        self.squares += squares + apart * apart * (self.finite / whole) * size
+        # Of the first there is nothing between: and no product of 0 with what may have overflowed.
+        self.squares += squares + (apart * apart * (self.finite / whole) * size if self.finite else 0.0)
         self.mean += apart * (size / whole)
         self.finite = whole
         self.low, self.high = min(self.low, ends[0]), max(self.high, ends[1])

@@ -288,6 +288,7 @@ static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
+    {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
     {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
     {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},
     {"after_fork", after_fork, METH_NOARGS, "Only the calling thread is left."},

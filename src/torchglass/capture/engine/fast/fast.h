@@ -212,6 +212,7 @@ int leave_unseen(Unseen *unseen);
 /* ---------------------------------------------------------------- tally.c, measuring.c */
 
 PyObject *tally_at(PyObject *module, PyObject *args);
+PyObject *use_processor(PyObject *module, PyObject *wanted);
 int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
 int measure_given(Engine *engine, PyObject *result, int from_op);
 void measuring_forget(Engine *engine); /* the tensors that it knows */

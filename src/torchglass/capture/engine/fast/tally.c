@@ -234,11 +234,13 @@ static void join(Tally *tally, const Tally *block)
     tally->finite += block->finite;
 }
 
+static int chosen = -1; /* the processor's way */
+
 static void add_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
 {
-    static int this = -1;
-    if (this < 0)
-        this = processor();
+    if (chosen < 0)
+        chosen = processor();
+    const int this = chosen;
     Tally block;
     for (Py_ssize_t at = 0; at < count; at += BLOCK) {
         Py_ssize_t size = count - at < BLOCK ? count - at : BLOCK, done = 0;
@@ -371,6 +373,16 @@ int read_layout(PyObject *described, Layout *layout)
         layout->span += step * (size - 1);
     }
     return 0;
+}
+
+/* use_processor(n) → the way that is taken from now on: n, or the best that this processor can do. */
+PyObject *use_processor(PyObject *module, PyObject *wanted)
+{
+    long way = PyLong_AsLong(wanted);
+    if (way == -1 && PyErr_Occurred())
+        return NULL;
+    chosen = way >= PLAIN && way < processor() ? (int)way : processor();
+    return PyLong_FromLong(chosen);
 }
 
 /* tally(address, layout) → (count, nan, posinf, neginf, zeros, finite, low, high, mean, squares); None: not so. */
