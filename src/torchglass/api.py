@@ -166,7 +166,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _another(self) -> record:
         """The same again for one call: calls may overlap, in threads or as coroutines."""
-        return record(only=self._only, to=self.to, **self._options)
+        asked = {name: self._options[name] or None for name in ("values", "stop_on")}
+        return record(only=self._only, to=self.to, **{**self._options, **asked})
 
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
