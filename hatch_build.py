@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent
 SOURCES = ROOT / "src" / "torchglass" / "capture" / "engine" / "fast"
 NAME = f"_fast{sysconfig.get_config_var('EXT_SUFFIX')}"
 IN_PLACE = ROOT / "src" / "torchglass" / NAME
-FLAGS = "-O2 -Wall -std=c11 -fPIC -shared -fvisibility=hidden"
+FLAGS = "-O2 -Wall -std=c11 -ffp-contract=fast -fPIC -shared -fvisibility=hidden"
 
 
 class NotBuilt(Exception):
@@ -36,7 +36,7 @@ def compile_extension(target: Path) -> None:
         raise NotBuilt("it is for CPython with its global lock, on Linux and macOS")
     command = [*compiler(), *FLAGS.split(), *shlex.split(os.environ.get("CFLAGS", ""))]
     command += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
-    command += [f"-I{sysconfig.get_path('include')}", *map(str, sorted(SOURCES.glob("*.c")))]
+    command += [f"-I{sysconfig.get_path('include')}", *map(str, sorted(SOURCES.glob("*.c"))), "-lm"]
     beside = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         run = subprocess.run([*command, "-o", str(beside)], capture_output=True, text=True, check=False)

@@ -25,12 +25,12 @@ All that is public, as `import torchglass as tg` gives it. The [README](../READM
 """
 GROUPS = {
     "Recording": ("record", "trace", "last_trace", "mark", "select"),
-    "Looking": ("show", "render"),
+    "Looking": ("show", "render", "first_bad"),
     "Keeping": ("save", "load", "export"),
     "A trace": ("Trace", "Event", "Value"),
     "Errors": (
-        "TorchglassError", "UsageError", "UnknownView", "UnknownOption", "WrongType", "NotRecorded", "BundleError",
-        "MissingExtra",
+        "TorchglassError", "UsageError", "UnknownView", "UnknownOption", "WrongType", "BadValue", "NotRecorded",
+        "BundleError", "MissingExtra",
     ),
 }  # fmt: skip
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from torchglass._version import __version__
 
 if TYPE_CHECKING:
-    from torchglass.api import export, last_trace, load, mark, record, render, save, show, trace
+    from torchglass.api import export, first_bad, last_trace, load, mark, record, render, save, show, trace
     from torchglass.errors import (
+        BadValue,
         BundleError,
         MissingExtra,
         NotRecorded,
@@ -33,17 +34,19 @@ if TYPE_CHECKING:
     from torchglass.events.types import Event, Value
 
 __all__ = [
-    "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption", "UnknownView",
-    "UsageError", "Value", "WrongType", "__version__", "export", "last_trace", "load", "mark", "record",
-    "render", "save", "select", "show", "trace",
+    "BadValue", "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption",
+    "UnknownView", "UsageError", "Value", "WrongType", "__version__", "export", "first_bad", "last_trace", "load",
+    "mark", "record", "render", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _HOMES = {
     **dict.fromkeys(
-        ["export", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"], "torchglass.api"
+        ["export", "first_bad", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"],
+        "torchglass.api",
     ),
     **dict.fromkeys(
         [
+            "BadValue",
             "BundleError",
             "MissingExtra",
             "NotRecorded",

@@ -17,11 +17,13 @@ from typing import Any, TextIO, TypeVar, cast
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.transparency.signals import Uninterrupted
-from torchglass.errors import UsageError, WrongType, expect
+from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
+from torchglass.events.types import Stats
 from torchglass.recording import BundleTensors, Recording, Stored
 from torchglass.views import VIEWS as VIEWS
+from torchglass.views.bad.story import FirstBad
 from torchglass.views.text.style import Page, page_for, writable
 
 
@@ -64,9 +66,13 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
     functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by name,
     glob or (True) all of them; ``calls="user"`` makes each call of a function of the program's own an event, names
-    of packages those of their functions; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the
-    unfused attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a
-    new folder, into which everything is written while it happens; ``max_events`` bounds the memory (None: all are
+    of packages those of their functions; ``values="stats"`` measures what is in every tensor (``Value.stats``: how
+    many numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), ``values="all"`` keeps the
+    tensors themselves too, as they were at each event, up to ``max_bytes`` in all (``trace.tensor(value)``), and
+    ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite
+    and was not meant to be; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the unfused
+    attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a new
+    folder, into which everything is written while it happens; ``max_events`` bounds the memory (None: all are
     kept): of more events the first tenth and the newest are kept, or with ``keep="begin"`` the first; ``name`` is
     shown in titles.
     """
@@ -79,6 +85,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         ops: bool = False,
         variables: bool | str | Sequence[str] = (),
         calls: str | Sequence[str] = "none",
+        values: str | None = None,
+        stop_on: str | None = None,
+        max_bytes: int = 1 << 30,
         only: Selection | None = None,
         to: str | os.PathLike[str] | None = None,
         fused: str = "keep",
@@ -91,6 +100,12 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
         if only is not None:
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
+        if values not in (None, "stats", "all"):
+            raise UsageError(f"record(values=…) takes 'stats', 'all' or None, not {values!r}")
+        if type(max_bytes) is not int or max_bytes < 0:
+            raise UsageError(f"record(max_bytes=…) takes a number of bytes, not {max_bytes!r}")
+        if stop_on not in (None, "nonfinite"):
+            raise UsageError(f"record(stop_on=…) takes 'nonfinite' or None, not {stop_on!r}")
         if max_events is not None and (type(max_events) is not int or max_events < 1):
             raise UsageError(
                 f"record(max_events=…) takes a whole number from 1 on, or None for all, not {max_events!r}"
@@ -103,6 +118,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "ops": bool(ops),
             "variables": _names(variables),
             "calls": _packages(calls),
+            "values": values or ("stats" if stop_on else ""),
+            "stop_on": stop_on or "",
+            "max_bytes": max_bytes,
             "fused": fused,
             "sources": bool(sources),
             "max_events": max_events,
@@ -165,7 +183,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _another(self) -> record:
         """The same again for one call: calls may overlap, in threads or as coroutines."""
-        return record(only=self._only, to=self.to, **self._options)
+        options: dict[str, Any] = dict(self._options)
+        options.update({name: options[name] or None for name in ("values", "stop_on")})
+        return record(only=self._only, to=self.to, **options)
 
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
@@ -214,7 +234,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     expect(trace, Trace, "save() takes a trace and a path")
     contents: list[Stored] = list(trace.stored())
     there = {row.value for row, _ in contents}
-    lost = sorted({name for value, name in trace.kept().items() if value not in there})
+    lost = sorted({name or "(no name)" for value, name in trace.kept().items() if value not in there})
     tables = trace.tables
     if lost:
         reason = "their tensors have no plain bytes"
@@ -269,6 +289,30 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
 def last_trace() -> Trace | None:
     """The trace of the last recording that ended, by an exception or not."""
     return _last[0] if _last else None
+
+
+def first_bad(
+    trace: Trace, when: str | Callable[[Stats], bool] = "nonfinite", *, allow: str | Sequence[str] = ()
+) -> FirstBad | None:
+    """Where the first bad value came from: the event that made it, not those that passed it on; None: there is none.
+
+    ``when`` says what is bad: ``"nonfinite"``, a condition such as ``"abs>1e4"``, or a function of ``Value.stats``.
+    ``allow`` names functions (``"log"``) or places (``"model.py:12"``) that may give what they like. A mask of -inf
+    that is written as such, or only added to scores before a softmax, is known as a mask. Printed it tells the story:
+    expression, line, module, what went in, where that came from, what came after.
+    """
+    expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
+    from torchglass.views.bad.judge import test_of
+    from torchglass.views.bad.search import first_bad as search
+    from torchglass.views.bad.story import told
+
+    test = test_of(when)
+    if not trace.measured and len(trace):
+        raise NotRecorded(
+            "this trace has no statistics, so nothing is known of its numbers: record(values='stats') takes them"
+        )
+    found = search(trace, test, (allow,) if isinstance(allow, str) else tuple(allow))
+    return None if found is None else told(trace, found)
 
 
 def show(

@@ -7,6 +7,7 @@
     │   ├── UnknownView       no view of that name
     │   ├── UnknownOption     a view or function has no such option
     │   └── WrongType         an argument of the wrong type
+    ├── BadValue          record(stop_on=…) met a bad value
     ├── NotRecorded       the trace has no such event, module call or value
     ├── BundleError       a bundle cannot be made, or what is there cannot be read
     └── MissingExtra      an optional library is not installed
@@ -36,6 +37,10 @@ class UnknownOption(UsageError, TypeError):
 
 class WrongType(UsageError, TypeError):
     """An argument of the wrong type."""
+
+
+class BadValue(TorchglassError, ArithmeticError):
+    """A value is bad for which ``record(stop_on=…)`` was told to stop; the message tells where it came from."""
 
 
 class NotRecorded(TorchglassError, LookupError):

@@ -15,7 +15,7 @@ from typing import Any
 
 from torchglass import children, store
 from torchglass.compiled import described
-from torchglass.errors import BundleError
+from torchglass.errors import BadValue, BundleError
 from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
@@ -74,9 +74,21 @@ class Recording:
         part = None if self._to is None else store.open_part(self._to, self._run)
         self._recorder = Recorder(Options(**self._options), part)
         self._recorder.start(frame, outermost)
+        if self._options.get("stop_on"):
+            self._recorder.stop_on_bad(self._stop_on_bad)
         if part is not None:
             self._to, self._part, self._run = part.bundle.path, part, part.bundle.run
             children.invite(self, {"path": str(self._to), "options": self._options, "run": self._run})
+
+    def _stop_on_bad(self) -> None:
+        """Something is not finite: stop the program with the story, unless it was meant."""
+        from torchglass.views.bad.judge import test_of
+        from torchglass.views.bad.search import first_bad
+        from torchglass.views.bad.story import told
+
+        found = first_bad(self.trace, test_of(self._options["stop_on"]))
+        if found is not None:
+            raise BadValue(told(self.trace, found).story)
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""

@@ -32,6 +32,15 @@ def nothing_is_left() -> Iterator[None]:
 
 
 class TestDecorator:
+    def test_statistics(self) -> None:
+        @tg.record(values="stats")
+        def double(x: Any) -> Any:
+            return x * 2
+
+        double(X)
+        stats = next(double.trace.events()).outputs[0].stats  # type: ignore[attr-defined]
+        assert (stats.count, stats.mean) == (6, 2.0)
+
     def test_a_function(self) -> None:
         @tg.record()
         def work(count: int, *, more: int = 0) -> int:

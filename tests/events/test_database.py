@@ -21,7 +21,7 @@ from torchglass.events import schema
 from torchglass.events.database import fill_database
 from torchglass.events.schema import FORMAT, NONE
 from torchglass.events.tables import Tables
-from torchglass.events.types import Event
+from torchglass.events.types import Event, Stats
 from torchglass.store import save
 from torchglass.store.layout import EVENTS, part_paths
 
@@ -37,8 +37,13 @@ def event_row(event: Event, module: int, stack: int) -> tuple[Any, ...]:
         None if module == NONE else module, event.call, event.args, event.result, None if stack == NONE else stack,
         event.owner, event.operator, event.code, int(event.direct), ", ".join(event.target),
         " | ".join(event.operands), event.file, event.line, event.key, event.error, event.note,
-        event.python_call, event.detail,
+        event.python_call, event.forward_event, event.detail,
     )  # fmt: skip
+
+
+def known(stats: Stats | None) -> list[Any]:
+    """Statistics as the view has them: NULL for what is not known."""
+    return [None] * len(Stats._fields) if stats is None else [None if each != each else each for each in stats]
 
 
 def compare(made: Tables) -> None:
@@ -57,7 +62,7 @@ def compare(made: Tables) -> None:
     sizes = lambda each: None if each is None else json.dumps(each)  # noqa: E731
     assert asked("SELECT * FROM tensor_values").fetchall() == [
         (v.id, v.kind, sizes(v.shape), v.dtype, v.device, sizes(v.stride), v.layout, v.requires_grad, v.type,
-         v.storage, v.version, v.producer)
+         v.storage, v.version, v.producer, *known(v.stats))
         for v in (made.value(number, "") for number in range(len(made.value_meta)))
     ]  # fmt: skip
     assert asked("SELECT * FROM frames").fetchall() == [

@@ -24,7 +24,12 @@ from torchglass.events.types import Location
 def differences(one: Tables, two: Tables, ignore: tuple[str, ...] = ()) -> list[str]:
     """The fields in which two sets of tables differ."""
     names = [each.name for each in fields(Tables) if each.name != "_stacks" and each.name not in ignore]
-    return [name for name in names if getattr(one, name) != getattr(two, name)]
+    return [name for name in names if _plain(getattr(one, name)) != _plain(getattr(two, name))]
+
+
+def _plain(field: Any) -> Any:
+    """Columns of floats by their bits: NaN, which stands for nothing, is not equal to itself."""
+    return field.tobytes() if isinstance(field, array) else field
 
 
 def recorded(name: str) -> Tables:
@@ -127,8 +132,20 @@ def _add_values(draw: Any, made: Tables) -> None:
         made.value_meta.append(draw(numbers(0, len(made.metas))))
         made.value_version.append(draw(numbers(NONE, 3)))
         made.value_storage.append(draw(numbers(NONE, count)))
+    if draw(st.booleans()):
+        _measure_values(draw, made)
     parameters = st.lists(st.tuples(TEXT, numbers(0, count)), max_size=3).map(tuple)
     made.modules = draw(st.lists(st.builds(ModulePath, TEXT, TEXT, TEXT, TEXT, parameters), max_size=3))
+
+
+def _measure_values(draw: Any, made: Tables) -> None:
+    """What was in the values; of some it is not known, but not of all, or nothing was measured."""
+    floats = st.floats(allow_nan=False)
+    for number in range(len(made.value_meta)):
+        is_known = number == 0 or draw(st.booleans())
+        for column, nothing in zip(schema.MEASURED, schema.NOT_MEASURED, strict=True):
+            known = draw(floats if column.type == "float | None" else numbers(0, 3))
+            getattr(made, column.field).append(known if is_known else nothing)
 
 
 def _add_event(draw: Any, made: Tables, number: int) -> None:

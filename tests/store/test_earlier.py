@@ -33,6 +33,14 @@ def test_a_finished_bundle_of_format_2(tmp_path: Path) -> None:
     assert trace.sql("SELECT count(*) FROM events WHERE phase = 'backward'") == [(0,)]
 
 
+def test_a_finished_bundle_of_format_3(tmp_path: Path) -> None:
+    trace = tg.load(unpacked("format3", tmp_path))
+    assert (trace.complete, len(trace), trace.notes) == (True, 41, ())
+    assert [event.python_call for event in trace.events() if event.kind == "variable"] == [0]
+    assert not trace.measured
+    assert all(value.stats is None for value in trace.values())
+
+
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
 def test_a_journal_that_another_python_left(python: str, tmp_path: Path) -> None:
     """Its instructions, and where each one stands in the source, are read as that Python meant them."""

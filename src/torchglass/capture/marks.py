@@ -36,7 +36,7 @@ def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
 
     def kept(tensor: Any) -> int:
         number = values.value_of(tensor)
-        if number & NUMBER_MASK in copies.names:
+        if copies.names.get(number & NUMBER_MASK):
             # Some writes leave no trace (through .data, or numpy): what was copied before may differ.
             values.forget_all(tensor)
             number = values.value_of(tensor)

@@ -7,6 +7,7 @@ import importlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from types import FrameType
@@ -45,6 +46,9 @@ class Options:
     variables: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     """``user``, and names of packages."""
+    values: str = ""
+    stop_on: str = ""
+    max_bytes: int = 1 << 30
     fused: str = "keep"
     sources: bool = True
     max_events: int | None = 1_000_000
@@ -103,6 +107,7 @@ class Recorder:
         self.left_by: tuple[str, ...] = ()
         self.settler: Settler | None = None
         """What the tables were made by, the last time."""
+        self._asks: Callable[[], None] | None = None
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
         self._calls: FunctionCalls | None = None
@@ -142,6 +147,7 @@ class Recorder:
             patches.acquire()
         if listeners is not None:
             listeners.prepare(session)
+            listeners.measure(session)
             listeners.listen(log)
         # A recording around this one may follow some of the variables already: its events are in both.
         fresh = tuple(name for name in self.options.variables if not session.watched & {name, "*"})
@@ -213,6 +219,10 @@ class Recorder:
         if self in session.recorders:
             session.recorders.remove(self)
         session.configure()
+        if session.measurer is not None and self._asks in session.measurer.on_bad:
+            session.measurer.on_bad.remove(self._asks)
+        if listeners is not None:
+            listeners.measure(session)
         self._let_go(session)
         while self._holds:
             self._holds.pop().release()
@@ -314,6 +324,14 @@ class Recorder:
         """The folder is finished: the file of the journal can go; the journal too, if its tables are there."""
         if self._keeping is not None:
             self._keeping.leave(is_settled)
+
+    def stop_on_bad(self, ask: Callable[[], None]) -> None:
+        """Have ``ask()`` called when an event gave something that is not finite: what it raises, the program gets."""
+        assert self.session is not None
+        self._asks = ask
+        if self.session.measurer is not None:
+            self.session.measurer.on_bad.append(ask)
+            self.session.measure_with(self.session.measurer)
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""

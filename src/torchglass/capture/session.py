@@ -78,6 +78,9 @@ class Session:
     between any two calls (a signal handler, a `__del__`), which may meet the same.
     """
 
+    measurer: Any = None
+    """Measures what is in the values, while a recording asks for that (capture/statistics/measurer.py)."""
+
     def __init__(self, limits: Limits, fused: str) -> None:
         self.journal = Journal(limits=limits)
         self.fused = fused
@@ -183,6 +186,18 @@ class Session:
         log = self.add_log(f"{calling[0].name} (autograd)", calling[:2])
         self.extend_windows(calling[0], log)
         return log
+
+    def run_backward(self, calling: tuple[ThreadLog, int, int] | None) -> None:
+        """The autograd engine begins to run, for this record; or, as before it, it does not."""
+        self.in_backward = calling
+        if self.engine is not None:
+            self.engine.in_backward = calling is not None
+
+    def measure_with(self, measurer: Any) -> None:
+        """From now on what is in the values is measured so; None: it is not."""
+        self.measurer = measurer
+        if self.engine is not None:
+            self.engine.measure(measurer, self.journal.measured, measurer is not None and measurer.is_plain)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

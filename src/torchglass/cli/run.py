@@ -8,6 +8,7 @@ train-1.trace. Child processes and the ranks of a torchrun write to the same bun
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
   torchglass run --to run.trace --ops train.py  with every aten op, in run.trace
+  torchglass run --ops --first-bad train.py     where does the NaN come from?
   torchglass run --show tree -m mypackage       print the tree at the end, keep nothing
   torchglass run -m torch.distributed.run --nproc-per-node 2 train.py
   torchrun --nproc-per-node 2 --no-python torchglass run train.py
@@ -33,7 +34,9 @@ from torchglass.errors import BundleError, TorchglassError
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
 """Options of a run as a whole; its ranks have all others too."""
-VALUED = ("--to", "--show", "--fused", "--max-events", "--name", "--variables", "--calls")
+VALUED = (
+    "--to", "--show", "--fused", "--max-events", "--name", "--stop-on", "--values", "--variables", "--calls",
+)  # fmt: skip
 """Options that are followed by a value."""
 MOST_NAMES = 100
 """How many names of our own choosing are tried."""
@@ -54,6 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--calls", metavar="WHOSE", default="none", help="user: calls of the program's own functions are events too; "
         "or names of packages, as user,trainer"
     )  # fmt: skip
+    parser.add_argument("--values", choices=["stats", "all"], help="measure what is in every tensor; all: keep them")
+    parser.add_argument(
+        "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
+    )
+    parser.add_argument("--stop-on", choices=["nonfinite"], help="stop the program at the first NaN or Inf")
     parser.add_argument("--no-modules", action="store_true", help="do not record calls of modules")
     parser.add_argument("--no-functions", action="store_true", help="do not record torch functions")
     parser.add_argument("--fused", choices=["keep", "open"], default="keep", help="open: show inside fused attention")
@@ -184,7 +192,7 @@ def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _E
 def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ending = _Ending(record(to=to or None, **_asked_for(options)), options.show, options.quiet)
+    ending = _Ending(record(to=to or None, **_asked_for(options)), options)
     ending.trace = ending.recording.begin_program(frame)
     return ending
 
@@ -196,6 +204,8 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
         "calls": "none" if options.calls == "none" else [each.strip() for each in options.calls.split(",")],
+        "values": options.values or ("stats" if options.first_bad else None),
+        "stop_on": options.stop_on,
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,
@@ -206,9 +216,9 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
-    def __init__(self, recording: Any, view: str | None, is_quiet: bool) -> None:
+    def __init__(self, recording: Any, options: argparse.Namespace) -> None:
         self.recording = recording
-        self.view, self.is_quiet = view, is_quiet
+        self.view, self.first_bad, self.is_quiet = options.show, options.first_bad, options.quiet
         self.trace: Any = None
         self.bundle: Path | None = None
         self.ranks: Any = None
@@ -232,15 +242,18 @@ class _Ending:
             del error
 
     def _tell(self, is_fault: bool) -> None:
-        from torchglass.api import load, show
+        from torchglass.api import first_bad, load, show
 
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
-        if self.view:
+        if self.view or self.first_bad:
             sys.stdout.flush()
+        if self.view:
             show(trace, self.view)
-        elif self._is_to_say():
+        if self.first_bad:
+            print(first_bad(trace) or "torchglass: no value that was measured is NaN or infinite, unless it was meant")
+        if not self.view and self._is_to_say():
             failed = is_fault and trace.failure() is not None
             if failed:
                 print(file=sys.stderr)

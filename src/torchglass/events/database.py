@@ -117,9 +117,11 @@ def _column(tables: Tables, column: Column, count: int) -> Iterable[Any]:
     known = getattr(tables, column.field)
     if column.field == "end_ns":
         return [None if end == NONE else end - begin for begin, end in zip(tables.start_ns, known, strict=True)]
-    if column.type == "int | None":
-        return [None if each == NONE else each for each in known] if column.to else known or [None] * count
-    return known
+    if column.type in ("int | None", "float | None") and not known:
+        return [None] * count
+    if column.type == "int | None" and column.low == NONE:
+        return [None if each == NONE else each for each in known]
+    return known  # SQLite takes NaN for NULL
 
 
 def _id_lists(tables: Tables) -> list[str]:

@@ -11,68 +11,25 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 from importlib.resources import files
+from math import nan
 from typing import Any, NamedTuple
 
+from torchglass.events.column import (
+    FORMAT,
+    KINDS,
+    LONGEST_TIME,
+    NONE,
+    ORIGINS,
+    SQL,
+    Column,
+    cell,
+    numbers,
+    reals,
+)
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.types import Location
-
-FORMAT = 3
-FORMATS = (2, 3)
-"""What is written, and what is read."""
-NONE = -1
-KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
-ORIGINS = ("user", "torch", "stdlib", "generated")
-LONGEST_TIME = 1 << 62
-SQL = {
-    "id": "INTEGER PRIMARY KEY", "int": "INTEGER NOT NULL", "int | None": "INTEGER", "bool": "INTEGER NOT NULL",
-    "float": "REAL NOT NULL", "str": "TEXT NOT NULL", "str | None": "TEXT", "str key": "TEXT PRIMARY KEY",
-    "tuple[str, ...]": "TEXT NOT NULL", "tuple[int, ...]": "TEXT NOT NULL", "tuple[int, ...] | None": "TEXT",
-}  # fmt: skip
-"""By the type in Python: that in SQLite. Tuples are JSON lists."""
-
-
-class Column(NamedTuple):
-    """One column of one table."""
-
-    name: str
-    type: str
-    """A key of ``SQL``."""
-    meaning: str
-    to: str = ""
-    """The table whose rows its numbers are."""
-    low: int = 0
-    high: int = LONGEST_TIME
-    """Where it points to nothing: the numbers that it may hold, from ``low`` to before ``high``."""
-    is_back: bool = False
-    """Whether it points to an earlier row of its own table."""
-    among: tuple[str, ...] = ()
-    """The texts that it may hold, if only some make sense."""
-    counts_on: bool = False
-    """Whether its numbers begin from 0 in each part of a bundle, and count on where parts are joined."""
-    since: int = FORMATS[0]
-    """The first format that has it; in files of an earlier one it is NONE."""
-    field: str = ""
-    """Of numbers: the field of ``Tables``."""
-
-
-def _ints() -> array[int]:
-    return array("q")
-
-
-def numbers(meaning: str, **facts: Any) -> Any:
-    """A column of numbers in memory, one for each row; ``none=True``: -1 stands for nothing."""
-    low = NONE if facts.pop("none", False) else facts.pop("low", 0)
-    name = facts.pop("name", "")
-    made = Column(name, facts.pop("type", "int"), meaning, low=low, **facts)
-    return field(default_factory=_ints, metadata={"column": made})
-
-
-def cell(meaning: str, default: Any = MISSING, **facts: Any) -> Any:
-    """One cell of a row that is an object in memory."""
-    return field(default=default, metadata={"column": Column("", "", meaning, **facts)})
-
 
 # ---------------------------------------------------------------- columns of numbers, as Tables has them
 
@@ -100,6 +57,10 @@ class EventColumns:
     python_call: array[int] = numbers(
         "variables: the number of the Python call whose variable it is, or -1", none=True, counts_on=True, since=3
     )
+    forward: array[int] = numbers(
+        "in backward: the row of event_rows that made the autograd node which was run, or -1", to="event_rows",
+        none=True, since=4,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -117,6 +78,20 @@ class ValueColumns(EventColumns):
         "the value that the same tensor was before a change, or -1; -2 - n: it lies in the memory of value n;"
         " NULL likewise", type="int | None", low=-LONGEST_TIME,
     )  # fmt: skip
+    value_measured: array[int] = numbers(
+        "how its numbers were measured: 1 by numpy, 2 compiled, 3 on its device; NULL: they were not", since=4,
+        type="int | None", none=True,
+    )  # fmt: skip
+    value_count: array[int] = numbers("how many numbers it holds", type="int | None", none=True, since=4)
+    value_nan: array[int] = numbers("how many are NaN", type="int | None", none=True, since=4)
+    value_posinf: array[int] = numbers("how many are +Inf", type="int | None", none=True, since=4)
+    value_neginf: array[int] = numbers("how many are -Inf", type="int | None", none=True, since=4)
+    value_zeros: array[int] = numbers("how many are 0", type="int | None", none=True, since=4)
+    value_min: array[float] = reals("the smallest finite number", since=4)
+    value_max: array[float] = reals("the largest finite number", since=4)
+    value_mean: array[float] = reals("mean of the finite numbers", since=4)
+    value_std: array[float] = reals("their standard deviation, of the population", since=4)
+    value_norm: array[float] = reals("the square root of the sum of their squares", since=4)
 
 
 @dataclass(slots=True)
@@ -374,6 +349,12 @@ def statement(table: Table, number: int = FORMAT) -> str:
 def statements(number: int = FORMAT) -> str:
     """All that makes an empty database."""
     return "\n\n".join([*(statement(table, number) for table in ALL), VIEWS])
+
+
+MEASURED = tuple(each for each in VALUE_ROWS.columns if each.since == 4)
+"""What was in a value. In memory these columns are all empty where nothing was measured."""
+MEASURED_FIELDS = tuple(each.field for each in MEASURED)
+NOT_MEASURED = tuple(nan if each.type == "float | None" else NONE for each in MEASURED)
 
 
 def pointers() -> Iterator[Column]:

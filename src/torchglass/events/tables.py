@@ -18,7 +18,7 @@ from torchglass.events.schema import (
     StackColumns,
     What,
 )
-from torchglass.events.types import Event, Location, ModuleInfo, Value
+from torchglass.events.types import Event, Location, ModuleInfo, Stats, Value
 
 
 def _ints() -> array[int]:
@@ -89,6 +89,17 @@ class Tables(StackColumns):
             number, meta.kind, role, meta.shape, meta.dtype, meta.device, meta.stride, meta.layout,
             meta.requires_grad, meta.type, None if storage < 0 else storage,
             None if version < 0 else version, None if producer < 0 else producer,
+            self.stats(number) if self.value_measured else None,
+        )  # fmt: skip
+
+    def stats(self, number: int) -> Stats | None:
+        """What was in a value; None where it was not measured."""
+        if not self.value_measured or self.value_measured[number] == NONE:
+            return None
+        return Stats(
+            self.value_count[number], self.value_nan[number], self.value_posinf[number], self.value_neginf[number],
+            self.value_zeros[number], self.value_min[number], self.value_max[number], self.value_mean[number],
+            self.value_std[number], self.value_norm[number],
         )  # fmt: skip
 
     def values_of(self, form: int, first: int) -> tuple[Value, ...]:
@@ -125,7 +136,7 @@ class Tables(StackColumns):
             thread=self.threads[self.thread[number]],
             process=self.process_of(self.thread[number]),
             phase="backward" if self.backward[number] else "forward",
-            forward_event=None,
+            forward_event=None if (forward := self.forward[number]) < 0 else forward,
             start_ns=self.start_ns[number],
             end_ns=None if end < 0 else end,
             module=row.path if row else None,
@@ -164,6 +175,7 @@ class Tables(StackColumns):
             kept.parent[index] = NONE if parent == NONE else place[parent]
         kept.pack_values(self.io)
         kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
+        kept.forward = array("q", [place.get(number, NONE) for number in kept.forward])
         return kept
 
     def pack_values(self, io: array[int]) -> None:

@@ -110,6 +110,11 @@ class Trace:
         return self._source.running
 
     @property
+    def measured(self) -> bool:
+        """Whether it has statistics of values: ``record(values="stats")`` takes them."""
+        return bool(self.tables.value_measured)
+
+    @property
     def sources(self) -> dict[str, str]:
         """The text of the user's files that ran, by file name."""
         return dict(self.tables.sources)
@@ -177,15 +182,15 @@ class Trace:
                     yield tables.value(value, role)
 
     def tensor(self, value: Value | int) -> Any:
-        """The content of a value as it was when it was marked: a tensor, or an array."""
+        """The content of a value as it was when it was marked or saved: a tensor, or an array."""
         number = value.id if isinstance(value, Value) else value
         if type(number) is not int or not 0 <= number < len(self.tables.value_meta):
             raise NotRecorded(f"no value {number!r}: this trace has {len(self.tables.value_meta):,} values")
         found = None if self._contents is None else self._contents.tensor(number)
         if found is None:
             raise NotRecorded(
-                f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one "
-                "(of one that was marked, the trace's notes say why not)"
+                f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one, "
+                "record(values='all') keeps them all (of one that was marked, the trace's notes say why not)"
             )
         return found
 
@@ -290,6 +295,10 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
         lines.append(f"  roots: {shown}; {len(tables.modules)} modules")
     if engine:
         lines.append(f"  engine: {engine}")
+    measured = sum(how != NONE for how in tables.value_measured)
+    if measured:
+        ways = sorted({_WAYS[how] for how in set(tables.value_measured) - {NONE}})
+        lines.append(f"  statistics of {measured:,} values, by {' and '.join(ways)}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
@@ -300,6 +309,9 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+_WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device"}
 
 
 def _why_nothing(complete: bool, running: bool) -> str:

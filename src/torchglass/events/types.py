@@ -32,6 +32,31 @@ class Location:
     """``user``, ``torch``, ``stdlib`` or ``generated``."""
 
 
+class Stats(NamedTuple):
+    """What is in a value, in numbers. Those after ``zeros`` are of what is finite, and NaN where nothing is.
+
+    A complex number counts as two, a sparse tensor with the zeros that it does not store, True as 1.
+    """
+
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  # more telling here than a tuple's own method
+    nan: int
+    posinf: int
+    neginf: int
+    zeros: int
+    min: float
+    max: float
+    mean: float
+    std: float
+    """Of the population: divided by how many there are."""
+    norm: float
+    """The square root of the sum of squares."""
+
+    @property
+    def finite(self) -> int:
+        """How many are neither NaN nor infinite."""
+        return self.count - self.nan - self.posinf - self.neginf
+
+
 class Value(NamedTuple):
     """One tensor, array or scalar that an event took or gave, at one version."""
 
@@ -57,6 +82,8 @@ class Value(NamedTuple):
     """The in-place version counter; None where torch keeps none (inference tensors)."""
     producer: int | None
     """The id of the event that made it; None when it was there before, or made out of sight."""
+    stats: Stats | None = None
+    """What was in it; None where that was not measured (``record(values="stats")`` does)."""
 
 
 def _word(value: Value) -> str:
@@ -82,6 +109,7 @@ class Event(NamedTuple):
     phase: str
     """``forward`` or ``backward``."""
     forward_event: int | None
+    """In backward: the id of the event that made the autograd node which was run; None where that is not known."""
     start_ns: int
     end_ns: int | None
     """Host time. None while the event is still open."""

@@ -48,6 +48,7 @@ CREATE VIEW events AS SELECT
     x.text AS error,                              -- Type: text of the exception that left this event
     w.note AS note,                               -- what the reader should know
     nullif(e.python_call, -1) AS python_call,     -- variables: equal numbers are one call of a Python function
+    nullif(e.forward, -1) AS forward_event,       -- in backward: the event whose autograd node was run
     CASE w.kind WHEN 'module' THEN coalesce(m.detail, '') ELSE w.detail END AS detail  -- of a module its settings; of a variable: argument, assigned, deleted or changed (in place)
 FROM event_rows AS e
 LEFT JOIN whats AS w ON w.id = e.what
@@ -87,7 +88,17 @@ CREATE VIEW tensor_values AS SELECT
     k.type AS type,                               -- Python class
     nullif(v.storage, -1) AS storage,             -- equal numbers share memory
     nullif(v.version, -1) AS version,             -- in-place version counter
-    nullif(v.producer, -1) AS producer            -- the event that made it
+    nullif(v.producer, -1) AS producer,           -- the event that made it
+    v.count AS count,                             -- how many numbers it holds; NULL when they were not measured
+    v.nan AS nan,                                 -- how many are NaN
+    v.posinf AS posinf,                           -- how many are +Inf
+    v.neginf AS neginf,                           -- how many are -Inf
+    v.zeros AS zeros,                             -- how many are 0
+    v.min AS min,                                 -- the smallest finite number; NULL when there is none
+    v.max AS max,                                 -- the largest finite number
+    v.mean AS mean,                               -- mean of the finite numbers
+    v.std AS std,                                 -- their standard deviation, of the population
+    v.norm AS norm                                -- the square root of the sum of their squares
 FROM value_rows AS v
 LEFT JOIN metas AS k ON k.id = v.meta;
 

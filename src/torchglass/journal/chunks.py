@@ -9,6 +9,8 @@ from typing import Any
 from torchglass.journal.layout import (
     HEADER,
     IDS,
+    MEASURED,
+    MEASURED_ENTRY,
     PASSING,
     RECORD,
     RECORD_WORDS,
@@ -24,7 +26,7 @@ from torchglass.journal.layout import (
 
 COPY = RECORD + 8
 """Bytes of an open record that is repeated at the front of a chunk: its number, then the record."""
-WIDTHS = {RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8}
+WIDTHS = {RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8, MEASURED: MEASURED_ENTRY}
 """Bytes of an entry; of rows a byte is one."""
 
 Buffer = bytearray | mmap.mmap | memoryview

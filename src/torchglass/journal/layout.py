@@ -1,6 +1,6 @@
 """The layout of a journal: chunks, records, values and rows, each byte of them.
 
-A journal is a set of *streams*; a stream is a list of *chunks*, each with a header of its own. Three streams have
+A journal is a set of *streams*; a stream is a list of *chunks*, each with a header of its own. Four streams have
 entries of fixed width (64-bit words in the machine's own byte order), two have rows with a length and a checksum::
 
     RECORDS   one a thread   an event: RECORD_WORDS words, written when it opens, completed when it closes
@@ -8,6 +8,7 @@ entries of fixed width (64-bit words in the machine's own byte order), two have 
     VALUES    one            VALUE_WORDS words a value, in the order of their numbers
     ROWS      one            all that is written once and then only referred to by number
     PASSING   one            the same for what a program makes without end: forms and errors
+    MEASURED  one            what was in a value: MEASURED_WORDS words, in place of its number
 
 Numbers count from the beginning of a stream and never change their meaning, also when chunks between have been
 dropped. An entry is there when its last word is not 0, a row when its checksum is right: both are written last. Of a
@@ -28,7 +29,7 @@ CHUNK_MAGIC = b"tg-chunk"
 HEADER = 64
 """Bytes before the first entry of a chunk."""
 
-RECORDS, IDS, VALUES, ROWS, PASSING = 1, 2, 3, 4, 5
+RECORDS, IDS, VALUES, ROWS, PASSING, MEASURED = 1, 2, 3, 4, 5, 6
 
 # ---------------------------------------------------------------- records
 
@@ -37,8 +38,14 @@ WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR, NODES, END, STA
 
 WHAT: what was called: a row of WHAT, or -2 - the row of a module. PARENT: the number of the record in whose course it
 happened. STACK, ARGS, RESULT, ERROR: rows. INPUTS, OUTPUTS: where in the thread's IDS its values begin. CALL: the
-number of the Python call that it belongs to. NODES: the autograd nodes that were made. START and END: nanoseconds.
+number of the Python call that it belongs to, of a variable; of all else -2 - the number that the thread's next autograd
+node had when it opened. NODES: the lower NODE_BITS bits of that number when it closed, and above them the number + 1 of
+the node that was being run, in backward. START and END: nanoseconds.
 """
+NODE_BITS = 16
+NODE_MASK = (1 << NODE_BITS) - 1
+MOST_NODES = 1 << 44
+"""Numbers from here on are of nodes that no forward step made: those that accumulate gradients."""
 RECORD_WORDS = 12
 RECORD = RECORD_WORDS * 8
 NONE = -1
@@ -62,6 +69,19 @@ pack_value = struct.Struct("=4q").pack_into
 NUMBER_BITS = 40
 NUMBER_MASK = (1 << NUMBER_BITS) - 1
 """A value is written as its number with the row of its metadata above: so its shape is known without its own entry."""
+
+# ---------------------------------------------------------------- what was in a value
+
+MEASURED_WORDS = 11
+MEASURED_ENTRY = MEASURED_WORDS * 8
+COUNTS = 5
+"""Five whole numbers (all, NaN, +Inf, -Inf, zeros), five doubles (minimum, maximum, mean, standard deviation, norm of
+what is finite), and last how it was measured, which is never 0."""
+BY_NUMPY, BY_COMPILED, BY_DEVICE = 1, 2, 3
+"""How: by numpy, by the compiled engine, by torch on the device where the tensor lies."""
+pack_measured = struct.Struct("=5q5dq").pack_into
+Numbers = tuple[int, int, int, int, int, float, float, float, float, float]
+"""All but how."""
 
 # ---------------------------------------------------------------- rows
 

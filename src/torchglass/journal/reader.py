@@ -14,6 +14,7 @@ from torchglass.journal.layout import (
     HEADER,
     IDS,
     MAGIC,
+    MEASURED,
     PAGE,
     PASSING,
     RECORDS,
@@ -22,7 +23,7 @@ from torchglass.journal.layout import (
     read_chunk_header,
 )
 
-ORDER = ((RECORDS,), (IDS,), (VALUES,), (ROWS, PASSING))
+ORDER = ((RECORDS,), (IDS,), (MEASURED,), (VALUES,), (ROWS, PASSING))
 """What names something is read before what is named: the process may be writing."""
 
 

@@ -21,6 +21,8 @@ from torchglass.journal.layout import (
     ERROR_ROW,
     FORM,
     IDS,
+    MEASURED,
+    MEASURED_ENTRY,
     PASSING,
     RECORD,
     RECORD_WORDS,
@@ -29,13 +31,13 @@ from torchglass.journal.layout import (
     VALUE,
     VALUES,
 )
-from torchglass.journal.shared import RowWriter, ValueWriter
+from torchglass.journal.shared import MeasuredWriter, RowWriter, ValueWriter
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
 TURNS = 8
 """How many chunks the rest is kept in, at least."""
-WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE}
+WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY}
 """Bytes that an event takes of each stream, about."""
 
 
@@ -64,6 +66,7 @@ class Turning(Protocol):
     streams: Streams
     passing: RowWriter
     values: ValueWriter
+    measured: MeasuredWriter
     on_drop: Callable[[int, int], None]
 
     @property
@@ -137,7 +140,9 @@ class Ring:
             self._head_used += chunk.last - chunk.first
             return
         if not self._head_ends:
-            self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1], chunk.since[2]
+            # The chunks that values go to now hold some of the first tenth's: they stay.
+            self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
+            self._head_ends[MEASURED, 0] = journal.measured.first + 1
         self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
@@ -164,6 +169,7 @@ class Ring:
         else:
             values, passing = journal.values.first, journal.passing.position()
         self._drop_before(journal, VALUES, 0, values)
+        self._drop_before(journal, MEASURED, 0, values)
         for idle in self._turning.values():
             if idle.since[2] < passing:
                 self._write_again(journal, idle, passing)

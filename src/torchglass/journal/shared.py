@@ -1,17 +1,31 @@
-"""The streams that all threads share: rows one behind the other, and values in place of their numbers."""
+"""The streams that all threads share: rows one behind the other; values, and what was in them, by their numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 from torchglass.compiled import ValueFields, slots
-from torchglass.journal.layout import ROW, VALUE, VALUES, pack_value, row_checksum
+from torchglass.journal.layout import (
+    MEASURED,
+    MEASURED_ENTRY,
+    ROW,
+    VALUE,
+    VALUES,
+    Numbers,
+    pack_measured,
+    pack_value,
+    row_checksum,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from torchglass.journal.chunks import Chunk
     from torchglass.journal.handing import Chunks
     from torchglass.journal.homes import Buffer
+
+BEFORE = 4096
+"""So many values before the first that is measured may be measured later, by other threads."""
 
 
 class RowWriter:
@@ -87,30 +101,32 @@ class RowWriter:
         self.buffer = bytearray()
 
 
-class ValueWriter(ValueFields):
-    """Values in place of their numbers; whoever describes one again overwrites it."""
+class _Numbered(ValueFields):
+    """Entries of one width in place of their numbers; whoever writes one again overwrites it."""
 
     __slots__ = slots(ValueFields, "buffer chunk end first journal shift")
+    stream: int
+    width: int
 
     def __init__(self, journal: Chunks) -> None:
         self.journal = journal
         self.chunk: Chunk | None = None
         self.buffer: Any = bytearray()
         self.first = self.end = self.shift = 0
-        """The numbers that the newest chunk has room for; number * VALUE + shift is a value's place in it."""
+        """The numbers that the newest chunk has room for; number * width + shift is an entry's place in it."""
 
-    def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
-        """Write a value that may lie in any chunk."""
+    def _put(self, number: int, pack: Callable[..., None], *words: float) -> None:
+        """Write an entry that may lie in any chunk."""
         journal = self.journal
         while number >= self.end and not journal.dead:
             self._more(number)
-        for chunk in reversed(journal.streams.of(VALUES)):
+        for chunk in reversed(journal.streams.of(self.stream)):
             if journal.dead:
                 return
             if chunk.first <= number < chunk.last:
-                at = chunk.start + (number - chunk.first) * VALUE
-                pack_value(chunk.buffer, at, version, address, before, meta + 1)
-                journal.touched(chunk.buffer, at, VALUE)
+                at = chunk.start + (number - chunk.first) * self.width
+                pack(chunk.buffer, at, *words)
+                journal.touched(chunk.buffer, at, self.width)
                 return
 
     def _more(self, number: int) -> None:
@@ -118,25 +134,57 @@ class ValueWriter(ValueFields):
         with journal.lock:
             if number < self.end or journal.dead:
                 return  # another thread was first
-            chunk, before = journal.new_chunk(VALUES, 0, journal.next_size(VALUES, 0)), self.chunk
-            journal.begin(chunk)
+            chunk, before = journal.new_chunk(self.stream, 0, journal.next_size(self.stream, 0)), self.chunk
+            journal.begin(chunk, self._begins_at(number))
             self._take_over(chunk)
             if before is not None:
                 journal.filled(before)  # last: until then others may write to it
 
+    def _begins_at(self, number: int) -> int | None:
+        """The first number of a new chunk; None: the one behind the last."""
+        return None
+
     def _take_over(self, chunk: Chunk) -> None:
         """Take over what the newest chunk says, all at once."""
-        buffer, shift, first, last = chunk.buffer, chunk.start - chunk.first * VALUE, chunk.first, chunk.last
+        buffer, shift, first, last = chunk.buffer, chunk.start - chunk.first * self.width, chunk.first, chunk.last
         self.chunk, self.buffer, self.shift, self.first, self.end = chunk, buffer, shift, first, last
 
     def move(self, buffer: Buffer) -> None:
         """Go on in another buffer, with what is there so far."""
         chunk, old, count = self.chunk, self.buffer, len(self.buffer)
         assert chunk is not None
-        last = chunk.first + (len(buffer) - chunk.start) // VALUE
+        last = chunk.first + (len(buffer) - chunk.start) // self.width
         buffer[:count] = old
         self.buffer, chunk.buffer, self.end, chunk.last = buffer, buffer, last, last
 
     def let_go(self) -> None:
+        """Nothing more is written."""
         self.first, self.end = maxsize, 0
         self.buffer = bytearray()
+
+
+class ValueWriter(_Numbered):
+    """Values."""
+
+    __slots__ = ()
+    stream, width = VALUES, VALUE
+
+    def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
+        self._put(number, pack_value, version, address, before, meta + 1)
+
+
+class MeasuredWriter(_Numbered):
+    """What was in the values; most entries are empty."""
+
+    __slots__ = ()
+    stream, width = MEASURED, MEASURED_ENTRY
+
+    def write(self, number: int, numbers: Numbers, how: int) -> None:
+        if self.first <= number < self.end:
+            pack_measured(self.buffer, number * MEASURED_ENTRY + self.shift, *numbers, how)
+        else:
+            self._put(number, pack_measured, *numbers, how)
+
+    def _begins_at(self, number: int) -> int | None:
+        """Where it is asked for late, nothing was measured of the values before: they need no room."""
+        return max(number - BEFORE, 0) if self.chunk is None else None

@@ -68,6 +68,7 @@ class Batch:
 
 VARYING = (
     "parent", "backward", "start_ns", "end_ns", "module", "call", "first_io", "occurrence", "error", "python_call",
+    "forward",
 )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ class Columns:
 
     def python_call(self, number: int) -> int:
         """The calls of Python functions whose variables were followed, counted from 0 on."""
-        return NONE if number == NONE else self._python_calls.setdefault(number, len(self._python_calls))
+        return NONE if number < 0 else self._python_calls.setdefault(number, len(self._python_calls))
 
     def add_gap(self, note: str) -> Fixed:
         """What stands where events were dropped."""

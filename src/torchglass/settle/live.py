@@ -98,7 +98,7 @@ class LiveSettler(Settler):
         batch.fixed.append(fixed.columns)
         batch.varying += (
             parent, backward, words[START], words[END], module, call, 0, columns.occurrences[fixed.stem],
-            columns.error(words[ERROR]), columns.python_call(words[CALL]),
+            columns.error(words[ERROR]), columns.python_call(words[CALL]), NONE,
         )  # fmt: skip
         columns.occurrences[fixed.stem] += 1
         batch.io += self._values(thread, words[INPUTS], fixed.taken)

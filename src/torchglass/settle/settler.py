@@ -43,6 +43,8 @@ from torchglass.settle.columns import (
     Fixed,
 )
 from torchglass.settle.interned import Interned, RecordingState
+from torchglass.settle.measured import fill_measured
+from torchglass.settle.nodes import Nodes
 from torchglass.settle.places import PlaceTable
 from torchglass.settle.sources import Sources, Texts
 from torchglass.settle.spans import (
@@ -90,6 +92,7 @@ class Settler:
         self._threads: dict[int, ThreadState] = {}
         self._ids: dict[int, Ids] = {}
         self._backward: dict[int, Ranges] = {}
+        self._nodes = Nodes()
         self._nothing: set[Combination] = set()
         """What is no event, or was not asked for."""
         self._over = 0
@@ -113,6 +116,9 @@ class Settler:
         modules = self.interned.modules.values()
         self.values.take(value for module in modules for _, value in module.parameters)
         self._take_modules()
+        if self.options.get("values"):
+            fill_measured(self.streams, self.values, self.tables)
+        self._nodes.link(self.tables, {thread: row.caller for thread, row in self.interned.threads.items()})
         link_values(self.tables)
         link_storages(self.tables, self.values.addresses, self.values.before)
         self._finish()
@@ -156,6 +162,7 @@ class Settler:
         if not self._is_here:
             make_sound(words, first, self._times())
         self._fill(span.thread, state, words, self._backward_flags(span.thread, first, last))
+        self._nodes.take(span.thread, words, state.numbers[-(last - first) :])
 
     def _times(self) -> range:
         """When something may have happened in this recording, in nanoseconds."""
@@ -200,7 +207,7 @@ class Settler:
         fixed, batch = self.columns.add_gap(note), Batch(len(self.tables.io))
         module = self.tables.module[parent] if parent != NONE else NONE
         batch.fixed.append(fixed.columns)
-        batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE, NONE)
+        batch.varying += (parent, 0, begins, resumes, module, NONE, batch.first_io, 0, NONE, NONE, NONE)
         self.columns.extend(thread, batch)
 
     def _is_over_the_limit(self) -> bool:
@@ -285,7 +292,7 @@ class Settler:
                 call = columns.count_call(module) if what < 0 else NONE
                 varying += (
                     parent, is_backward, start, end, module, call, batch.first_io + len(io), occurrences[stem],
-                    NONE if error == NONE else columns.error(error), columns.python_call(python_call),
+                    NONE if error == NONE else columns.error(error), columns.python_call(python_call), NONE,
                 )  # fmt: skip
                 occurrences[stem] += 1
                 if taken:

@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import starmap
+from math import nan
 from operator import lt
 from typing import Any, TypeVar, cast
 
@@ -66,6 +67,14 @@ def ints_of(column: array[int], cells: Iterable[Any]) -> None:
         raise Unsound("text stands where a number should") from None
 
 
+def reals_of(column: array[float], cells: Iterable[Any]) -> None:
+    """Append cells that must all hold numbers or nothing, which is NaN."""
+    try:
+        column.extend([nan if each is None else each for each in cells])
+    except TypeError:
+        raise Unsound("text stands where a number should") from None
+
+
 def row_ids(ids: Sequence[Any], first: int, table: str) -> None:
     """Rows are numbered without a gap."""
     if list(ids) != list(range(first, first + len(ids))):
@@ -91,6 +100,8 @@ def check_tables(tables: Tables) -> None:
 
 def _check_numbers(tables: Tables, column: schema.Column) -> None:
     found = getattr(tables, column.field)
+    if column.type == "float | None":
+        return
     if column.is_back:
         _before_own(column.name, found)
     else:

@@ -22,7 +22,9 @@ POINTERS = {
 """By column: the list or column that its numbers count in."""
 _NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
 """What the recorder says of a name that it was asked to follow."""
-PLAIN = tuple(each.field for each in schema.plain_numbers() if not each.counts_on)
+PLAIN = tuple(
+    each.field for each in schema.plain_numbers() if not each.counts_on and each.field not in schema.MEASURED_FIELDS
+)
 COUNTING = tuple(each.field for each in schema.plain_numbers() if each.counts_on)
 """Columns whose numbers each part begins from 0."""
 
@@ -68,6 +70,7 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
         getattr(whole, column).extend(
             numbers if not shift else array("q", [each if each == NONE else each + shift for each in numbers])
         )
+    _append_measured(whole, part, values)
     for column in PLAIN:
         getattr(whole, column).extend(getattr(part, column))
     whole.stack_sites += [tuple(site + base["sites"] for site in sites) for sites in part.stack_sites]
@@ -78,6 +81,16 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
     for field in LISTS:
         getattr(whole, field).extend(getattr(part, field))
     _append_rest(whole, part, name)
+
+
+def _append_measured(whole: Tables, part: Tables, values: int) -> None:
+    """What was in the values: of parts that did not measure nothing is known."""
+    if not whole.value_measured and not part.value_measured:
+        return
+    missing = 0 if whole.value_measured else values
+    for column, nothing in zip(schema.MEASURED_FIELDS, schema.NOT_MEASURED, strict=True):
+        getattr(whole, column).extend([nothing] * missing)
+        getattr(whole, column).extend(getattr(part, column) or [nothing] * len(part.value_meta))
 
 
 def _append_rest(whole: Tables, part: Tables, name: str) -> None:

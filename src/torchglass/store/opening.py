@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
+from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
-from torchglass.events.schema import FORMAT, FORMATS, statements
+from torchglass.events.schema import FORMAT, statements
 from torchglass.store.layout import EVENTS, EVENTS_FILE, Unsound, plain_size
 
 LONGEST_TEXT = 1 << 26

@@ -12,15 +12,17 @@ from operator import add
 from typing import Any, cast
 
 from torchglass.events import schema
+from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
 from torchglass.events.links import link_storages, link_values
-from torchglass.events.schema import FORMATS, NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
+from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
 from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 from torchglass.store.checks import (
     check_tables,
     int_of,
     ints_of,
+    reals_of,
     row_ids,
     sizes_of,
     text_of,
@@ -193,7 +195,7 @@ def _numbers(table: Table, number: int) -> list[Column]:
 def _missing(tables: Tables, table: Table, number: int) -> None:
     """What files of an earlier format do not tell."""
     for column in table.columns:
-        if column.field and column.since > number:
+        if column.field and column.since > number and column not in schema.MEASURED:
             setattr(tables, column.field, array("q", [NONE]) * len(getattr(tables, table.rows)))
 
 
@@ -236,7 +238,8 @@ def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
 
 def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartContents) -> None:
     # What links are made of is NULL once they are made.
-    found = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each.type == "int" or not contents.linked]
+    own = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each not in schema.MEASURED]
+    found = [each for each in own if each.type == "int" or not contents.linked]
     names = ", ".join(column.name for column in found)
     columns = [getattr(tables, column.field) for column in found]
     for rows in _chunks(connection, f"SELECT id, {names} FROM value_rows NOT INDEXED ORDER BY id"):
@@ -245,6 +248,21 @@ def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartC
         for column, cell in zip(columns, cells, strict=True):
             ints_of(column, cell)
     _missing(tables, schema.VALUE_ROWS, contents.format)
+    if contents.format >= schema.MEASURED[0].since:
+        _read_measured(connection, tables)
+
+
+def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:
+    """What was in the values; nothing where none was measured."""
+    if connection.execute("SELECT 1 FROM value_rows NOT INDEXED WHERE measured IS NOT NULL LIMIT 1").fetchone() is None:
+        return
+    names = ", ".join(column.name for column in schema.MEASURED)
+    for rows in _chunks(connection, f"SELECT {names} FROM value_rows NOT INDEXED ORDER BY id"):
+        for column, cells in zip(schema.MEASURED, zip(*rows, strict=True), strict=True):
+            if column.type == "float | None":
+                reals_of(getattr(tables, column.field), cells)
+            else:
+                ints_of(getattr(tables, column.field), [NONE if each is None else each for each in cells])
 
 
 def _describe_unknown(tables: Tables) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 import sys
 import threading
 import warnings
@@ -21,18 +22,29 @@ from torch import Tensor, nn
 
 import torchglass as tg
 from tests import programs, zoo
-from torchglass.journal.layout import NONE, RECORD_WORDS, RECORDS, VALUE_WORDS, VALUES
+from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, VALUE_WORDS, VALUES
 from torchglass.settle.interned import Interned
 from torchglass.source.origins import origin_of
 
 Program = Callable[[], Any]
+ENTRY = struct.Struct("=5q5dq")
 OPTIONS: dict[str, dict[str, Any]] = {
-    "default": {}, "ops": {"ops": True}, "variables": {"variables": ["*"]}, "calls": {"calls": "user"},
-}  # fmt: skip
+    "default": {},
+    "ops": {"ops": True},
+    "variables": {"variables": ["*"]},
+    "calls": {"calls": "user"},
+    "statistics": {"values": "stats"},
+    "statistics of ops": {"values": "stats", "ops": True},
+}
+FOR_ZOO = ("default", "ops", "statistics of ops")
+"""All would take as long as all the rest."""
 
 
 def journal_of(program: Program, **options: Any) -> dict[str, Any]:
     """What the journal of one recording says, in an order of its own."""
+    # What `empty` gives would be measured as it happens to be; so it is NaN.
+    torch.use_deterministic_algorithms("values" in options, warn_only=True)
+    torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -50,6 +62,7 @@ def journal_of(program: Program, **options: Any) -> dict[str, Any]:
         "left": left,
         "threads": [list(_records(streams, interned, number)) for number in sorted(interned.threads)],
         "values": list(_values(streams, interned)),
+        "measured": dict(_measured(streams)),
         "modules": [
             [interned.classes[row.cls].name, row.root, row.path, row.settings, [list(each) for each in row.parameters]]
             for _, row in sorted(interned.modules.items())
@@ -66,11 +79,12 @@ def _records(streams: Any, interned: Interned, thread: int) -> Iterator[list[Any
 
 
 def _record(streams: Any, interned: Interned, thread: int, words: list[int]) -> list[Any]:
-    what, parent, stack, args, inputs, call, result, outputs, error, *_ = words
+    what, parent, stack, args, inputs, call, result, outputs, error, nodes, *_ = words
     assert len(words) == RECORD_WORDS
     name = ["module", -2 - what] if what < 0 else list(interned.whats[what][:4])
     held = [_held(streams, interned, thread, *each) for each in ((args, inputs), (result, outputs))]
-    return [name, parent, _frames(interned, stack), *held, call, interned.errors.get(error) if error != NONE else None]
+    left_by = interned.errors.get(error) if error != NONE else None
+    return [name, parent, _frames(interned, stack), *held, call, nodes, left_by]
 
 
 def _held(streams: Any, interned: Interned, thread: int, form: int, first: int) -> Any:
@@ -109,6 +123,15 @@ def _values(streams: Any, interned: Interned) -> Iterator[list[Any]]:
             version, _, before, meta = words[at : at + VALUE_WORDS]
             if meta:
                 yield [version, before, list(interned.metas[meta - 1])]
+
+
+def _measured(streams: Any) -> Iterator[tuple[str, list[float]]]:
+    """By value: the five counts and five numbers that were found in it, without how."""
+    for chunk in streams.of(MEASURED):
+        for number in range(chunk.first, chunk.last):
+            *found, how = ENTRY.unpack_from(chunk.buffer, chunk.start + (number - chunk.first) * ENTRY.size)
+            if how:
+                yield str(number), found
 
 
 # ---------------------------------------------------------------- what is recorded
@@ -233,6 +256,8 @@ def run_zoo(name: str) -> None:
 
 NOT_COMPARED = frozenset({"collectives", "compiled", "compiled_with_break", "threads"})
 """Compiling takes half a minute; the threads of the others give their values numbers, and write, as they come."""
+NOT_MEASURED = frozenset({"copies"})
+"""It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
     "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
     "zoo": lambda: {name: partial(run_zoo, name) for name in zoo.FAMILIES},
@@ -252,7 +277,9 @@ def main() -> None:
     cases, found = GROUPS[group](), {}
     for name, program in cases.items():
         for options, chosen in OPTIONS.items():
-            if group != "zoo" or options != "variables":  # as long as all the rest
+            if "values" in chosen and name in NOT_MEASURED:
+                continue
+            if group != "zoo" or options in FOR_ZOO:
                 found[f"{name}, {options}"] = journal_of(program, **chosen)
     Path(file).write_text(json.dumps(found, default=repr), encoding="utf-8")
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,23 @@ def test_both_engines_write_the_same(group: str, tmp_path: Path) -> None:
     expected, found = (json.loads((tmp_path / engine).read_text(encoding="utf-8")) for engine in runs)
     assert expected.keys() == found.keys()
     assert sum(len(thread) for each in expected.values() for thread in each["threads"]) > 10
+    apart = {name: _unlike(expected[name].pop("measured"), found[name].pop("measured")) for name in expected}
+    assert {name: each for name, each in apart.items() if each} == {}
     different = {name: _difference(expected[name], found[name]) for name in expected if expected[name] != found[name]}
     assert different == {}
+
+
+def _unlike(expected: dict[str, list[float]], found: dict[str, list[float]]) -> Any:
+    """What was measured, by value: the same values, and numbers that differ by rounding at most."""
+    if expected.keys() != found.keys():
+        return sorted(expected.keys() ^ found.keys(), key=int)[:5]
+    for value, numbers in expected.items():
+        low, high = numbers[5:7]
+        scale = max(abs(low), abs(high))
+        for one, two in zip(numbers, found[value], strict=True):
+            if isnan(one) != isnan(two) or abs(one - two) > 1e-9 * max(scale, abs(one)):
+                return value, numbers, found[value]
+    return None
 
 
 def _difference(expected: dict[str, Any], found: dict[str, Any]) -> Any:

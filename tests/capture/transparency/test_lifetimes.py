@@ -21,7 +21,7 @@ import torchglass as tg
 Record = Callable[..., Any]
 
 
-@pytest.fixture(params=[{}, {"ops": True}], ids=["functions", "ops"])
+@pytest.fixture(params=[{}, {"ops": True}, {"ops": True, "values": "stats"}], ids=["functions", "ops", "statistics"])
 def record(request: pytest.FixtureRequest) -> Record:
     """`tg.record` with fewer and with more probes."""
     return partial(tg.record, **request.param)

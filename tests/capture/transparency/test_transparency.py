@@ -15,8 +15,8 @@ from tests.conformance.compare import Case, leaves
 from tests.conformance.recording import failures, is_price_of_ops
 from tests.zoo import FAMILIES
 
-PROBES: list[dict[str, Any]] = [{}, {"ops": True}]
-EACH_PROBE = pytest.mark.parametrize("options", PROBES, ids=["functions", "ops"])
+PROBES: list[dict[str, Any]] = [{}, {"ops": True}, {"ops": True, "values": "stats"}]
+EACH_PROBE = pytest.mark.parametrize("options", PROBES, ids=["functions", "ops", "statistics"])
 
 # Where a version differs with `ops=True`: gradients (see `is_price_of_ops`), and what a custom op wrote into, if it
 # declares that it does: the writes inside its kernel are not counted a second time.

@@ -16,8 +16,17 @@ from torchglass.capture.engine.forms import Describe
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.engine.values import ValueOf
-from torchglass.capture.torch.names import HANDLER, Parameter, Tensor
-from torchglass.journal.layout import CLOSING, NONE, RECORD, pack_closing, pack_record
+from torchglass.capture.torch.names import HANDLER, Parameter, Tensor, current_node, next_node
+from torchglass.journal.layout import (
+    CLOSING,
+    MOST_NODES,
+    NODE_BITS,
+    NODE_MASK,
+    NONE,
+    RECORD,
+    pack_closing,
+    pack_record,
+)
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
@@ -92,11 +101,13 @@ def make_open(session: Session) -> Open:
                     stack = find_stack(stacks, anchor, log.base, frame)
             log.id_at = free
             pack_record(
-                log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first, NONE, NONE,
-                NONE, NONE, NONE, NONE, clock(),
+                log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first,
+                -2 - next_node(), NONE, NONE, NONE, NONE, NONE, clock(),
             )  # fmt: skip
             log.at = at + 1
             log.parent, log.stack = at, stack
+            if session.measurer is not None:
+                session.measurer.took(args, kwargs)
             if log.listening:
                 session.tell(log, at, "open")
         except BaseException:
@@ -112,9 +123,10 @@ def make_open(session: Session) -> Open:
 
 
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
-    """Fill in the end and the outputs of a record, and tell the listeners."""
+    """Fill in the end and the outputs of a record, have them measured, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
     tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))
+    from_op = describe is session.forms.describe_made
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
         tracer = tracers.get(gettrace()) if tracers else None
@@ -122,12 +134,12 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
         try:
             if tracer is not None:
                 settrace(None)
-            end = clock()
+            end, value = clock(), NONE
             if type(result) is Tensor:
                 if log.id_at >= log.id_end:
                     log.more_ids(1)
                 free = log.id_at
-                log.ids[free] = value_of(result)
+                value = log.ids[free] = value_of(result)
                 log.id_at = free + 1
                 outputs, form_id = log.id_base + free, one_tensor
             else:
@@ -140,10 +152,16 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 if found:
                     outputs = log.add_ids(found)
                     found.clear()
+            nodes = next_node() & NODE_MASK if session.in_backward is None else nodes_in_backward()
             if at >= log.first:
-                pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, NONE, end)
+                pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, nodes, end)
             else:
-                log.close(at, form_id, outputs, NONE, NONE, end)
+                log.close(at, form_id, outputs, NONE, nodes, end)
+            if session.measurer is not None:
+                if value != NONE:
+                    session.measurer.gave(result, value)
+                else:
+                    session.measurer.gave_several(result, from_op)
             if log.listening:
                 session.tell(log, at, "close")
         except BaseException:
@@ -155,3 +173,10 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 settrace(tracer)
 
     return close_event
+
+
+def nodes_in_backward() -> int:
+    """The word NODES of an event that the autograd engine made: which node was being run, too."""
+    node = current_node()
+    number = MOST_NODES if node is None else min(node._sequence_nr(), MOST_NODES)
+    return next_node() & NODE_MASK | (number + 1) << NODE_BITS

@@ -22,6 +22,8 @@ def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
     def swap_tensors(t1: Any, t2: Any) -> Any:
         for log in list(LOGS.values()):
             log.session.values.forget(t1, t2)
+            if log.session.measurer is not None:
+                log.session.measurer.forget(t1, t2)
         return original(t1, t2)
 
     return swap_tensors
@@ -43,12 +45,12 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             log.session.forgive(fault)
         begin, outer, off = log.at, log.session.in_backward, away()
         log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
-        log.session.in_backward = (log, log.parent, begin)
+        log.session.run_backward((log, log.parent, begin))
         try:
             return original(*args, **kwargs)
         finally:
             put_back(off)
-            log.session.in_backward = outer
+            log.session.run_backward(outer)
             log.session.backward_ran(log, begin, log.at)
             args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
 

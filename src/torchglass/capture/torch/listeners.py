@@ -11,6 +11,8 @@ from torch.utils import dlpack
 
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
+from torchglass.capture.statistics.measurer import Measurer
+from torchglass.capture.statistics.saver import Saver
 from torchglass.capture.torch import conversions, guards, modules, optimizers, private, scripted
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
@@ -58,6 +60,20 @@ def prepare(session: Session) -> None:
         session.mode_class = mode_class(FunctionTable(session))
     if session.op_mode_class is None and session.records_ops and private.has(private.OPS):
         session.op_mode_class = op_mode_class(session)
+
+
+def measure(session: Session) -> None:
+    """Measure what is in the values as long as a recording asks for it."""
+    wanted = any(each.options.values for each in session.recorders)
+    if wanted and session.measurer is None:
+        session.measurer = Measurer(session)
+    budgets = [each.options.max_bytes for each in session.recorders if each.options.values == "all"]
+    if budgets and session.measurer.saver is None:
+        session.measurer.saver = Saver(session, max(budgets))
+    measurer = session.measurer
+    session.measure_with(measurer if wanted else None)
+    if measurer is not None and not wanted:
+        measurer.finish()
 
 
 def listen(log: ThreadLog) -> None:

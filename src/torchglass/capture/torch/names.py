@@ -24,6 +24,7 @@ if TYPE_CHECKING or HAS_TORCH:
     worker_info = private.worker_info
     storage_address, schemas_named = private.storage_address, private.schemas_named
     count_modes = private.count_function_modes
+    next_node, current_node = private.next_node, private.current_node
     HANDLER: Any = handle_torch_function.__code__
     """Below this frame stands the Python function that was called: the call itself, not a place that made it."""
     CALL_IMPL: Any = getattr(private.call_impl, "__code__", None)
@@ -68,6 +69,14 @@ else:
 
     def worker_info() -> Any:
         """There are none."""
+        return None
+
+    def next_node() -> int:
+        """There are none."""
+        return 0
+
+    def current_node() -> Any:
+        """There is none."""
         return None
 
     def count_modes() -> int:

@@ -17,6 +17,7 @@ import torch
 MODULES, FUNCTIONS, OPS = "calls of modules", "torch functions", "aten ops"
 BACKWARD = "which events belong to backward"
 CALLS = "that forward is not told twice where calls are recorded"
+NODES = "which forward step an event of backward belongs to"
 VERSIONS = "the versions of tensors that custom ops write into, while ops are recorded"
 INTERRUPTED = "that our modes go off when Ctrl-C falls into torch's own switching"
 SHAPED = "the names of arguments"
@@ -118,6 +119,12 @@ nn_functions: Any = _find("_C._nn", BITS, _Empty())
 functorch: Any = _find("_C._functorch", WRAPPED)
 _pyfunctorch = _load("_functorch.pyfunctorch", WRAPPED)
 without_transforms: Callable[[], Any] = getattr(_pyfunctorch, "temporarily_clear_interpreter_stack", nullcontext)
+
+
+next_node: Callable[[], int] = _find("_C._autograd._get_sequence_nr", NODES, _none)
+"""The number that this thread gives to its next autograd node."""
+current_node: Callable[[], Any] = _find("_C._current_autograd_node", NODES, _no)
+"""The node that the autograd engine runs in this thread."""
 
 
 def schemas_named(name: str) -> list[Any]:

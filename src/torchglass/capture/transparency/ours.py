@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from torchglass.errors import BadValue
 from torchglass.source.origins import origin_of
 
 OUR_CLASSES = ("builtins", "torch", "torchglass")
@@ -20,8 +21,8 @@ OUR_CLASSES = ("builtins", "torch", "torchglass")
 
 def is_theirs(error: BaseException) -> bool:
     """Whether an exception that was raised below our code is the program's own, and has to go on."""
-    if not isinstance(error, Exception):
-        return True  # Ctrl-C, an exit
+    if not isinstance(error, Exception) or isinstance(error, BadValue):
+        return True  # Ctrl-C, an exit; what the program asked us to raise
     package = (type(error).__module__ or "").partition(".")[0]
     return package not in OUR_CLASSES or any(map(_is_programs, _frames(error)))
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, TIME, Row, Sheet
+from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, STATISTICS, TIME, Row, Sheet
 from torchglass.views.table.view import CALLS, TOTAL
 from torchglass.views.text.layout import guides, repeat_line
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
 
-TITLES = {NAME: "Layer", GIVES: "Output shape", COUNT: "Parameters", TIME: "Time", CALLS: "Calls"}
-STYLES = {GIVES: "output", TIME: "time", CALLS: "dim"}
+TITLES = {
+    NAME: "Layer",
+    GIVES: "Output shape",
+    STATISTICS: "Output values",
+    COUNT: "Parameters",
+    TIME: "Time",
+    CALLS: "Calls",
+}
+STYLES = {GIVES: "output", STATISTICS: "output", TIME: "time", CALLS: "dim"}
 
 
 def lines(sheet: Sheet, page: Page) -> Iterator[str]:
@@ -81,6 +88,11 @@ def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Seque
     if painted[0].startswith(before):
         painted[0] = page.paint("guide", before) + painted[0][len(before) :]
     return "  ".join(
-        page.paint(STYLES[kind], word) if kind in STYLES and word.strip() else word
+        page.paint(_style(row, kind), word) if kind in STYLES and word.strip() else word
         for kind, word in zip(kinds, painted, strict=True)
     ).rstrip()
+
+
+def _style(row: Row, kind: str) -> str:
+    cell = row.cell(kind)
+    return "error" if kind == STATISTICS and cell is not None and cell.mark else STYLES[kind]

@@ -12,9 +12,10 @@ from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.nesting import settings_of, split_index
-from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, TIME, Cell, Row, Sheet
+from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
+from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, count, duration, plural, share, size
 
 MODULE, TOTAL = "module", "total"
@@ -62,7 +63,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
         roots = _selected(nodes, children, roots, options.only)
     if not roots:
         return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
-    rows = _Rows(_Modules(nodes, children), options, totals.forward_ns).of(roots)
+    rows = _Rows(_Modules(nodes, children), options, totals.forward_ns, is_measured(trace)).of(roots)
     return Sheet([*rows, *_totals(trace, totals, options)])
 
 
@@ -235,6 +236,7 @@ class _Rows:
     modules: _Modules
     options: Options
     forward_ns: int
+    measured: bool
 
     def of(self, roots: list[int]) -> Iterator[Row]:
         """Depth first; a module that is not opened has no rows below it."""
@@ -270,9 +272,19 @@ class _Rows:
             Cell(COUNT, _parameters(first, len(nodes), first.total if cut else first.own)),
             Cell(CALLS, count(len(first.calls))),
         ]
+        found, alarm = values_word(_outputs(nodes)) if self.measured else ("", "")
+        if found or alarm:
+            text = f"{found} {alarm}".strip()
+            cells.insert(2, Cell(STATISTICS, text, mark=(len(text) - len(alarm), len(text)) if alarm else None))
         if self.options.times:
-            cells.insert(3, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
+            cells.insert(-1, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
         return Row(depth, MODULE, tuple(cells), first.calls[0].id if first.calls else -1, times, len(nodes))
+
+
+def _outputs(nodes: Sequence[_Node]) -> list[list[Value]]:
+    """What the calls of modules gave, place by place."""
+    calls = [call.outputs for node in nodes for call in node.calls if call.outputs]
+    return [list(column) for column in zip(*calls, strict=False)]
 
 
 def _output(node: _Node) -> str:

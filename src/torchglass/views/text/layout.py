@@ -98,6 +98,7 @@ class _Words(NamedTuple):
     first: str
     """What remains of ``takes``."""
     gives: str
+    alarm: tuple[int, int]  # the part of ``gives`` that says what is not finite
     failed: bool
     folded: bool
 
@@ -130,6 +131,7 @@ def _words_of(cells: Sequence[Cell], width: int) -> _Words:
         takes=takes.text if takes else "",
         first=_short(takes) if takes else "",
         gives=gives.text if gives else "",
+        alarm=(gives and gives.mark) or (0, 0),
         failed=ERROR in said,
         folded=FOLD in said,
     )
@@ -306,7 +308,9 @@ class _Section:
             parts += (" " * (room - used - width_of(takes)), page.paint("input", takes))
             used = room
         if gives:
-            parts += (page.paint("dim", ARROW), page.paint("error" if words.failed else "output", gives))
+            style, (first, last) = "error" if words.failed else "output", words.alarm
+            said = (page.paint(style, gives[:first]), page.paint("error", gives[first:last]))
+            parts += (page.paint("dim", ARROW), *said, page.paint(style, gives[last:]))
             used += arrow_width
         return "".join(parts), used
 

@@ -31,6 +31,7 @@ from torchglass.views.row import (
 )  # fmt: skip
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
+from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
 from torchglass.views.tree import Options
 from torchglass.views.tree.forest import Forest
@@ -79,6 +80,7 @@ class _Tree:
         self._deeper = 0
         self._noted: dict[str, list[int]] = {}
         self._failed_inside = self._find_errors()
+        self._is_measured = is_measured(trace)
 
     def sheet(self) -> Sheet:
         """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
@@ -270,6 +272,8 @@ class _Tree:
             cells = self._known[key] = self._cells(item, often, rounds, inside)
         if event.kind == "mark":
             cells = self._with_value(cells, item)
+        if self._is_measured:
+            cells = with_stats(cells, map(self._trace.event, nodes))
         row = Row(around.depth, EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
         row.subject = f"{event.root}:{event.module}" if event.kind == "module" else ""
         if self._spent:

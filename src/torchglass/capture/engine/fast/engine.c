@@ -7,6 +7,8 @@ Torch torch;
 static int engine_traverse(Engine *engine, visitproc visit, void *arg)
 {
     Py_VISIT(engine->session);
+    Py_VISIT(engine->measurer);
+    Py_VISIT((PyObject *)engine->measured);
     Py_VISIT((PyObject *)engine->values);
     Py_VISIT(engine->kept);
     Py_VISIT(engine->tracers);
@@ -29,6 +31,9 @@ static int engine_clear(Engine *engine)
     engine->described = NULL;
     engine->module_room = engine->described_room = 0;
     Py_CLEAR(engine->session);
+    Py_CLEAR(engine->measurer);
+    Py_CLEAR(engine->measured);
+    measuring_clear(engine);
     Py_CLEAR(engine->values);
     Py_CLEAR(engine->kept);
     Py_CLEAR(engine->tracers);
@@ -92,6 +97,21 @@ static PyObject *engine_clear_living(Engine *engine, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+/* measure(measurer, where it is written, whether as much as can be is done here); None: no longer. */
+static PyObject *engine_measure(Engine *engine, PyObject *args)
+{
+    PyObject *measurer, *measured;
+    int here;
+    if (!PyArg_ParseTuple(args, "OO!p", &measurer, &ValueFieldsType, &measured, &here))
+        return NULL;
+    Py_XSETREF(engine->measured, (ValueFields *)Py_NewRef(measured));
+    Py_XSETREF(engine->measurer, measurer == Py_None ? NULL : Py_NewRef(measurer));
+    engine->measures = (char)here;
+    if (measurer == Py_None)
+        measuring_clear(engine);
+    Py_RETURN_NONE;
+}
+
 /* (log, what, frame, args, kwargs) → the number of the record */
 static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t count)
 {
@@ -150,6 +170,8 @@ static PyObject *engine_count(Engine *engine, PyObject *unused)
 static PyMethodDef engine_methods[] = {
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
+    {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
+    {"see", (PyCFunction)engine_see, METH_VARARGS, NULL},
     {"open_event", FAST(engine_open), NULL},
     {"close_event", FAST(engine_close), NULL},
     {"close_op", FAST(engine_close_op), NULL},
@@ -172,6 +194,7 @@ static PyMemberDef engine_members[] = {
     {"running", T_BOOL, offsetof(Engine, running), 0, NULL},
     {"records_modules", T_BOOL, offsetof(Engine, records_modules), 0, NULL},
     {"records_ops", T_BOOL, offsetof(Engine, records_ops), 0, NULL},
+    {"in_backward", T_BOOL, offsetof(Engine, in_backward), 0, NULL},
     {NULL},
 };
 PyTypeObject EngineType = {
@@ -238,7 +261,13 @@ static PyObject *set_torch(PyObject *module, PyObject *names)
         || take_object(names, "pop_mode", &torch.pop_mode) < 0 || take_object(names, "mode_at", &torch.mode_at) < 0
         || take_object(names, "no_functions", &torch.no_functions) < 0 || take_object(names, "detach", &torch.detach) < 0
         || take_object(names, "handle_torch_function", &torch.handle_torch_function) < 0
-        || take_object(names, "warn", &torch.warn) < 0
+        || take_object(names, "warn", &torch.warn) < 0 || take_object(names, "next_node", &torch.next_node) < 0
+        || take_object(names, "current_node", &torch.current_node) < 0
+        || take_object(names, "data_ptr", &torch.data_ptr) < 0 || take_object(names, "is_neg", &torch.is_neg) < 0
+        || take_object(names, "is_conj", &torch.is_conj) < 0
+        || take_object(names, "untyped_storage", &torch.untyped_storage) < 0
+        || take_object(names, "storage_offset", &torch.storage_offset) < 0
+        || take_object(names, "storage_bytes", &torch.storage_bytes) < 0
         || take_object(names, "handler_code", (PyObject **)&torch.handler_code) < 0)
         return NULL;
     torch.stride = ((PyMethodDescrObject *)stride)->d_method;
@@ -258,6 +287,8 @@ static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
+    {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
+    {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
     {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
     {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},
     {"after_fork", after_fork, METH_NOARGS, "Only the calling thread is left."},

@@ -83,6 +83,19 @@ int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+PyObject *referent(PyObject *ref)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *found = NULL;
+    if (PyWeakref_GetRef(ref, &found) < 0)
+        PyErr_Clear();
+    return found;
+#else
+    PyObject *found = PyWeakref_GET_OBJECT(ref); /* borrowed, made our own */
+    return found == Py_None ? NULL : Py_NewRef(found);
+#endif
+}
+
 int refers_to(PyObject *ref, const PyObject *object)
 {
 #if PY_VERSION_HEX >= 0x030D0000

@@ -45,6 +45,33 @@ static int tell(Engine *engine, Log *log, int64_t at, const char *edge)
     return done == NULL ? -1 : 0;
 }
 
+/* The number that this thread gives to its next autograd node. */
+static int64_t next_node(void)
+{
+    return as_number(PyObject_CallNoArgs(torch.next_node));
+}
+
+/* The word NODES of an event that closes: how far the numbers are, and in backward which node was being run. */
+static int64_t nodes_word(const Engine *engine)
+{
+    int64_t next = next_node(), number = MOST_NODES;
+    if (next == FAILED || !engine->in_backward)
+        return next == FAILED ? FAILED : next & NODE_MASK;
+    PyObject *node = PyObject_CallNoArgs(torch.current_node);
+    if (node == NULL)
+        return FAILED;
+    if (node != Py_None)
+        number = as_number(PyObject_CallMethod(node, "_sequence_nr", NULL));
+    Py_DECREF(node);
+    if (number == FAILED && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear(); /* of nodes that accumulate gradients it is the largest there is */
+        number = MOST_NODES;
+    }
+    if (number == FAILED)
+        return FAILED;
+    return (next & NODE_MASK) | ((number < MOST_NODES ? number : MOST_NODES) + 1) << NODE_BITS;
+}
+
 static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args,
                           Py_ssize_t count, PyObject *kwargs)
 {
@@ -68,12 +95,19 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     int64_t stack = form == FAILED ? FAILED : stack_of(engine, log, frame);
     if (stack == FAILED)
         return FAILED;
-    const int64_t words[RECORD_WORDS] = {what, log->parent, stack, form, first, NONE, NONE, NONE, NONE, NONE, NONE, now_ns()};
+    int64_t node = next_node();
+    if (node == FAILED)
+        return FAILED;
+    const int64_t words[RECORD_WORDS] = {
+        what, log->parent, stack, form, first, -2 - node, NONE, NONE, NONE, NONE, NONE, now_ns(),
+    };
     if (!write_record(log, at, words))
         return NONE;
     log->at = at + 1;
     log->parent = at;
     log->stack = stack;
+    if (engine->measurer != NULL && measure_taken(engine, args, count, kwargs) < 0)
+        return FAILED;
     if (log->listening && tell(engine, log, at, "open") < 0)
         return FAILED;
     return at;
@@ -94,10 +128,11 @@ static int write_close(Engine *engine, Log *log, int64_t at, PyObject *result, i
 {
     int64_t outputs, end = now_ns();
     int64_t form = form_of_result(engine, log, result, from_op, &outputs);
-    if (form == FAILED)
+    int64_t nodes = form == FAILED ? FAILED : nodes_word(engine);
+    if (nodes == FAILED)
         return -1;
-    const int64_t closing[5] = {form, outputs, NONE, NONE, end};
-    if (close_record(log, at, closing) < 0)
+    const int64_t closing[5] = {form, outputs, NONE, nodes, end};
+    if (close_record(log, at, closing) < 0 || (engine->measurer != NULL && measure_given(engine, result, from_op) < 0))
         return -1;
     return log->listening ? tell(engine, log, at, "close") : 0;
 }

@@ -23,6 +23,9 @@ enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODE
 #define NONE ((int64_t)-1)
 #define NUMBER_BITS 40
 #define NUMBER_MASK ((((int64_t)1) << NUMBER_BITS) - 1)
+#define NODE_BITS 16
+#define NODE_MASK ((((int64_t)1) << NODE_BITS) - 1)
+#define MOST_NODES (((int64_t)1) << 44)
 #define FAILED INT64_MIN /* in place of a number: an exception is set */
 
 /* ---------------------------------------------------------------- log.c */
@@ -88,12 +91,18 @@ typedef struct {
     int64_t value, version;
     PyObject *meta;   /* of one that an op made: what is known of it so far, as a tuple */
     int64_t before;
+    int64_t measured; /* the number of the value, + 1, that it was when it was measured last */
 } Living;
 
 typedef struct Engine {
     PyObject_HEAD
     PyObject *session;
-    char running, records_modules, records_ops; /* as the session has them */
+    char running, records_modules, records_ops, in_backward; /* as the session has them */
+    /* measuring.c */
+    PyObject *measurer; /* told of what events take and give; NULL: nobody asked for that */
+    char measures;      /* whether that is done here, as far as it can be */
+    ValueFields *measured;
+    struct Measuring *measuring;
     /* values.c */
     ValueFields *values;
     Living *living;
@@ -139,6 +148,8 @@ typedef struct {
     PyMethodDef *stride;
     PyObject *storage_address, *count_modes, *push_mode, *pop_mode, *mode_at, *no_functions;
     PyObject *detach, *handle_torch_function, *warn;
+    PyObject *data_ptr, *is_neg, *is_conj, *untyped_storage, *storage_offset, *storage_bytes; /* methods */
+    PyObject *next_node, *current_node; /* numbers of autograd nodes; the node that is being run */
     PyObject *plain_types; /* (Tensor,): what a function written in Python says of its arguments */
     PyCodeObject *handler_code;
 } Torch;
@@ -149,6 +160,8 @@ int64_t value_of(Engine *engine, PyObject *tensor);       /* of any tensor or ar
 int64_t plain_value_of(Engine *engine, PyObject *tensor); /* whose class is Tensor or Parameter */
 int64_t made_value(Engine *engine, PyObject *tensor);     /* as an op leaves it */
 void living_clear(Engine *engine);
+int has_changed(Engine *engine, PyObject *tensor, int64_t number); /* it was another value when it was measured last */
+int version_of(PyObject *tensor, int64_t *version);                /* -1: it has none */
 PyObject *engine_value_of(Engine *engine, PyObject *tensor);
 PyObject *engine_plain_value_of(Engine *engine, PyObject *tensor);
 PyObject *engine_made(Engine *engine, PyObject *tensor);
@@ -161,6 +174,7 @@ PyObject *engine_living_objects(Engine *engine, PyObject *unused);
 PyObject *engine_remember(Engine *engine, PyObject *args);
 PyObject *engine_next_value(Engine *engine, PyObject *unused);
 
+PyObject *pack(PyObject *const *args, Py_ssize_t count); /* arguments as a tuple, owned */
 int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
 int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
@@ -177,6 +191,7 @@ int forgive(Engine *engine);         /* hand the exception that is set to sessio
 int let_go(Engine *engine);
 int64_t as_number(PyObject *answer); /* an int that Python gave, which is let go of; FAILED */
 int64_t now_ns(void);
+PyObject *referent(PyObject *ref);   /* of a weak reference, owned; NULL with no exception where it is gone */
 int refers_to(PyObject *ref, const PyObject *object); /* whether a weak reference is to this very object */
 
 /* ---------------------------------------------------------------- functions.c, ops.c, modules.c */
@@ -197,6 +212,16 @@ PyObject *after_fork(PyObject *module, PyObject *unused);
 typedef struct { PyObject *mode, *context; } Unseen; /* what is off while we read tensors */
 int enter_unseen(Unseen *unseen); /* -1 error, else how many modes were on */
 int leave_unseen(Unseen *unseen);
+
+/* ---------------------------------------------------------------- tally.c, measuring.c */
+
+PyObject *tally_at(PyObject *module, PyObject *args);
+PyObject *use_processor(PyObject *module, PyObject *wanted);
+int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
+int measure_given(Engine *engine, PyObject *result, int from_op);
+void measuring_forget(Engine *engine); /* the tensors that it knows */
+void measuring_clear(Engine *engine);
+PyObject *engine_see(Engine *engine, PyObject *args);
 
 extern PyTypeObject FunctionModeType;
 int functions_ready(PyObject *module);

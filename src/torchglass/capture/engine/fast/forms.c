@@ -165,7 +165,7 @@ static int64_t take_described(Log *log, PyObject *answer, int64_t *first)
     return result;
 }
 
-static PyObject *pack(PyObject *const *args, Py_ssize_t count)
+PyObject *pack(PyObject *const *args, Py_ssize_t count)
 {
     PyObject *packed = PyTuple_New(count);
     for (Py_ssize_t at = 0; packed != NULL && at < count; at++)

@@ -19,6 +19,7 @@ if TYPE_CHECKING or HAS_TORCH:
 
 GETTERS = ("_version", "shape", "dtype", "device", "requires_grad")
 """Attributes of tensors that are read by their C function."""
+METHODS = ("stride", "data_ptr", "is_neg", "is_conj", "untyped_storage", "storage_offset")
 
 
 def torch_names() -> dict[str, Any]:
@@ -26,7 +27,7 @@ def torch_names() -> dict[str, Any]:
     lacking = [name for name, feature in private.MISSING.items() if feature in NEEDED]
     if lacking:
         raise TypeError(f"it has no {', '.join(lacking)}")
-    names: dict[str, Any] = {name: _attribute(name) for name in (*GETTERS, "stride")}
+    names: dict[str, Any] = {name: _attribute(name) for name in (*GETTERS, *METHODS)}
     names |= {
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
@@ -34,6 +35,7 @@ def torch_names() -> dict[str, Any]:
         "device_type": torch.device,
         "words": (torch.dtype, torch.layout, torch.memory_format),
         "storage_address": private.storage_address,
+        "storage_bytes": torch.UntypedStorage.nbytes,
         "count_modes": private.count_function_modes,
         "push_mode": private.push_function_mode,
         "pop_mode": private.pop_function_mode,
@@ -42,6 +44,8 @@ def torch_names() -> dict[str, Any]:
         "detach": torch.ops.aten.detach.default,
         "handle_torch_function": handle_torch_function,
         "handler_code": HANDLER,
+        "next_node": private.next_node,
+        "current_node": private.current_node,
         "warn": warnings.warn,
         "logs": LOGS,
         "leaving": LEAVING,

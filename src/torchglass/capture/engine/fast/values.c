@@ -88,7 +88,7 @@ static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t v
     Living *known = &engine->living[place_of(engine, tensor)];
     PyObject *old_ref = known->ref, *old_meta = known->meta;
     engine->living_count += known->tensor == NULL;
-    *known = (Living){tensor, ref, value, version, meta, before};
+    *known = (Living){tensor, ref, value, version, meta, before, known->measured};
     Py_XDECREF(old_ref);
     Py_XDECREF(old_meta);
     return 0;
@@ -114,7 +114,7 @@ static PyObject *get(PyGetSetDef *attribute, PyObject *tensor)
     return attribute->get(tensor, attribute->closure);
 }
 
-static int read_version(PyObject *tensor, int64_t *version)
+int version_of(PyObject *tensor, int64_t *version)
 {
     PyObject *found = get(torch.version, tensor);
     if (found == NULL)
@@ -231,7 +231,7 @@ static int64_t settle_op(Engine *engine, PyObject *tensor, const Living *pending
     int64_t value = pending->value, before = pending->before, version;
     PyObject *meta = pending->meta; /* owned by the entry, which nobody touches before set_living below */
     int had_grad = meta != NULL && PyTuple_GET_ITEM(meta, 4) == Py_True, grad = had_grad;
-    if (read_version(tensor, &version) < 0)
+    if (version_of(tensor, &version) < 0)
         return with_care(engine, tensor);
     PyObject *found = get(torch.requires_grad, tensor);
     if (found == NULL)
@@ -252,7 +252,7 @@ static int64_t settle_op(Engine *engine, PyObject *tensor, const Living *pending
 int64_t plain_value_of(Engine *engine, PyObject *tensor)
 {
     int64_t version, before = NONE;
-    if (read_version(tensor, &version) < 0)
+    if (version_of(tensor, &version) < 0)
         return with_care(engine, tensor); /* inference tensors keep none */
     const Living *known = find_living(engine, tensor);
     if (known != NULL) {
@@ -281,7 +281,7 @@ static int64_t begin_value(Engine *engine, PyObject *tensor, int64_t before)
 {
     int64_t version, address;
     PyObject *meta = NULL;
-    int64_t row = read_version(tensor, &version) < 0 ? FAILED : read_meta(engine, tensor, &address, &meta);
+    int64_t row = version_of(tensor, &version) < 0 ? FAILED : read_meta(engine, tensor, &address, &meta);
     if (row == FAILED)
         return FAILED;
     int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
@@ -333,8 +333,20 @@ PyObject *engine_known(Engine *engine, PyObject *object)
     return Py_BuildValue("LL", (long long)known->value, (long long)known->version);
 }
 
+/* An op that wrote into a tensor has not counted that as a new version yet. */
+int has_changed(Engine *engine, PyObject *tensor, int64_t number)
+{
+    Living *known = find_living(engine, tensor);
+    if (known == NULL)
+        return 1;
+    int64_t before = known->measured;
+    known->measured = number + 1;
+    return before != 0 && before != number + 1;
+}
+
 PyObject *engine_forget(Engine *engine, PyObject *object)
 {
+    measuring_forget(engine);
     Living *known = find_living(engine, object);
     if (known != NULL) { /* the place stays taken, by an object that is not alive */
         PyObject *ref = known->ref, *meta = known->meta;

@@ -1,0 +1,323 @@
+/* Which values are measured, and when (statistics/measurer.py): each once, as soon as an event takes or gives it.
+ *
+ * Plain tensors in this machine's memory are measured here; all else, and all of it where somebody wants to be asked or
+ * to have the values themselves, is Python's.
+ */
+#include "fast.h"
+#include "tally.h"
+
+#define ENTRY_BYTES 88
+#define BY_COMPILED 2
+#define VIEWS 1024 /* places that are known to be measured */
+#define DEEPEST 8
+
+/* How the tensors of one row of metadata lie in memory. */
+typedef struct {
+    enum { NOT_KNOWN, BY_PYTHON, HERE } way;
+    int item; /* bytes of an element */
+    Layout layout;
+} Plan;
+
+/* The tensor that was measured last at some place, so that a view of the same numbers need not be. */
+typedef struct {
+    uintptr_t address;
+    int64_t count, version, row;
+    int kind, is_dense;
+    PyObject *ref; /* weak */
+    int64_t counts[5];
+    double numbers[5];
+} Measured;
+
+struct Measuring {
+    char *done; /* by value: whether it was looked at */
+    Py_ssize_t room;
+    Plan *plans; /* by row of metadata */
+    Py_ssize_t plan_room;
+    Measured places[VIEWS];
+};
+
+void measuring_forget(Engine *engine)
+{
+    struct Measuring *state = engine->measuring;
+    for (int at = 0; state != NULL && at < VIEWS; at++)
+        Py_CLEAR(state->places[at].ref);
+}
+
+void measuring_clear(Engine *engine)
+{
+    struct Measuring *state = engine->measuring;
+    if (state == NULL)
+        return;
+    measuring_forget(engine);
+    engine->measuring = NULL;
+    PyMem_Free(state->done);
+    PyMem_Free(state->plans);
+    PyMem_Free(state);
+}
+
+/* Room for the entry `at` of something that grows; zeros where nothing was yet. */
+static int reach(void **entries, Py_ssize_t *room, Py_ssize_t at, size_t size)
+{
+    if (at < *room)
+        return 0;
+    Py_ssize_t more = 2 * at + 1024;
+    char *fresh = PyMem_Realloc(*entries, (size_t)more * size);
+    if (fresh == NULL)
+        return PyErr_NoMemory(), -1;
+    memset(fresh + (size_t)*room * size, 0, (size_t)(more - *room) * size);
+    *entries = fresh;
+    *room = more;
+    return 0;
+}
+
+/* 1: it was looked at before, -1: error. From now on it was. */
+static int is_done(Engine *engine, int64_t number)
+{
+    if (engine->measuring == NULL && (engine->measuring = PyMem_Calloc(1, sizeof(struct Measuring))) == NULL)
+        return PyErr_NoMemory(), -1;
+    struct Measuring *state = engine->measuring;
+    if (reach((void **)&state->done, &state->room, number, 1) < 0)
+        return -1;
+    int before = state->done[number];
+    state->done[number] = 1;
+    return before;
+}
+
+/* How tensors of this row are measured; asked of Python once. */
+static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
+{
+    struct Measuring *state = engine->measuring;
+    if (row < state->plan_room && state->plans[row].way != NOT_KNOWN) {
+        *plan = state->plans[row];
+        return 0;
+    }
+    PyObject *described = PyObject_CallMethod(engine->measurer, "plan", "O", tensor);
+    if (described == NULL)
+        return -1;
+    *plan = (Plan){.way = BY_PYTHON};
+    if (described != Py_None) {
+        PyObject *layout;
+        plan->way = HERE;
+        if (!PyArg_ParseTuple(described, "iO!", &plan->item, &PyTuple_Type, &layout) || read_layout(layout, &plan->layout) < 0) {
+            Py_DECREF(described);
+            return -1;
+        }
+    }
+    Py_DECREF(described);
+    state = engine->measuring;
+    if (state == NULL || reach((void **)&state->plans, &state->plan_room, row, sizeof(Plan)) < 0)
+        return -1;
+    state->plans[row] = *plan;
+    return 0;
+}
+
+static int64_t ask(PyObject *method, PyObject *tensor)
+{
+    return as_number(PyObject_CallOneArg(method, tensor));
+}
+
+static int is_set(PyObject *method, PyObject *tensor)
+{
+    PyObject *answer = PyObject_CallOneArg(method, tensor);
+    int is_true = answer == NULL ? -1 : answer == Py_True;
+    Py_XDECREF(answer);
+    return is_true;
+}
+
+/* Whether all that the layout reads is in the storage: memory is given back while its tensor lives. */
+static int is_there(PyObject *tensor, const Plan *plan)
+{
+    PyObject *storage = PyObject_CallOneArg(torch.untyped_storage, tensor);
+    int64_t bytes = storage == NULL ? FAILED : ask(torch.storage_bytes, storage);
+    Py_XDECREF(storage);
+    int64_t offset = bytes == FAILED ? FAILED : ask(torch.storage_offset, tensor);
+    if (offset == FAILED)
+        return -1;
+    return (offset + plan->layout.span) * plan->item <= bytes;
+}
+
+static Measured *place_at(struct Measuring *state, uintptr_t address, const Plan *plan)
+{
+    uint64_t hash = ((uint64_t)address ^ (uint64_t)plan->layout.count * 31 ^ (uint64_t)plan->layout.kind)
+                    * 0x9E3779B97F4A7C15u;
+    return &state->places[hash >> 54];
+}
+
+/* Whether a living tensor, already measured, shows the same numbers: both fill their memory, or lie alike. */
+static int shows_the_same(const Measured *known, uintptr_t address, const Plan *plan, int64_t version, int64_t row)
+{
+    if (known->ref == NULL || known->address != address || known->version != version
+        || known->count != plan->layout.count * plan->layout.parts * plan->layout.repeats || known->kind != plan->layout.kind
+        || !(known->row == row || (known->is_dense && plan->layout.is_dense && plan->layout.repeats == 1)))
+        return 0;
+    PyObject *other = referent(known->ref);
+    if (other == NULL)
+        return 0;
+    int64_t there = ask(torch.data_ptr, other), its_version;
+    int same = there != FAILED && (uintptr_t)there == address && version_of(other, &its_version) == 0 && its_version == version;
+    Py_DECREF(other);
+    PyErr_Clear();
+    return same;
+}
+
+static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5])
+{
+    ValueFields *fields = engine->measured;
+    int64_t place = number * ENTRY_BYTES + fields->shift;
+    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
+        && place + ENTRY_BYTES <= fields->view.len) {
+        char *entry = fields->memory + place;
+        memcpy(entry, counts, 40);
+        memcpy(entry + 40, numbers, 40);
+        *(volatile int64_t *)(entry + 80) = BY_COMPILED; /* last: it says that the others are there */
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod(
+        (PyObject *)fields, "write", "L(LLLLLddddd)i", (long long)number, (long long)counts[0], (long long)counts[1],
+        (long long)counts[2], (long long)counts[3], (long long)counts[4], numbers[0], numbers[1], numbers[2], numbers[3],
+        numbers[4], BY_COMPILED);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
+
+static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
+{
+    Plan plan;
+    Tally tally;
+    int64_t version, counts[5];
+    double numbers[5];
+    if (plan_of(engine, tensor, row, &plan) < 0 || plan.way != HERE)
+        return PyErr_Occurred() ? ERROR : LEFT_TO_PYTHON;
+    int is_negated = is_set(plan.layout.parts > 1 ? torch.is_conj : torch.is_neg, tensor);
+    if (is_negated == 0 && plan.layout.parts > 1)
+        is_negated = is_set(torch.is_neg, tensor);
+    int64_t address = is_negated ? FAILED : ask(torch.data_ptr, tensor);
+    if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
+        return LEFT_TO_PYTHON;
+    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan);
+    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row))
+        return write_entry(engine, number, known->counts, known->numbers) < 0 ? ERROR : MEASURED_HERE;
+    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &tally))
+        return LEFT_TO_PYTHON;
+    tally_numbers(&tally, counts, numbers);
+    if (engine->measuring != NULL) { /* other threads may have run: nothing from above is used again */
+        known = place_at(engine->measuring, (uintptr_t)address, &plan);
+        PyObject *ref = PyWeakref_NewRef(tensor, NULL), *old = known->ref;
+        *known = (Measured){
+            (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
+            plan.layout.is_dense && plan.layout.repeats == 1, ref,
+        };
+        memcpy(known->counts, counts, sizeof counts);
+        memcpy(known->numbers, numbers, sizeof numbers);
+        Py_XDECREF(old);
+    }
+    return write_entry(engine, number, counts, numbers) < 0 ? ERROR : MEASURED_HERE;
+}
+
+/* A value that an event takes or gives. */
+int measure_value(Engine *engine, PyObject *tensor, int64_t value)
+{
+    int64_t number = value & NUMBER_MASK;
+    int done = is_done(engine, number);
+    if (done != 0)
+        return done < 0 ? -1 : 0;
+    int changed = has_changed(engine, tensor, number), way = LEFT_TO_PYTHON;
+    if (Py_TYPE(tensor) == torch.Tensor || Py_TYPE(tensor) == torch.Parameter)
+        way = measure_here(engine, tensor, number, value >> NUMBER_BITS, changed);
+    if (way != LEFT_TO_PYTHON)
+        return way == ERROR ? -1 : 0;
+    if (PyErr_Occurred() && let_go(engine) < 0) /* this tensor refused something */
+        return -1;
+    PyObject *answer =
+        PyObject_CallMethod(engine->measurer, "measure", "OLO", tensor, (long long)number, changed ? Py_True : Py_False);
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+/* All tensors in an argument or a result; Python knows of more containers. */
+static int measure_all(Engine *engine, PyObject *item, int from_op, int depth)
+{
+    PyTypeObject *cls = Py_TYPE(item);
+    if (cls == torch.Tensor || cls == torch.Parameter) {
+        int64_t value = from_op ? made_value(engine, item) : plain_value_of(engine, item);
+        return value == FAILED ? -1 : measure_value(engine, item, value);
+    }
+    if (cls == &PyLong_Type || cls == &PyFloat_Type || cls == &PyBool_Type || cls == &PyUnicode_Type || item == Py_None
+        || (PyObject *)cls == torch.size_type)
+        return 0;
+    if ((cls == &PyTuple_Type || cls == &PyList_Type) && depth < DEEPEST) {
+        for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(item); at++) { /* a list may be changed meanwhile */
+            PyObject *each = Py_NewRef(PySequence_Fast_GET_ITEM(item, at));
+            int done = measure_all(engine, each, from_op, depth + 1);
+            Py_DECREF(each);
+            if (done < 0)
+                return -1;
+        }
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod(engine->measurer, "walk", "OO", item, from_op ? Py_True : Py_False);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* A fault of ours costs what it was about; what is the program's own goes on. */
+static int forgiven(Engine *engine, int done)
+{
+    return done < 0 ? forgive(engine) : 0;
+}
+
+static int answered(PyObject *answer)
+{
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+{
+    if (!engine->measures) {
+        PyObject *packed = pack(args, count);
+        int done = packed == NULL ? -1
+                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OO", packed,
+                                                                 kwargs == NULL ? Py_None : kwargs));
+        Py_XDECREF(packed);
+        return done;
+    }
+    int done = 0;
+    for (Py_ssize_t at = 0; done == 0 && at < count && engine->measurer != NULL; at++)
+        done = measure_all(engine, args[at], 0, 0);
+    PyObject *name, *item;
+    Py_ssize_t at = 0;
+    while (done == 0 && kwargs != NULL && engine->measurer != NULL && PyDict_Next(kwargs, &at, &name, &item)) {
+        Py_INCREF(item);
+        done = measure_all(engine, item, 0, 0);
+        Py_DECREF(item);
+    }
+    return forgiven(engine, done);
+}
+
+int measure_given(Engine *engine, PyObject *result, int from_op)
+{
+    if (engine->measures)
+        return forgiven(engine, measure_all(engine, result, from_op, 0));
+    if (Py_TYPE(result) == torch.Tensor) {
+        int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
+        if (value == FAILED)
+            return -1;
+        return answered(PyObject_CallMethod(engine->measurer, "gave", "OL", result, (long long)value));
+    }
+    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OO", result, from_op ? Py_True : Py_False));
+}
+
+/* see(tensor, value) → value: what Python's walk through other containers finds. */
+PyObject *engine_see(Engine *engine, PyObject *args)
+{
+    PyObject *tensor;
+    long long value;
+    if (!PyArg_ParseTuple(args, "OL", &tensor, &value))
+        return NULL;
+    if (engine->measurer != NULL && measure_value(engine, tensor, value) < 0)
+        return NULL;
+    return PyLong_FromLongLong(value);
+}

@@ -1,0 +1,127 @@
+"""Statistics of tensors on an accelerator: reductions in the program's own stream, brought back in batches.
+
+Nothing waits while the program runs: results gather on the device, go to pinned memory some hundred at a time, and are
+written down when they have arrived. What had not arrived when the process died is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan, sqrt
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from torchglass.capture.torch import private
+from torchglass.journal.layout import BY_DEVICE, Numbers
+
+if TYPE_CHECKING:
+    from torchglass.capture.session import Session
+
+BATCH = 256
+"""Values that are brought back together."""
+CAPTURING = (
+    "statistics were not taken while a CUDA graph was captured: what is launched then would be part of the graph"
+)
+
+
+class _Sent(NamedTuple):
+    """A batch on its way."""
+
+    values: list[int]
+    rows: Any
+    arrived: Any
+    """An event of the stream, or None where the device has none: then it has arrived."""
+
+
+class DeviceTallies:
+    """What was measured on devices and is not in the journal yet."""
+
+    def __init__(self, session: Session, write: Callable[[int, Numbers, int], None]) -> None:
+        self._session = session
+        self._write = write
+        self._waiting: dict[Any, tuple[list[int], list[Any]]] = {}
+        """By device and stream: values, and a row of numbers on the device for each."""
+        self._sent: list[_Sent] = []
+        self._lock = Lock()
+
+    def measure(self, tensor: Any, number: int) -> None:
+        """Have a tensor measured behind what its stream is doing now."""
+        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._session.note(CAPTURING)
+            return
+        if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            return
+        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+            row = _row(tensor.detach())
+            stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+            values, rows = self._waiting.setdefault((tensor.device, stream), ([], []))
+            values.append(number)
+            rows.append(row)
+            if len(values) >= BATCH:
+                self._send((tensor.device, stream))
+                self._take(wait=False)
+
+    def finish(self) -> None:
+        """Bring back the rest, and wait for it."""
+        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+            for place in list(self._waiting):
+                self._send(place)
+            self._take(wait=True)
+
+    def _send(self, place: tuple[Any, Any]) -> None:
+        values, rows = self._waiting.pop(place)
+        device, stream = place
+        if device.type != "cuda":
+            self._sent.append(_Sent(values, torch.stack(rows).cpu(), None))
+            return
+        with torch.cuda.stream(stream):
+            together = torch.stack(rows)
+            here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
+            here.copy_(together, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record(stream)
+        self._sent.append(_Sent(values, here, arrived))
+
+    def _take(self, wait: bool) -> None:
+        """Write down what has arrived."""
+        with self._lock:
+            while self._sent:
+                first = self._sent[0]
+                if first.arrived is not None and not first.arrived.query():
+                    if not wait:
+                        return
+                    first.arrived.synchronize()
+                self._sent.pop(0)
+                for value, row in zip(first.values, first.rows.tolist(), strict=True):
+                    self._write(value, _numbers(row), BY_DEVICE)
+
+
+def _row(tensor: Any) -> Any:
+    """Nine doubles on the device: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    numbers = tensor.to(torch.float64).reshape(-1)
+    if not numbers.numel():
+        return torch.zeros(9, dtype=torch.float64, device=tensor.device)
+    finite = torch.isfinite(numbers)
+    kept = torch.where(finite, numbers, 0.0)
+    total = kept.sum()
+    mean = total / finite.sum().clamp(min=1)
+    return torch.stack([
+        torch.full((), numbers.numel(), dtype=torch.float64, device=numbers.device),
+        torch.isnan(numbers).sum(), (numbers == inf).sum(), (numbers == -inf).sum(), (numbers == 0).sum(),
+        torch.where(finite, numbers, inf).amin(), torch.where(finite, numbers, -inf).amax(), total,
+        torch.where(finite, (numbers - mean).square(), 0.0).sum(),
+    ])  # fmt: skip
+
+
+def _numbers(row: list[float]) -> Numbers:
+    count, nans, posinf, neginf, zeros = map(int, row[:5])
+    low, high, total, squares = row[5:]
+    counts, finite = (count, nans, posinf, neginf, zeros), count - nans - posinf - neginf
+    if not finite:
+        return (*counts, nan, nan, nan, nan, nan)
+    mean = total / finite
+    return (*counts, low, high, mean, sqrt(squares / finite), sqrt(squares + finite * mean * mean))

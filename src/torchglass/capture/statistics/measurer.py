@@ -1,0 +1,243 @@
+"""Measures what events took and gave, once for each value, and writes it into the journal.
+
+The session has one while a recording asks for values; both engines call it where an event opens and closes, with
+recording off for the thread. Whatever fails here costs the statistics of a value, nothing else.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from torchglass.capture.statistics.device import DeviceTallies
+from torchglass.capture.statistics.memory import KINDS, NoNumbers, layout_of, tally_of
+from torchglass.capture.statistics.odd import tally_of_odd
+from torchglass.capture.statistics.saver import Saver
+from torchglass.capture.statistics.tally import Tally
+from torchglass.capture.transparency.ours import foreign
+from torchglass.journal.layout import NUMBER_MASK, Numbers
+
+if TYPE_CHECKING:
+    from torchglass.capture.session import Session
+
+SPARE = 4096
+WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
+MOST_SEEN = 16384
+"""Tensors of which it is known what was measured."""
+
+
+class Measurer:
+    """The statistics of one session's values."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.on_bad: list[Callable[[], None]] = []
+        """Asked when an event gave something that is not finite; they raise what is to stop the program."""
+        self.saver: Saver | None = None
+        """Keeps the values themselves, while a recording asks for that."""
+        self._is_alarmed = False
+        self._done = bytearray()
+        """For each value whether it was looked at."""
+        self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Tally]] = {}
+        """By address, size and dtype: the tensor that was measured there, its version, and what was found."""
+        self._last: dict[int, int] = {}
+        """By ``id`` of a tensor: the value that it was when it was last seen."""
+        self._refused: set[str] = set()
+        self.devices = DeviceTallies(session, self._write)
+        values, forms, engine = session.values, session.forms, session.engine
+        self._value_of = values.value_of
+        self._walk = forms.describing(lambda tensor: self._see(tensor, values.value_of(tensor)))
+        self._walk_made = forms.describing(lambda tensor: self._see(tensor, values.made(tensor)))
+        if engine is not None:
+            self._engine_walk = forms.describing(lambda tensor: engine.see(tensor, values.value_of(tensor)))
+            self._engine_walk_made = forms.describing(lambda tensor: engine.see(tensor, values.made(tensor)))
+
+    def _write(self, number: int, numbers: Numbers, how: int) -> None:
+        self._session.journal.measured.write(number, numbers, how)
+        count, nans, posinf, neginf, *_ = numbers
+        # -inf alone may be a mask; where it is not, something becomes NaN or +inf, or the loss itself is -inf.
+        if nans or posinf or (neginf and count == 1):
+            self._is_alarmed = True
+
+    def _ask(self) -> None:
+        self._is_alarmed = False
+        for ask in list(self.on_bad):
+            ask()
+
+    # What the engines call
+
+    def took(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+        """An event opens: what was not seen before is measured now, since the event may write into it."""
+        try:
+            for arg in args:
+                cls = type(arg)
+                if cls is Tensor or cls is Parameter:
+                    self._see(arg, self._value_of(arg))
+                elif cls is not int and cls is not float and cls is not str and cls is not bool and arg is not None:
+                    self._walk(arg, [])
+            if kwargs:
+                for arg in kwargs.values():
+                    self._walk(arg, [])
+        except BaseException as fault:
+            self._session.forgive(fault)
+
+    def gave(self, tensor: Any, value: int) -> None:
+        """An event closes that gave one tensor, which is this value."""
+        try:
+            self._see(tensor, value)
+            if self._is_alarmed and self.on_bad:
+                self._ask()
+        except BaseException as fault:
+            self._session.forgive(fault)
+
+    def gave_several(self, result: Any, from_op: bool) -> None:
+        """An event closes that gave anything else."""
+        try:
+            (self._walk_made if from_op else self._walk)(result, [])
+            if self._is_alarmed and self.on_bad:
+                self._ask()
+        except BaseException as fault:
+            self._session.forgive(fault)
+
+    # What the compiled engine asks, where it measures what it can itself
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody wants to be asked, or to have the values themselves."""
+        return not self.on_bad and self.saver is None
+
+    def plan(self, tensor: Any) -> tuple[int, Any] | None:
+        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it."""
+        try:
+            layout = layout_of(tensor)
+            return None if layout is None else (tensor.element_size(), layout)
+        except Exception as refusal:
+            foreign(refusal)
+            return None
+
+    def measure(self, tensor: Any, number: int, changed: bool) -> None:
+        """Measure a value of any kind."""
+        if issubclass(type(tensor), Tensor):
+            self._measure(tensor, number, changed)
+
+    def walk(self, found: Any, from_op: bool) -> None:
+        """Go through a container that may hold tensors."""
+        (self._engine_walk_made if from_op else self._engine_walk)(found, [])
+
+    # What else is asked of it
+
+    def forget(self, *tensors: Any) -> None:
+        """Drop weak references to these tensors: they are about to be swapped."""
+        wanted = {id(each) for each in tensors}
+        for place, (reference, _, _) in list(self._seen.items()):
+            if id(reference()) in wanted:
+                self._seen.pop(place, None)
+
+    def finish(self) -> None:
+        """The recording ends: wait for what is still on its way from a device."""
+        try:
+            self.devices.finish()
+        except Exception as fault:
+            self._session.fault(fault)
+        if self.saver is not None:
+            self.saver.finish()
+        self._seen.clear()
+        self._last.clear()
+
+    # One value
+
+    def _see(self, tensor: Any, value: int) -> int:
+        number = value & NUMBER_MASK
+        done, place = self._done, id(tensor)
+        before, self._last[place] = self._last.get(place, number), number
+        if number >= len(done):
+            done.extend(bytes(number + SPARE - len(done)))
+        if not done[number]:
+            done[number] = 1
+            if issubclass(type(tensor), Tensor):
+                self._measure(tensor, number, before != number)
+                if self.saver is not None:
+                    self.saver.save(tensor, value)
+        return value
+
+    def _measure(self, tensor: Any, number: int, changed: bool) -> None:
+        if len(self._last) >= MOST_SEEN:
+            self._last.clear()
+            self._seen.clear()
+        try:
+            tally = self._of_plain(tensor, number, changed)
+        except Exception as refusal:
+            foreign(refusal)
+            tally = self._of_odd(tensor)
+        if tally is not None:
+            self._write(number, tally.numbers(), tally.how)
+
+    def _of_plain(self, tensor: Any, number: int, changed: bool) -> Tally | None:
+        """Of a tensor like most; raises where it is not.
+
+        ``changed``: it was another value before. An op that wrote into it has not counted that as a new version yet.
+        """
+        cls = type(tensor)
+        if cls is not Tensor and cls is not Parameter:
+            raise NoNumbers("it may refuse to be read")
+        if not tensor.is_cpu:
+            if not tensor.is_meta:
+                self.devices.measure(tensor, number)
+                if self.on_bad:
+                    self._session.note(WAITS)
+                    self.devices.finish()
+            return None
+        kind = KINDS.get(tensor.dtype)
+        if kind is None or tensor.is_conj() or tensor.is_neg():
+            raise NoNumbers("its bits are not its numbers")
+        place = (tensor.data_ptr(), tensor.numel(), tensor.dtype)
+        version = -1 if tensor.is_inference() else tensor._version
+        found = None if changed else self._seen.get(place)
+        if found is not None and found[1] == version and _shows_the_same(found[0](), tensor, version):
+            return found[2]
+        tally = tally_of(tensor, kind)
+        if version >= 0 and place[1]:
+            self._seen[place] = (weakref.ref(tensor), version, tally)
+        return tally
+
+    def _of_odd(self, tensor: Any) -> Tally | None:
+        try:
+            return tally_of_odd(tensor)
+        except Exception as refusal:
+            foreign(refusal)
+            self._refuse(refusal if isinstance(refusal, NoNumbers) else None)
+            return None
+
+    def _refuse(self, reason: NoNumbers | None) -> None:
+        """Say once why something was not measured; classes that hold no numbers go without saying."""
+        text = str(reason or "")
+        if text and "holds no numbers" not in text and text not in self._refused:
+            self._refused.add(text)
+            self._session.note(f"the numbers of some values were not measured: {text}")
+
+
+def _shows_the_same(known: Any, tensor: Any, version: int) -> bool:
+    """Whether a living tensor, already measured, lies where this one does: a view of it in another order or shape.
+
+    Both fill their memory, or have the same strides; it is alive, so the memory is still the same.
+    """
+    if known is None or known._version != version or known.data_ptr() != tensor.data_ptr():
+        return False
+    if known.shape == tensor.shape and known.stride() == tensor.stride():
+        return True
+    return known.is_contiguous() and (tensor.is_contiguous() or _fills(tensor))
+
+
+def _fills(tensor: Any) -> bool:
+    expected = 1
+    for step, size in sorted(
+        (step, size) for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
+    ):
+        if step != expected:
+            return False
+        expected *= size
+    return True

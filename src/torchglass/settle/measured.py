@@ -1,0 +1,43 @@
+"""What was in the values, from the journal into its columns; they stay empty where nothing was measured."""
+
+from __future__ import annotations
+
+from array import array
+from math import isnan
+
+from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED
+from torchglass.events.tables import Tables
+from torchglass.journal.chunks import Streams
+from torchglass.journal.layout import BY_DEVICE, BY_NUMPY, COUNTS, MEASURED, MEASURED_WORDS
+from torchglass.settle.values import Values
+
+Entry = tuple[int | float, ...]
+"""How, then the counts and the doubles: in the order of the columns."""
+
+
+def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
+    """Fill the columns for all values of the tables; those of which there is no sound entry have none."""
+    found: dict[int, Entry] = {}
+    for chunk in streams.of(MEASURED):
+        words = chunk.words(chunk.first, chunk.last)
+        reals = words.cast("B").cast("d")
+        how = words[MEASURED_WORDS - 1 :: MEASURED_WORDS].tolist()
+        for index in [index for index, each in enumerate(how) if each]:
+            number = values.number(chunk.first + index)
+            at = index * MEASURED_WORDS
+            entry = (how[index], *words[at : at + COUNTS], *reals[at + COUNTS : at + MEASURED_WORDS - 1])
+            if number != NONE and _is_sound(entry):
+                found[number] = entry
+    if not found:
+        return
+    for index, (name, nothing) in enumerate(zip(MEASURED_FIELDS, NOT_MEASURED, strict=True)):
+        column = array("d" if isnan(nothing) else "q", [nothing]) * len(tables.value_meta)
+        for number, entry in found.items():
+            column[number] = entry[index]  # type: ignore[assignment]  # whole numbers come first
+        setattr(tables, name, column)
+
+
+def _is_sound(entry: Entry) -> bool:
+    """Counts add up; of a damaged journal nothing is believed."""
+    how, count, *kinds = entry[: COUNTS + 1]
+    return BY_NUMPY <= how <= BY_DEVICE and min(kinds) >= 0 and sum(kinds) <= count

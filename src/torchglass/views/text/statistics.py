@@ -1,0 +1,106 @@
+"""What is in tensors, in a few words behind their shape: ``μ 0.01 σ 0.99 [−3.1, 2.9] 4 NaN``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
+
+from torchglass.events.types import Event, Stats, Value
+from torchglass.views.row import GIVES, Cell
+from torchglass.views.text.words import count
+
+Cells = tuple[Cell, ...]
+MOST_WORDS = 2
+"""Of more tensors than this only what is not finite is told."""
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A trace that knows whether it has statistics."""
+
+    @property
+    def measured(self) -> bool: ...
+
+
+def is_measured(trace: object) -> bool:
+    """Whether a trace has statistics of any value."""
+    return isinstance(trace, Measured) and trace.measured
+
+
+def number_word(number: float) -> str:
+    """``0.013``, ``−3.1``, ``1.2e5``: two digits that count."""
+    text = f"{number:.2g}"
+    whole, exponent, power = text.partition("e")
+    return (whole + (f"e{int(power)}" if exponent else "")).replace("-", "−")
+
+
+def stats_word(stats: Stats, dtype: str = "") -> str:
+    """All that is told of one value; ``""`` of one that is empty."""
+    return " ".join(filter(None, (range_word([stats], dtype), alarm_word([stats]))))
+
+
+def range_word(several: Sequence[Stats], dtype: str = "") -> str:
+    """Mean, deviation and ends of what is finite, over several values that stood at one place."""
+    known = [each for each in several if each.finite]
+    if not known:
+        return ""
+    low, high = min(each.min for each in known), max(each.max for each in known)
+    if dtype == "bool":
+        shares = [100 * (each.count - each.zeros) / each.count for each in known]
+        first, last = round(min(shares)), round(max(shares))
+        return f"{first} % True" if first == last else f"{first} … {last} % True"
+    if low == high:
+        return f"= {number_word(low)}" if all(each.count == 1 for each in known) else f"all {number_word(low)}"
+    if all(each.count == 1 for each in known):
+        return f"= {_spread([each.mean for each in known])}"
+    mean, std = _spread([each.mean for each in known]), _spread([each.std for each in known])
+    return f"μ {mean} σ {std} [{number_word(low)}, {number_word(high)}]"
+
+
+def alarm_word(several: Sequence[Stats]) -> str:
+    """How many numbers are not finite: ``4 NaN, 1 −Inf``; ``""`` when all are."""
+    kinds = (("NaN", "nan"), ("+Inf", "posinf"), ("−Inf", "neginf"))
+    totals = [(sum(getattr(each, field) for each in several), word) for word, field in kinds]
+    return ", ".join(f"{count(total)} {word}" for total, word in totals if total)
+
+
+def _spread(numbers: Sequence[float]) -> str:
+    first, last = number_word(min(numbers)), number_word(max(numbers))
+    return first if first == last else f"{first} … {last}"
+
+
+def with_stats(cells: Cells, events: Iterable[Event]) -> Cells:
+    """The cells of a row, with what was in the outputs of the events that it stands for behind their shapes."""
+    columns = list(zip(*(event.outputs for event in events), strict=False))
+    found = [([each.stats for each in column if each.stats], column[0]) for column in columns]
+    alarm = alarm_word([stats for several, _ in found for stats in several])
+    words = [range_word(several, first.dtype) for several, first in found] if len(found) <= MOST_WORDS else []
+    return tuple([_behind(cell, words, alarm) if cell.kind == GIVES else cell for cell in cells])
+
+
+def values_word(columns: Sequence[Sequence[Value]]) -> tuple[str, str]:
+    """What is told of tensors that stood at one place in several calls, and of it what is not finite."""
+    found = [[each.stats for each in column if each.stats] for column in columns]
+    alarm = alarm_word([stats for several in found for stats in several])
+    words = [range_word(several, column[0].dtype) for several, column in zip(found, columns, strict=True) if several]
+    return ", ".join(filter(None, words[:MOST_WORDS])), alarm
+
+
+def _behind(cell: Cell, words: Sequence[str], alarm: str) -> Cell:
+    """What is not finite comes first: on a narrow page the end is cut."""
+    if len(words) == 1:
+        begin = len(cell.text) + 1
+        text = " ".join(filter(None, (cell.text, alarm, words[0])))
+    else:
+        shapes = _split(cell.text) if words else []
+        begin = 0
+        text = cell.text
+        if len(shapes) == len(words) and words:
+            text = ", ".join(f"{shape} {word}".rstrip() for shape, word in zip(shapes, words, strict=True))
+        text = f"{alarm} in {text}" if alarm else text
+    return cell._replace(text=text, mark=(begin, begin + len(alarm)) if alarm else None)
+
+
+def _split(shapes: str) -> list[str]:
+    """``f32[2, 3], f32[4]`` as two; a comma inside of brackets is none between shapes."""
+    return [each if each.endswith("]") else f"{each}]" for each in shapes.split("], ")]

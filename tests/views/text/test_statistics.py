@@ -1,0 +1,71 @@
+"""Statistics in a few words, and where rows of the tree and the table have them."""
+
+from __future__ import annotations
+
+from math import nan
+
+import pytest
+import torch
+from torch import nn
+
+import torchglass as tg
+from torchglass.events.types import Stats
+from torchglass.views.text.statistics import alarm_word, number_word, range_word, stats_word
+
+NORMAL = Stats(512, 0, 0, 0, 3, -3.14159, 2.9, 0.0123, 0.99, 22.4)
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(0.0, "0"), (-3.14, "−3.1"), (123456.0, "1.2e5"), (1e-9, "1e−9"), (100.0, "1e2"), (42.0, "42")]
+)
+def test_numbers_have_two_digits_that_count(number: float, word: str) -> None:
+    assert number_word(number) == word
+
+
+def test_what_is_told_of_one_value() -> None:
+    assert stats_word(NORMAL) == "μ 0.012 σ 0.99 [−3.1, 2.9]"
+    assert stats_word(NORMAL._replace(nan=4, neginf=1200)) == "μ 0.012 σ 0.99 [−3.1, 2.9] 4 NaN, 1,200 −Inf"
+    assert stats_word(Stats(1, 0, 0, 0, 0, 2.5, 2.5, 2.5, 0, 2.5)) == "= 2.5"
+    assert stats_word(Stats(9, 0, 0, 0, 9, 0, 0, 0, 0, 0)) == "all 0"
+    assert stats_word(Stats(4, 0, 0, 0, 1, 0, 1, 0.75, 0.4, 1.7), "bool") == "75 % True"
+    assert stats_word(Stats(3, 3, 0, 0, 0, nan, nan, nan, nan, nan)) == "3 NaN"
+    assert stats_word(Stats(0, 0, 0, 0, 0, nan, nan, nan, nan, nan)) == ""
+
+
+def test_of_several_values_ranges_are_told_and_what_is_not_finite_is_added_up() -> None:
+    other = NORMAL._replace(mean=0.5, std=2.0, max=7.0, nan=2)
+    assert range_word([NORMAL, other]) == "μ 0.012 … 0.5 σ 0.99 … 2 [−3.1, 7]"
+    assert alarm_word([NORMAL, other, other]) == "4 NaN"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Identity() for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x * 2)
+        low, high = x.split(2)
+        return (low - high).log()
+
+
+def test_the_tree_and_the_table_have_them_behind_the_shapes() -> None:
+    with tg.record(values="stats") as trace:
+        Net()(torch.tensor([4.0, 0.0, 1.0, 1.0]))
+    tree = tg.render(trace, width=140)
+    assert "→ f32[4] μ 3 … 12 σ 3 … 12 [0, 32]" in tree  # three rounds, folded
+    assert "→ f32[2] μ 16 σ 16 [0, 32], f32[2] all 8" in tree
+    assert "→ f32[2] 1 NaN all 3.2" in tree
+    table = tg.render(trace, "table", width=140)
+    assert "Output values" in table
+    assert "all 3.2 1 NaN" in table
+    red = tg.render(trace, width=140, color=True)
+    assert "\x1b[1;31m1 NaN\x1b[0m" in red
+
+
+def test_without_statistics_nothing_is_said_of_them() -> None:
+    with tg.record() as trace:
+        Net()(torch.ones(4))
+    assert "μ" not in tg.render(trace)
+    assert "Output values" not in tg.render(trace, "table")
