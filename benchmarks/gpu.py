@@ -64,6 +64,7 @@ class Net(nn.Module):
 
 MODES: dict[str, dict[str, Any] | None] = {
     "plain": None, "default": {}, "bundle": {"to": ""}, "calls": {"calls": "user"}, "ops": {"ops": True},
+    "stats": {"values": "stats"}, "ops and stats": {"ops": True, "values": "stats"},
 }  # fmt: skip
 
 

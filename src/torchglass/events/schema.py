@@ -79,8 +79,8 @@ class ValueColumns(EventColumns):
         " NULL likewise", type="int | None", low=-LONGEST_TIME,
     )  # fmt: skip
     value_measured: array[int] = numbers(
-        "how its numbers were measured: 1 by numpy, 2 compiled, 3 on its device; NULL: they were not", since=4,
-        type="int | None", none=True,
+        "how its numbers were measured: 1 by numpy, 2 compiled, 3 by torch on its device, 4 by a kernel there; NULL: "
+        "they were not", since=4, type="int | None", none=True,
     )  # fmt: skip
     value_count: array[int] = numbers("how many numbers it holds", type="int | None", none=True, since=4)
     value_nan: array[int] = numbers("how many are NaN", type="int | None", none=True, since=4)

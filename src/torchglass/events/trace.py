@@ -311,7 +311,7 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     return "\n".join(map(clean, lines))
 
 
-_WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device"}
+_WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device", 4: "a kernel on their device"}
 
 
 def _why_nothing(complete: bool, running: bool) -> str:

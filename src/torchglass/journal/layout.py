@@ -77,8 +77,8 @@ MEASURED_ENTRY = MEASURED_WORDS * 8
 COUNTS = 5
 """Five whole numbers (all, NaN, +Inf, -Inf, zeros), five doubles (minimum, maximum, mean, standard deviation, norm of
 what is finite), and last how it was measured, which is never 0."""
-BY_NUMPY, BY_COMPILED, BY_DEVICE = 1, 2, 3
-"""How: by numpy, by the compiled engine, by torch on the device where the tensor lies."""
+BY_NUMPY, BY_COMPILED, BY_DEVICE, BY_KERNEL = 1, 2, 3, 4
+"""How: by numpy, by the compiled engine, by torch on the device where the tensor lies, there by a kernel of ours."""
 pack_measured = struct.Struct("=5q5dq").pack_into
 Numbers = tuple[int, int, int, int, int, float, float, float, float, float]
 """All but how."""

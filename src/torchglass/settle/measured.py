@@ -8,7 +8,7 @@ from math import isnan
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED
 from torchglass.events.tables import Tables
 from torchglass.journal.chunks import Streams
-from torchglass.journal.layout import BY_DEVICE, BY_NUMPY, COUNTS, MEASURED, MEASURED_WORDS
+from torchglass.journal.layout import BY_KERNEL, BY_NUMPY, COUNTS, MEASURED, MEASURED_WORDS
 from torchglass.settle.values import Values
 
 Entry = tuple[int | float, ...]
@@ -40,4 +40,4 @@ def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
 def _is_sound(entry: Entry) -> bool:
     """Counts add up; of a damaged journal nothing is believed."""
     how, count, *kinds = entry[: COUNTS + 1]
-    return BY_NUMPY <= how <= BY_DEVICE and min(kinds) >= 0 and sum(kinds) <= count
+    return BY_NUMPY <= how <= BY_KERNEL and min(kinds) >= 0 and sum(kinds) <= count

@@ -1,4 +1,4 @@
-"""Statistics of tensors on an accelerator: reductions in the program's own stream, brought back in batches.
+"""Statistics of tensors on an accelerator: by a kernel of ours (cuda.py), or by reductions of torch's.
 
 Nothing waits while the program runs: results gather on the device, go to pinned memory some hundred at a time, and are
 written down when they have arrived. What had not arrived when the process died is unknown.
@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from torchglass.capture.statistics.cuda import CudaTallies
 from torchglass.capture.torch import private
-from torchglass.journal.layout import BY_DEVICE, Numbers
+from torchglass.capture.transparency.ours import foreign
+from torchglass.journal.layout import BY_DEVICE, BY_KERNEL, Numbers
 
 if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
 BATCH = 256
 """Values that are brought back together."""
+NO_KERNEL = "statistics on the GPU were taken by torch's own reductions, which take several times as long"
 CAPTURING = (
     "statistics were not taken while a CUDA graph was captured: what is launched then would be part of the graph"
 )
@@ -45,8 +48,10 @@ class DeviceTallies:
         """By device and stream: values, and a row of numbers on the device for each."""
         self._sent: list[_Sent] = []
         self._lock = Lock()
+        self._kernels: CudaTallies | None = CudaTallies(lambda value, row: write(value, _numbers(row), BY_KERNEL))
+        """None: they cannot be had here."""
 
-    def measure(self, tensor: Any, number: int) -> None:
+    def measure(self, tensor: Any, number: int, changed: bool = False) -> None:
         """Have a tensor measured behind what its stream is doing now."""
         if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             self._session.note(CAPTURING)
@@ -54,6 +59,8 @@ class DeviceTallies:
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return
         with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+            if tensor.is_cuda and self._by_kernel(tensor, number, changed):
+                return
             row = _row(tensor.detach())
             stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
             values, rows = self._waiting.setdefault((tensor.device, stream), ([], []))
@@ -63,9 +70,27 @@ class DeviceTallies:
                 self._send((tensor.device, stream))
                 self._take(wait=False)
 
+    def _by_kernel(self, tensor: Any, number: int, changed: bool) -> bool:
+        if self._kernels is None:
+            return False
+        try:
+            return self._kernels.measure(tensor, number, changed)
+        except Exception as reason:
+            foreign(reason)
+            self._kernels = None
+            self._session.note(f"{NO_KERNEL} ({type(reason).__name__}: {reason})")
+            return False
+
+    def forget(self, wanted: set[int]) -> None:
+        """Drop weak references to these tensors, by ``id``."""
+        if self._kernels is not None:
+            self._kernels.forget(wanted)
+
     def finish(self) -> None:
         """Bring back the rest, and wait for it."""
         with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+            if self._kernels is not None:
+                self._kernels.finish()
             for place in list(self._waiting):
                 self._send(place)
             self._take(wait=True)

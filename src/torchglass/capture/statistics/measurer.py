@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SPARE = 4096
 WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
+LOST = "the device failed: the numbers of values that were still on their way from it are unknown"
 MOST_SEEN = 16384
 """Tensors of which it is known what was measured."""
 
@@ -136,12 +137,14 @@ class Measurer:
         for place, (reference, _, _) in list(self._seen.items()):
             if id(reference()) in wanted:
                 self._seen.pop(place, None)
+        self.devices.forget(wanted)
 
     def finish(self) -> None:
         """The recording ends: wait for what is still on its way from a device."""
         try:
             self.devices.finish()
         except Exception as fault:
+            self._session.note(LOST)
             self._session.fault(fault)
         if self.saver is not None:
             self.saver.finish()
@@ -186,7 +189,7 @@ class Measurer:
             raise NoNumbers("it may refuse to be read")
         if not tensor.is_cpu:
             if not tensor.is_meta:
-                self.devices.measure(tensor, number)
+                self.devices.measure(tensor, number, changed)
                 if self.on_bad:
                     self._session.note(WAITS)
                     self.devices.finish()

@@ -10,13 +10,14 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 MODULES, FUNCTIONS, OPS = "calls of modules", "torch functions", "aten ops"
 BACKWARD = "which events belong to backward"
 CALLS = "that forward is not told twice where calls are recorded"
+KERNELS = "statistics of tensors on a GPU by one kernel each"
 NODES = "which forward step an event of backward belongs to"
 VERSIONS = "the versions of tensors that custom ops write into, while ops are recorded"
 INTERRUPTED = "that our modes go off when Ctrl-C falls into torch's own switching"
@@ -149,6 +150,16 @@ exclude_key: Callable[[Any, bool], None] = _find("_C._dispatch_tls_set_dispatch_
 is_key_excluded: Callable[[Any], bool] = _find("_C._dispatch_tls_is_dispatch_key_excluded", VERSIONS)
 has_kernel: Callable[[str, str], bool] = _find("_C._dispatch_has_kernel_for_dispatch_key", VERSIONS)
 call_boxed: Callable[..., Any] | None = _find("_C._dispatch_call_boxed", OPS)
+
+# ---------------------------------------------------------------- GPUs
+
+_gpu = _load("cuda._utils", KERNELS)
+nvrtc_compile: Callable[..., tuple[bytes, str]] = _find("cuda._utils._nvrtc_compile", KERNELS)
+load_cuda_module: Callable[..., Any] = _find("cuda._utils._cuda_load_module", KERNELS)
+cuda_library: Callable[[], Any] = _find("cuda._utils._get_cuda_library", KERNELS)
+current_raw_stream: Callable[[int], int] = (
+    _find("_C._cuda_getCurrentRawStream", KERNELS) if torch.backends.cuda.is_built() else cast("Any", None)
+)
 
 # ---------------------------------------------------------------- names that are replaced while something is recorded
 

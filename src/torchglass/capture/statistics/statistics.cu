@@ -1,0 +1,163 @@
+/* Statistics of one tensor. Each thread adds up its numbers in registers, about the first finite one that it meets, so that
+ * numbers far from zero keep their digits; threads and blocks are joined in double precision, in a fixed order, the blocks
+ * by the last one to finish.
+ */
+typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
+#define INFINITE __longlong_as_double(0x7FF0000000000000ll)
+
+/* How the numbers of a type lie in memory, and what they are. */
+__device__ __forceinline__ float from_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+__device__ __forceinline__ float from_f16(u16 bits) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }
+
+template <typename Real> struct Tally {
+    u64 nans, posinf, neginf, zeros;
+    Real low, high;
+    double finite, mean, squares; /* squares: of the distances from the mean */
+};
+/* One thread's numbers, about its shift: in short sums, which are added to the long ones now and then. */
+template <typename Real> struct Sums {
+    u32 nans, posinf, neginf, zeros, finite;
+    Real low, high, shift, one, two;
+    double sum, squares;
+};
+__device__ __forceinline__ bool is_plain(float d) { return fabsf(d) < 1e15f; } /* its square fits, and so do some more */
+__device__ __forceinline__ bool is_plain(double d) { return fabs(d) < 1e150; }
+
+template <typename Real> __device__ __forceinline__ void add(Sums<Real> &t, Real x)
+{
+    Real d = x - t.shift;
+    if (!is_plain(d)) {
+        if (x - x != (Real)0) {
+            if (x != x) t.nans++;
+            else if (x > (Real)0) t.posinf++;
+            else t.neginf++;
+            return;
+        }
+        double far = (double)x - (double)t.shift;
+        t.sum += far;
+        t.squares += far * far;
+        d = 0;
+    }
+    t.finite++;
+    t.zeros += x == (Real)0;
+    t.low = x < t.low ? x : t.low;
+    t.high = x > t.high ? x : t.high;
+    t.one += d;
+    t.two += d * d;
+}
+
+template <typename Real> __device__ __forceinline__ void drain(Sums<Real> &t)
+{
+    t.sum += t.one; t.squares += t.two;
+    t.one = t.two = 0;
+}
+
+template <typename Real> __device__ __forceinline__ Tally<Real> about_its_mean(const Sums<Real> &s)
+{
+    double n = s.finite, about = n ? s.squares - s.sum * s.sum / n : 0.0;
+    return {s.nans, s.posinf, s.neginf, s.zeros, s.low, s.high, n,
+            n ? (double)s.shift + s.sum / n : 0.0, about > 0 ? about : 0.0};
+}
+
+template <typename Real> __device__ __forceinline__ void join(Tally<Real> &t, const Tally<Real> &o)
+{
+    t.nans += o.nans; t.posinf += o.posinf; t.neginf += o.neginf; t.zeros += o.zeros;
+    t.low = o.low < t.low ? o.low : t.low;
+    t.high = o.high > t.high ? o.high : t.high;
+    double both = t.finite + o.finite, apart = o.mean - t.mean;
+    if (o.finite == 0) return;
+    t.mean += apart * (o.finite / both);
+    t.squares += o.squares + apart * apart * (t.finite * (o.finite / both));
+    t.finite = both;
+}
+
+#define BELOW(FIELD) o.FIELD = __shfl_down_sync(~0u, t.FIELD, step)
+template <typename Real> __device__ Tally<Real> over_block(Tally<Real> t)
+{
+    __shared__ Tally<Real> warps[32];
+    for (int step = 16; step; step >>= 1) {
+        Tally<Real> o;
+        BELOW(nans); BELOW(posinf); BELOW(neginf); BELOW(zeros); BELOW(low); BELOW(high);
+        BELOW(finite); BELOW(mean); BELOW(squares);
+        join(t, o);
+    }
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = t;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int each = 1; each < blockDim.x / 32; each++) join(t, warps[each]);
+    return t;
+}
+
+/* Take the first finite number as the shift, if there is none yet. */
+template <typename Real> __device__ __forceinline__ void settle(Sums<Real> &t, Real x, bool &settled)
+{
+    if (!settled && x - x == (Real)0) { t.shift = x; settled = true; }
+}
+
+template <typename Raw, typename Real, typename Read>
+__device__ void measure(const Raw *data, u64 count, double *parts, u32 *ended, double *row, Read read)
+{
+    const int wide = 16 / sizeof(Raw);
+    Sums<Real> s = {0, 0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0, 0, 0, 0.0, 0.0};
+    u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
+    u64 head = (16 - ((u64)data & 15)) % 16 / sizeof(Raw); /* up to where loads of sixteen bytes may begin */
+    if (head > count) head = count;
+    const uint4 *vectors = (const uint4 *)(data + head);
+    u64 whole = (count - head) / wide, tail = head + whole * wide;
+    int taken = 0;
+    bool settled = false;
+    for (u64 each = at; each < whole; each += step) {
+        uint4 loaded = vectors[each];
+        const Raw *raw = (const Raw *)&loaded;
+        if (!settled)
+            for (int k = 0; k < wide; k++) settle(s, (Real)read(raw[k]), settled);
+#pragma unroll
+        for (int k = 0; k < wide; k++) add(s, (Real)read(raw[k]));
+        if (++taken == 32) { drain(s); taken = 0; }
+    }
+    drain(s);
+    for (u64 each = at; each < head + (count - tail); each += step) { /* what is left at both ends */
+        Real x = read(data[each < head ? each : tail + each - head]);
+        settle(s, x, settled);
+        add(s, x);
+    }
+    drain(s);
+    Tally<Real> t = over_block(about_its_mean(s));
+    __shared__ bool is_last;
+    if (threadIdx.x == 0) {
+        double *part = parts + (u64)blockIdx.x * 9;
+        part[0] = t.nans; part[1] = t.posinf; part[2] = t.neginf; part[3] = t.zeros; part[4] = t.low; part[5] = t.high;
+        part[6] = t.finite; part[7] = t.mean; part[8] = t.squares;
+        __threadfence();
+        is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!is_last) return;
+    __threadfence();
+    Tally<double> all = {0, 0, 0, 0, INFINITE, -INFINITE, 0.0, 0.0, 0.0};
+    for (u32 each = threadIdx.x; each < gridDim.x; each += blockDim.x) {
+        const volatile double *part = parts + (u64)each * 9;
+        join(all, {(u64)part[0], (u64)part[1], (u64)part[2], (u64)part[3], part[4], part[5], part[6], part[7], part[8]});
+    }
+    all = over_block(all);
+    if (threadIdx.x != 0) return;
+    row[0] = (double)count; row[1] = all.nans; row[2] = all.posinf; row[3] = all.neginf; row[4] = all.zeros;
+    row[5] = all.low; row[6] = all.high; row[7] = all.mean * all.finite; row[8] = all.squares;
+    *ended = 0; /* for the next kernel of this stream */
+}
+
+#define KERNEL(NAME, RAW, REAL, READ) \
+struct read_##NAME { __device__ __forceinline__ REAL operator()(RAW x) const { return READ; } }; \
+extern "C" __global__ void NAME(const RAW *data, u64 count, double *parts, u32 *ended, double *row) \
+{ measure<RAW, REAL>(data, count, parts, ended, row, read_##NAME()); }
+
+KERNEL(of_float32, float, float, x)
+KERNEL(of_float64, double, double, x)
+KERNEL(of_float16, u16, float, from_f16(x))
+KERNEL(of_bfloat16, u16, float, from_bf16(x))
+KERNEL(of_bool, u8, float, x != 0)
+KERNEL(of_uint8, u8, float, x)
+KERNEL(of_int8, signed char, float, x)
+KERNEL(of_int16, short, float, x)
+KERNEL(of_int32, int, double, x)
+KERNEL(of_int64, long long, double, (double)x)
