@@ -166,8 +166,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def _another(self) -> record:
         """The same again for one call: calls may overlap, in threads or as coroutines."""
-        asked = {name: self._options[name] or None for name in ("values", "stop_on")}
-        return record(only=self._only, to=self.to, **{**self._options, **asked})
+        options = dict(self._options)
+        options.update({name: options[name] or None for name in ("values", "stop_on")})
+        return record(only=self._only, to=self.to, **options)
 
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
