@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -46,6 +47,7 @@ class _Kernels:
         self.most_blocks = BLOCKS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
         self._data, self._count, self._row = ctypes.c_void_p(), ctypes.c_ulonglong(), ctypes.c_void_p()
         self._parts, self._ended = ctypes.c_void_p(), ctypes.c_void_p()
+        self._lock = Lock()
         fields = (self._data, self._count, self._parts, self._ended, self._row)
         self._arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
 
@@ -54,23 +56,29 @@ class _Kernels:
 
     def launch(self, run: tuple[Any, int, int], stream: _Stream, row: int) -> None:
         """Measure a run of numbers (dtype, address, count), behind what the stream is doing now."""
-        dtype, self._data.value, count = run
-        self._count.value, self._row.value = count, row
-        self._parts.value, self._ended.value = stream.parts.data_ptr(), stream.ended.data_ptr()
+        dtype, address, count = run
         blocks = min(self.most_blocks, -(-count // (THREADS * A_THREAD)))
         function, handle = self._functions[dtype], ctypes.c_void_p(stream.handle)
-        problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, self._arguments, None)
+        with self._lock:  # what the kernel is given lies in one place for all threads
+            self._data.value, self._count.value, self._row.value = address, count, row
+            self._parts.value, self._ended.value = stream.parts, stream.parts - 8
+            problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, self._arguments, None)
         if problem:
             raise RuntimeError(f"cuLaunchKernel gave {problem}")
+
+
+_kernels: dict[int, _Kernels] = {}
+"""By device: they take a second to compile, and stay for the process."""
 
 
 class _Batch:
     """Rows of one stream that go back together."""
 
-    __slots__ = ("arrived", "found", "here", "table", "used", "values")
+    __slots__ = ("address", "arrived", "found", "here", "table", "used", "values")
 
     def __init__(self, device: Any) -> None:
         self.table: Any = torch.empty((BATCH, ROW), dtype=torch.float64, device=device)
+        self.address = self.table.data_ptr()
         self.used = 0
         self.values: list[tuple[int, int, int]] = []
         """Each with its row, and how often the numbers of that are there."""
@@ -86,8 +94,9 @@ class _Stream:
     def __init__(self, device: Any, handle: int, most_blocks: int) -> None:
         self.device, self.handle = device, handle
         self.stream = torch.cuda.current_stream(device)
-        self.parts = torch.empty(most_blocks * ROW, dtype=torch.float64, device=device)
-        self.ended = torch.zeros(1, dtype=torch.int32, device=device)
+        self.scratch = torch.zeros(most_blocks * ROW + 1, dtype=torch.float64, device=device)
+        self.parts = self.scratch.data_ptr() + 8
+        """A row for each block, behind the number of those that have ended."""
         self.batch = _Batch(device)
 
 
@@ -96,7 +105,6 @@ class CudaTallies:
 
     def __init__(self, give: Give) -> None:
         self._give = give
-        self._kernels: dict[int, _Kernels] = {}
         self._streams: dict[tuple[int, int], _Stream] = {}
         self._sent: list[_Batch] = []
         self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, _Batch, int]] = {}
@@ -106,33 +114,45 @@ class CudaTallies:
     def measure(self, tensor: Any, number: int, changed: bool) -> bool:
         """Have a tensor measured; False where this cannot. Raises where there is no compiler or no library."""
         device = tensor.device.index
-        kernels = self._kernels.get(device)
+        kernels = _kernels.get(device)
         if kernels is None:
-            kernels = self._kernels[device] = _Kernels(device)
-        part, times = _without_repeats(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-        if not kernels.has(part.dtype) or not part.numel():
+            kernels = _kernels[device] = _Kernels(device)
+        if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == device:
+            part, times, dense = tensor, 1, tensor  # as most are: nothing of torch runs
+        else:
+            with self._unseen(device):
+                part, times = _without_repeats(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
+                dense = part if _fills(part) else part.contiguous()
+        if not kernels.has(dense.dtype) or not dense.numel():
             return False
-        with self._lock, torch.cuda.device(device):
-            stream = self._stream(tensor.device, kernels)
-            place = (part.data_ptr(), part.numel(), part.dtype)
-            version = -1 if tensor.is_inference() else tensor._version
+        place = (part.data_ptr(), part.numel(), part.dtype)
+        version = -1 if tensor.is_inference() else tensor._version
+        with self._lock:
             known = None if changed else self._seen.get(place)
             if known is not None and known[1] == version >= 0 and _is_same(known[0](), part):
                 self._add(number, known[2], known[3], times)
                 return True
-            dense = part if _fills(part) else part.contiguous()
+            stream = self._stream(tensor.device, kernels)
             batch, row = stream.batch, stream.batch.used
-            into = batch.table.data_ptr() + row * ROW * 8
-            kernels.launch((dense.dtype, dense.data_ptr(), dense.numel()), stream, into)
+            kernels.launch((dense.dtype, dense.data_ptr(), dense.numel()), stream, batch.address + row * ROW * 8)
             batch.used += 1
             batch.values.append((number, row, times))
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen[place] = (weakref.ref(tensor), version, batch, row)
             if batch.used == BATCH:
-                self._send(stream)
-                self._take(wait=False)
+                with self._unseen(device):
+                    self._send(stream)
+                    self._take(wait=False)
         return True
+
+    @staticmethod
+    @contextmanager
+    def _unseen(device: int) -> Iterator[None]:
+        """Run functions of torch's out of sight of modes and autograd, on a device."""
+        unseen = private.no_subclasses(), private.no_dispatch()
+        with torch.inference_mode(False), torch.no_grad(), unseen[0], unseen[1], torch.cuda.device(device):
+            yield
 
     def finish(self) -> None:
         """Bring back the rest, and wait for it."""
@@ -153,7 +173,8 @@ class CudaTallies:
         handle = private.current_raw_stream(device.index)
         found = self._streams.get((device.index, handle))
         if found is None:
-            found = self._streams[device.index, handle] = _Stream(device, handle, kernels.most_blocks)
+            with self._unseen(device.index):
+                found = self._streams[device.index, handle] = _Stream(device, handle, kernels.most_blocks)
         return found
 
     def _add(self, number: int, batch: _Batch, row: int, times: int) -> None:

@@ -53,14 +53,14 @@ class DeviceTallies:
 
     def measure(self, tensor: Any, number: int, changed: bool = False) -> None:
         """Have a tensor measured behind what its stream is doing now."""
-        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        if tensor.is_cuda and private.is_capturing():
             self._session.note(CAPTURING)
             return
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return
+        if tensor.is_cuda and self._by_kernel(tensor, number, changed):
+            return
         with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
-            if tensor.is_cuda and self._by_kernel(tensor, number, changed):
-                return
             row = _row(tensor.detach())
             stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
             values, rows = self._waiting.setdefault((tensor.device, stream), ([], []))

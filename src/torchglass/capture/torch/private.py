@@ -157,9 +157,14 @@ _gpu = _load("cuda._utils", KERNELS)
 nvrtc_compile: Callable[..., tuple[bytes, str]] = _find("cuda._utils._nvrtc_compile", KERNELS)
 load_cuda_module: Callable[..., Any] = _find("cuda._utils._cuda_load_module", KERNELS)
 cuda_library: Callable[[], Any] = _find("cuda._utils._get_cuda_library", KERNELS)
-current_raw_stream: Callable[[int], int] = (
-    _find("_C._cuda_getCurrentRawStream", KERNELS) if torch.backends.cuda.is_built() else cast("Any", None)
-)
+_has_gpus = torch.backends.cuda.is_built()
+current_raw_stream: Callable[[int], int] = cast("Any", None)
+current_device: Callable[[], int] = cast("Any", None)
+is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
+if _has_gpus:
+    current_raw_stream = _find("_C._cuda_getCurrentRawStream", KERNELS)
+    current_device = _find("_C._cuda_getDevice", KERNELS)
+    is_capturing = _find("_C._cuda_isCurrentStreamCapturing", KERNELS, is_capturing)
 
 # ---------------------------------------------------------------- names that are replaced while something is recorded
 
