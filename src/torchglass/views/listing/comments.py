@@ -99,7 +99,7 @@ def free_lines(text: str) -> set[int]:
             strings += (name == "FSTRING_START") - (name == "FSTRING_END")
             if name in ("NEWLINE", "NL") and not strings:
                 free.add(token.start[0])
-    except (tokenize.TokenError, SyntaxError, IndentationError):
+    except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):
         return set()
     return free
 

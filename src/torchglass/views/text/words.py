@@ -128,7 +128,7 @@ def _without_comments(code: str) -> str:
             if token.type == tokenize.COMMENT:
                 row, column = token.start
                 lines[row - 2] = lines[row - 2][:column].rstrip()
-    except (tokenize.TokenError, SyntaxError, IndexError):
+    except (tokenize.TokenError, SyntaxError, IndexError, UnicodeEncodeError):  # the last from Python 3.12 on
         pass
     return "\n".join(line for line in lines if line.strip())
 
