@@ -39,8 +39,8 @@ SPARE = 8
 
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
-    stacks, forms, clock, tracers = session.stacks, session.forms, perf_counter_ns, session.stacks.tracers
-    stack_ids, form_ids, value_of, describe = stacks.ids, forms.ids, session.values.plain_value_of, forms.describe
+    clock, tracers = perf_counter_ns, session.stacks.tracers
+    put_arguments, stack_of = _make_put_arguments(session), _make_stack_of(session)
 
     def open_event(
         log: ThreadLog,
@@ -60,45 +60,8 @@ def make_open(session: Session) -> Open:
                 return NONE
             if log.id_at + len(args) + SPARE > log.id_end and not log.more_ids(len(args) + SPARE):
                 return NONE
-            ids, first = log.ids, log.id_at
-            free, found = first, log.found
-            described: list[Any] = [len(args)]
-            for arg in args:
-                cls = type(arg)
-                if cls is Tensor or cls is Parameter:
-                    ids[free] = value_of(arg)
-                    free += 1
-                    described.append(None)
-                elif cls is int:
-                    described.append(arg)
-                else:
-                    described.append(describe(arg, found))
-                    if found:
-                        first, free = log.put_ids(first, free, found, len(args) + SPARE)
-                        ids = log.ids
-                        found.clear()
-            if kwargs:
-                forms.describe_named(kwargs, described, found)
-                if found:
-                    first, free = log.put_ids(first, free, found, 0)
-                    found.clear()
-            form = form_ids.get(key := tuple(described))
-            if form is None:
-                form = forms.intern(key)
-            if frame is not None and frame.f_code is HANDLER:
-                frame = frame.f_back.f_back  # type: ignore[union-attr]
-            anchor, stack = log.anchor, log.base
-            if id(frame) != anchor:  # else an op that a function made: the function's own place
-                stack = None
-                if frame is not None:
-                    # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
-                    base, code, above = log.base, frame.f_code, frame.f_back
-                    if id(above) == anchor:
-                        stack = stack_ids.get((base, id(code), frame.f_lasti))
-                    elif above is not None and id(above.f_back) == anchor:
-                        stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
-                if stack is None:
-                    stack = find_stack(stacks, anchor, log.base, frame)
+            form, first, free = put_arguments(log, args, kwargs)
+            stack = stack_of(log, frame)
             log.id_at = free
             pack_record(
                 log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first,
@@ -120,6 +83,63 @@ def make_open(session: Session) -> Open:
         return at
 
     return open_event
+
+
+def _make_put_arguments(session: Session) -> Callable[..., tuple[int, int, int]]:
+    """Gives the form of an event's arguments, and where in the log's ids the values in them begin and end."""
+    forms, value_of = session.forms, session.values.plain_value_of
+    form_ids, describe = forms.ids, forms.describe
+
+    def put_arguments(log: ThreadLog, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[int, int, int]:
+        ids, first = log.ids, log.id_at
+        free, found = first, log.found
+        described: list[Any] = [len(args)]
+        for arg in args:
+            cls = type(arg)
+            if cls is Tensor or cls is Parameter:
+                ids[free] = value_of(arg)
+                free += 1
+                described.append(None)
+            elif cls is int:
+                described.append(arg)
+            else:
+                described.append(describe(arg, found))
+                if found:
+                    first, free = log.put_ids(first, free, found, len(args) + SPARE)
+                    ids = log.ids
+                    found.clear()
+        if kwargs:
+            forms.describe_named(kwargs, described, found)
+            if found:
+                first, free = log.put_ids(first, free, found, 0)
+                found.clear()
+        form = form_ids.get(key := tuple(described))
+        return (forms.intern(key) if form is None else form), first, free
+
+    return put_arguments
+
+
+def _make_stack_of(session: Session) -> Callable[[ThreadLog, FrameType | None], int]:
+    """Gives the number of the stack that a call stands in."""
+    stacks, stack_ids = session.stacks, session.stacks.ids
+
+    def stack_of(log: ThreadLog, frame: FrameType | None) -> int:
+        if frame is not None and frame.f_code is HANDLER:
+            frame = frame.f_back.f_back  # type: ignore[union-attr]
+        anchor, base = log.anchor, log.base
+        if id(frame) == anchor:
+            return base  # an op that a function made: the function's own place
+        stack = None
+        if frame is not None:
+            # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
+            code, above = frame.f_code, frame.f_back
+            if id(above) == anchor:
+                stack = stack_ids.get((base, id(code), frame.f_lasti))
+            elif above is not None and id(above.f_back) == anchor:
+                stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
+        return find_stack(stacks, anchor, base, frame) if stack is None else stack
+
+    return stack_of
 
 
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:

@@ -164,9 +164,7 @@ def _make_handler(table: FunctionTable) -> Handler:
             session.heal_steps(log, _frame().f_back)
         parent, anchor, base, crowded, call = log.parent, log.anchor, log.base, _modes(), bare or func
         try:
-            at = (open_unseen if crowded else open_event)(
-                log, what, _frame(1) if log.spawned_by is None else _frame().f_back, args, kwargs
-            )
+            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
             if again is not None and (
                 crowded or types not in _PLAIN or (parent >= 0 and log.word(parent, WHAT) == what)
             ):
