@@ -64,6 +64,29 @@ def test_the_tree_and_the_table_have_them_behind_the_shapes() -> None:
     assert "\x1b[1;31m1 NaN\x1b[0m" in red
 
 
+def test_code_and_calls_have_them_too() -> None:
+    with tg.record(values="stats") as trace:
+        Net()(torch.tensor([4.0, 0.0, 1.0, 1.0]))
+    code = tg.render(trace, "code", width=160)
+    assert "-> f32[4] μ 3 … 12 σ 3 … 12 [0, 32];" in code
+    assert "-> f32[2] 1 NaN all 3.2;" in code
+    calls = tg.render(trace, "calls", shapes=True, width=120)
+    assert "→ f32[2] 1 NaN all 3.2" in calls
+    assert "NaN" not in tg.render(trace, "calls", width=120)
+
+
+def test_the_story_of_a_failure_says_what_was_in_its_inputs() -> None:
+    def multiply() -> torch.Tensor:
+        x = torch.ones(4, 3) / torch.zeros(4, 3)
+        return x @ torch.ones(4, 5)
+
+    with pytest.raises(RuntimeError), tg.record(values="stats") as trace:
+        multiply()
+    story = tg.render(trace, "failure")
+    assert "f32[4, 3] @ cpu 12 +Inf" in story
+    assert "f32[4, 5] @ cpu all 1" in story
+
+
 def test_without_statistics_nothing_is_said_of_them() -> None:
     with tg.record() as trace:
         Net()(torch.ones(4))

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from torchglass.events.types import Event
 from torchglass.views.calls import Options
-from torchglass.views.digest import Digest, Recorded, digest_of, texts_of
+from torchglass.views.digest import Recorded, digest_of, texts_of
 from torchglass.views.fold import TOGETHER, Item, folded, in_order, unfolded
 from torchglass.views.levels import LOOP, Level, Levels, count_of
 from torchglass.views.row import COUNT, EVENT, EXPRESSION, FOLD, NAME, REPEAT, THREAD, TIMES, Cell, Row, Sheet
@@ -14,19 +14,21 @@ from torchglass.views.row import LOOP as LOOP_ROW
 from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
 from torchglass.views.text.ranges import paths_word, values_words
 from torchglass.views.text.spans import count_word, loop_word
+from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, plural
 
 
 def sheet(trace: Recorded, options: Options) -> Sheet:
     """Rows for a trace: pure. Unfolded, each module call of the trace has exactly one."""
-    return _Calls(digest_of(trace), options).sheet()
+    return _Calls(trace, options).sheet()
 
 
 class _Calls:
     """One trace while its list is made; nodes are events, and behind them loops and rounds."""
 
-    def __init__(self, digest: Digest, options: Options) -> None:
-        self._digest, self._options = digest, options
+    def __init__(self, trace: Recorded, options: Options) -> None:
+        digest = digest_of(trace)
+        self._trace, self._digest, self._options, self._is_measured = trace, digest, options, is_measured(trace)
         self._texts, self._levels = texts_of(digest), Levels(digest)
         matched = None if options.only is None else digest.matching(options.only)
         listed = [event.kind in ("module", "call") for event in digest.samples]
@@ -178,9 +180,10 @@ class _Calls:
     def _row(self, item: Item, depth: int, says_times: bool) -> Row:
         times = item.times if item.times > 1 else item.in_a_row
         often = (Cell(FOLD, f" ×{count(times)}"),) if times > 1 and says_times else ()
-        return Row(
-            depth, EVENT, (*self._cells(item), *often), item.nodes[0], times if says_times else 1, len(item.nodes)
-        )
+        cells = self._cells(item)
+        if self._is_measured and self._options.shapes:
+            cells = with_stats(cells, map(self._trace.event, item.nodes))
+        return Row(depth, EVENT, (*cells, *often), item.nodes[0], times if says_times else 1, len(item.nodes))
 
     def _cells(self, item: Item) -> Cells:
         """A root by its label, what is in it by its path; with the label before it where there are several roots."""

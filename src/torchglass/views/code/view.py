@@ -37,6 +37,7 @@ from torchglass.views.row import (
 from torchglass.views.text.cells import Cells
 from torchglass.views.text.ranges import blurred
 from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
+from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, duration, plural
 
 DOWN = "down"
@@ -80,6 +81,7 @@ class _Code:
     def __init__(self, trace: Recorded, options: Options) -> None:
         self._trace, self._options = trace, options
         self._steps = steps_of(trace, options)
+        self._is_measured = is_measured(trace)
         self._lines = Lines(options)
         stacks = [self._steps.events[step].stack for step in self._steps.chosen]
         self._lines.leave_out_runner(stacks)
@@ -336,6 +338,8 @@ class _Code:
         if cells is None:
             samples = [self._steps.digest.samples[alike] for alike in events]
             cells = self._cells[key] = (*step_cells(samples, module, inside), *self._often(often), *rounds)
+        if self._is_measured:
+            cells = with_stats(cells, (self._trace.event(self._nodes[node].number) for node in item.nodes))
         first = self._steps.events[self._nodes[item.nodes[0]].number]
         note = (Cell(NOTE, first.note),) if first.note else ()
         time = self._time(item)

@@ -40,6 +40,7 @@ from torchglass.views.text.cells import (
     shape_words,
 )
 from torchglass.views.text.layout import shortened
+from torchglass.views.text.statistics import stats_word
 from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
 
 LAST = 10
@@ -109,7 +110,8 @@ class _Story:
         """Each tensor, and below it the last calls that led to it; of parameters those that were made apart."""
         told: set[int] = set()
         for each in self._inputs[:MOST_INPUTS]:
-            cells = Cell(NAME, each.name), Cell(GIVES, tensor_word(each.value, device=True))
+            stats = "" if each.value.stats is None else stats_word(each.value.stats, each.value.dtype)
+            cells = Cell(NAME, each.name), Cell(GIVES, f"{tensor_word(each.value, device=True)} {stats}".rstrip())
             yield Row(0, INPUT, cells, self._event.id)
             if each.value.type == "Parameter":
                 yield from self._made_at(each.value, told)
