@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import cProfile
 import gc
+import os
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Iterator
@@ -232,6 +234,40 @@ def test_everything_is_put_back() -> None:
     monitoring = getattr(sys, "monitoring", None)
     if monitoring is not None:
         assert all(monitoring.get_tool(number) != "torchglass" for number in range(6))
+
+
+def test_a_thread_that_goes_on_is_let_go() -> None:
+    block_ended, seen = threading.Event(), []
+
+    def work() -> None:
+        double(torch.ones(1))
+        block_ended.wait(20)
+        double(torch.ones(1))
+        seen.append(sys.getprofile())
+
+    with tg.record(calls="user") as trace:
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not any(event.name == "double" for event in calls_of(trace)):
+            time.sleep(0.01)
+    block_ended.set()
+    thread.join()
+    assert seen == [None]
+    assert [event.name for event in calls_of(trace) if event.name == "double"] == ["double"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_is_not_told() -> None:
+    with tg.record(calls="user") as trace:
+        child = os.fork()
+        if child == 0:
+            monitoring = getattr(sys, "monitoring", None)
+            mine = monitoring is not None and any(monitoring.get_tool(each) == "torchglass" for each in range(6))
+            os._exit(3 if sys.getprofile() is not None or mine else 0)
+        _, status = os.waitpid(child, 0)
+        double(torch.ones(1))
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [event.name for event in calls_of(trace)] == ["double"]
 
 
 def test_with_variables_both_see_all() -> None:

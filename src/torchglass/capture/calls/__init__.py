@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import weakref
 from typing import Protocol
 
 from torchglass.capture.calls.probe import CallsProbe
@@ -20,6 +22,10 @@ class _Teller(Protocol):
         """Put back what was there; or what went wrong in between."""
         ...
 
+    def abandon(self) -> None:
+        """The same in a forked child, which is not recorded."""
+        ...
+
 
 class FunctionCalls:
     """The probe, and what tells it; a note says where something else is told already."""
@@ -31,12 +37,18 @@ class FunctionCalls:
 
     def start(self) -> None:
         """Record calls from now on."""
+        _running.add(self)
         self._note(self._teller.start())
 
     def stop(self) -> None:
         """Put back what was there."""
+        _running.discard(self)
         self._note(self._teller.stop())
         self._probe.forget()
+
+    def abandon(self) -> None:
+        """In a forked child: switch off, in silence."""
+        self._teller.abandon()
 
     def _note(self, problem: str | None) -> None:
         if problem is not None:
@@ -51,3 +63,16 @@ def _teller(probe: CallsProbe) -> _Teller:
     from torchglass.capture.calls.profiling import ProfiledCalls
 
     return ProfiledCalls(probe)
+
+
+_running: weakref.WeakSet[FunctionCalls] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for calls in tuple(_running):
+        calls.abandon()
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -41,6 +41,10 @@ class MonitoredCalls:
         TOOL.leave(self)
         return None
 
+    def abandon(self) -> None:
+        """In a forked child: switch off, in silence."""
+        TOOL.leave(self)
+
     def callbacks(self, depth: int) -> dict[int, Callable[..., Any]]:
         """What is to be called for each event; the frame that it is of is so many calls away."""
         events, disable = _monitoring.events, _monitoring.DISABLE

@@ -41,13 +41,26 @@ class ProfiledCalls:
     def stop(self) -> str | None:
         if not self._is_on:
             return None
-        self._is_on = False
+        self._let_go()
         if threading.getprofile() is self._begin_thread:
             threading.setprofile(None)  # type: ignore[arg-type]
         if sys.getprofile() is not self._ours:
             return REPLACED
         sys.setprofile(None)
         return None
+
+    def abandon(self) -> None:
+        """In a forked child: switch off, in silence."""
+        if self._is_on:
+            self._let_go()
+            if sys.getprofile() is self._ours:
+                sys.setprofile(None)
+
+    def _let_go(self) -> None:
+        """Other threads that still call the profile function take it away themselves."""
+        self._is_on = False
+        if extension is not None:
+            self._ours.on = False
 
     def _make(self) -> Any:
         probe = self.probe
@@ -65,7 +78,9 @@ class ProfiledCalls:
         probe, plans = self.probe, self.probe.plans
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
-            if event == "call":
+            if not self._is_on:
+                sys.setprofile(None)
+            elif event == "call":
                 if probe.is_meant(frame):
                     probe.begin(frame)
             elif event == "return" and plans.get(id(frame.f_code)) is not None:

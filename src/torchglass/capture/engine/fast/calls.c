@@ -4,11 +4,13 @@
  * (capture/calls/probe.py keeps the code, so its address stays its own).
  */
 #include "fast.h"
+#include <structmember.h>
 
 typedef struct {
     PyObject_HEAD
     Table codes; /* the address of a code object → 1: its calls are told, 0: they are not */
     PyObject *is_meant, *begin, *end;
+    char on; /* 0: it is over, and threads that still call this let it go */
 } CallFilter;
 
 static int is_meant(CallFilter *filter, PyFrameObject *frame, PyCodeObject *code)
@@ -31,6 +33,12 @@ static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *ar
     if (event != PyTrace_CALL && event != PyTrace_RETURN)
         return 0;
     CallFilter *filter = (CallFilter *)self;
+    if (!filter->on) {
+        Py_INCREF(self); /* the thread's own reference goes */
+        PyEval_SetProfile(NULL, NULL);
+        Py_DECREF(self);
+        return 0;
+    }
     PyCodeObject *code = PyFrame_GetCode(frame);
     int meant = is_meant(filter, frame, code);
     Py_DECREF(code);
@@ -69,6 +77,7 @@ static PyObject *filter_new(PyTypeObject *type, PyObject *args, PyObject *named)
     self->is_meant = Py_NewRef(meant);
     self->begin = Py_NewRef(begin);
     self->end = Py_NewRef(end);
+    self->on = 1;
     return (PyObject *)self;
 }
 
@@ -100,6 +109,10 @@ static PyMethodDef filter_methods[] = {
     {"set", (PyCFunction)filter_set, METH_NOARGS, "Be the profile function of the calling thread."},
     {NULL},
 };
+static PyMemberDef filter_members[] = {
+    {"on", T_BOOL, offsetof(CallFilter, on), 0, "Whether calls are told."},
+    {NULL},
+};
 PyTypeObject CallFilterType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.CallFilter",
     .tp_basicsize = sizeof(CallFilter),
@@ -110,4 +123,5 @@ PyTypeObject CallFilterType = {
     .tp_clear = (inquiry)filter_clear,
     .tp_call = (ternaryfunc)filter_call,
     .tp_methods = filter_methods,
+    .tp_members = filter_members,
 };
