@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 import os
 import sys
 import threading
@@ -67,6 +68,14 @@ def numbers(streams: Streams, stream: int) -> list[int]:
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Journal:
     homes = {"memory": lambda _: Memory(), "mapped": MappedFile, "plain": PlainFile}
     return Journal(homes[request.param](tmp_path / "journal-0"))
+
+
+def test_no_python_code_runs_when_a_journal_dies() -> None:
+    """An exception of the program's signal handler that fell into it would be lost."""
+    journal = Journal()
+    known = weakref.getweakrefs(journal)
+    assert known
+    assert [each.__callback__ for each in known] == [None] * len(known)
 
 
 def test_many_records_and_their_ids(journal: Journal) -> None:

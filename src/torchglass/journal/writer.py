@@ -43,13 +43,20 @@ Carry = Callable[["ThreadWriter", Open], Open]
 """Makes records that were opened before a chunk complete in themselves (capture/engine/forms.py)."""
 
 
-_all: weakref.WeakSet[Journal] = weakref.WeakSet()
+_all: list[weakref.ref[Journal]] = []
+"""Not a WeakSet: that runs Python code when a journal dies, in which an exception of a signal handler would be lost."""
+
+
+def _remember(journal: Journal) -> None:
+    _all[:] = [*(each for each in _all if each() is not None), weakref.ref(journal)]
 
 
 def _end_in_child() -> None:
     """In a forked child the chunks are still the parent's: what is open there must not be closed by us."""
-    for journal in list(_all):
-        journal.end()
+    for each in _all:
+        journal = each()
+        if journal is not None:
+            journal.end()
 
 
 os.register_at_fork(after_in_child=_end_in_child)
@@ -66,7 +73,7 @@ class Journal(Chunks):
         self.values, self.measured = ValueWriter(self), MeasuredWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
-        _all.add(self)
+        _remember(self)
         self.on_drop: Callable[[int, int], None] = ignore
         """Told of the values that were dropped: the first, and behind the last."""
 
