@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
