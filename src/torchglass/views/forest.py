@@ -80,6 +80,13 @@ class Forest:
         """The span of a node; None: it is an event."""
         return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
 
+    def home(self, at: int) -> int:
+        """The innermost node that an event is in, whether it has one itself or not; -1: none."""
+        number = self.levels.span_of[at] if self._has_spans else -1
+        while number >= 0 and number not in self._attached:
+            number = self.levels.spans[number].parent
+        return self.anchors[at] if number < 0 else len(self.events) + number
+
     def is_gap(self, node: int) -> bool:
         """Whether events are missing here: that is never folded away."""
         return self.events[node].kind == "unseen" and self.events[node].name == "gap"
@@ -87,10 +94,11 @@ class Forest:
     def without_all(self, items: list[Item]) -> list[Item]:
         """A call that holds everything says nothing: it is what ran the program."""
         while len(items) == 1 and len(items[0].nodes) == 1:
-            span = self.span(items[0].nodes[0])
-            if span is None or (span.kind == CALL and self.is_closed(span)):
+            node = items[0].nodes[0]
+            span, is_empty = self.span(node), node in self.inside or not self.below(node)
+            if span is None or (span.kind == CALL and self.is_closed(span) and is_empty):
                 break
-            if span.kind == LOOP and len(self.below(items[0].nodes[0])) > 1:
+            if span.kind == LOOP and len(self.below(node)) > 1:
                 break
             items = items[0].children
         return items

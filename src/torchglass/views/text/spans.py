@@ -43,6 +43,11 @@ def call_word(span: Level) -> str:
     return _SELF.sub("", one_line(text))
 
 
+def call_name(span: Level) -> str:
+    """What was called, without the module or function it is defined in."""
+    return clean(span.function.rpartition("<locals>.")[2])
+
+
 def loop_word(span: Level) -> str:
     """``for x, y in loader:``, as it is written."""
     assert span.loop is not None
