@@ -15,12 +15,13 @@ from tests.views.page.browser import running
 
 CELLS = [
     "import torch\nfrom torch import nn\nimport torchglass as tg",
-    "model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))\n"
-    "optimizer = torch.optim.SGD(model.parameters())\n"
-    "with tg.record(name='in a notebook') as trace:\n"
-    "    for x in torch.ones(3, 5, 4):\n"
-    "        model(x).sum().backward()\n"
-    "        optimizer.step()",
+    """\
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters())
+with tg.record(name='in a notebook') as trace:
+    for x in torch.ones(3, 5, 4):
+        model(x).sum().backward()
+        optimizer.step()""",
     "trace",
 ]
 
