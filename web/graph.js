@@ -113,7 +113,7 @@ function stateOf(model, item) {
 }
 
 function box(item, view) {
-  const part = { kind: "box", item, flexible: true, boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
+  const part = { kind: "box", item, flexible: true, inTurn: item.kind === "step", boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
   const { often } = item;
   if (item.kind === "sign" && !often && !item.only) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
   if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {

@@ -139,7 +139,7 @@ return { coordinates };
 })();
 const in_layout = (() => {
 const { coordinates } = in_columns;
-
+const LOWEST = 48;
 const GAP_X = 26, GAP_LANE = 14, GAP_Y = 34, MOST_DUMMIES = 20000, MOST_CROSSED = 1500;
 function layout(nodes, edges) {
   const forward = edges.filter((edge) => edge.from !== edge.to).concat(inSequence(nodes, edges));
@@ -153,7 +153,7 @@ function inSequence(nodes, edges) {
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to])), found = [];
   for (let at = 1; at < nodes.length; at++) {
     const before = nodes[at - 1];
-    if (!joined.has(at) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
+    if ((!joined.has(at) || nodes[at].inTurn) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
   }
   return found;
 }
@@ -292,7 +292,7 @@ function place(level, x, edges) {
     y += heights[at] + (at + 1 < layers.length ? gapBelow(layers, heights, at) : 0);
   });
   const left = Math.min(0, ...cells.map((cell, at) => x[at] - cell.left));
-  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + (heights[level.ranks[at]] - node.h) / 2 }));
+  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + Math.min((heights[level.ranks[at]] - node.h) / 2, LOWEST) }));
   cells.forEach((cell, at) => { cell.x = x[at] - left; });
   const geometry = { nodes, corner, tops, heights, ranks: level.ranks, layers };
   const lines = edges.filter((edge) => !edge.isUnseen).map((edge) => route(edge, cells, geometry));
@@ -665,7 +665,7 @@ function stateOf(model, item) {
 }
 
 function box(item, view) {
-  const part = { kind: "box", item, flexible: true, boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
+  const part = { kind: "box", item, flexible: true, inTurn: item.kind === "step", boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
   const { often } = item;
   if (item.kind === "sign" && !often && !item.only) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
   if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {

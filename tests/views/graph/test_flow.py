@@ -15,7 +15,8 @@ from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
-from torchglass.views.graph.flow import BORDER, Flow, flow_of
+from torchglass.views.graph.edges import BORDER
+from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import label_of, outside_word
 
 Pairs = set[tuple[str, str]]

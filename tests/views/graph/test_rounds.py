@@ -15,8 +15,9 @@ from tests.views.graph.test_flow import RULED, record, recorded_program
 from tests.views.looping import Writer
 from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
-from torchglass.views.graph.flow import BORDER, Flow, flow_of
-from torchglass.views.graph.labels import Shapes, label_of, outside_word
+from torchglass.views.graph.edges import BORDER
+from torchglass.views.graph.flow import Flow, flow_of
+from torchglass.views.graph.labels import Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Item
 
 
@@ -124,6 +125,23 @@ def test_a_hidden_state_goes_in_comes_out_and_is_carried() -> None:
     (carried,) = [edge for edge in flow.levels[loop.number].edges if edge.is_back]
     assert carried.times == 4
     assert [len(level) for level in (flow.levels[loop.number].takes, flow.levels[loop.number].gives)] == [2, 1]
+
+
+def test_the_state_of_an_optimizer_goes_in_and_out_as_one() -> None:
+    model, x = Net(), torch.ones(2, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    with tg.record() as trace:
+        for _ in range(2):
+            torch.ones(2)
+            for _ in range(3):
+                model(x).sum().backward()
+                optimizer.step()
+    flow = flow_of(trace)
+    outer, inner = (item for item in flow.outline.items if item.loops)
+    level = flow.levels[inner.number]
+    assert len(level.gives) == 1
+    assert [port_word(flow, inner, port) for port in range(len(level.takes))] == ["x", ""]
+    assert ("for _ in range(3):", "for _ in range(3):", True) in named_edges(flow, outer.number)
 
 
 def test_loops_in_loops_count_both() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torchglass.views.graph.flow import BORDER, Edge, Flow, Level
+from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.labels import Label, Shapes, label_of, outside_word
 from torchglass.views.graph.outline import Item
 

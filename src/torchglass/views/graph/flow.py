@@ -15,59 +15,10 @@ from torchglass.events.tables import NONE
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.graph import Options
 from torchglass.views.graph.crossing import Crossing
+from torchglass.views.graph.edges import BORDER, Level, Outside, Ports, Source, Walk
 from torchglass.views.graph.memory import follow_writes
 from torchglass.views.graph.outline import Item, Outline, outline_of
 from torchglass.views.graph.values import Ids, Values, values_of
-
-BORDER = -1
-"""As the end of an edge: the border of the box that holds it."""
-
-
-@dataclass(slots=True)
-class Edge:
-    """One value on its way between two boxes, or a box and the border of the one around."""
-
-    source: int
-    """Which child; BORDER: it comes in; from -2 down: a value that nothing in the trace made (``Level.outside``)."""
-    out: int
-    """Which of the source's results; of the border which argument."""
-    target: int
-    """Which child; BORDER: it goes out."""
-    into: int
-    value: int
-    """The value, in the first of the events that the boxes stand for."""
-    times: int = 1
-    """In how many of them."""
-    is_back: bool = False
-    """Whether it leads from one round to a later one, or to a box that stands before its source, or is it."""
-
-
-@dataclass(slots=True)
-class Outside:
-    """Values that were there before, or were made out of sight."""
-
-    value: int
-    reader: int
-    """The first event that takes it."""
-    times: int = 1
-    """How many of them one box takes."""
-    is_unknown: bool = False
-    """Whether events are missing that may have made it."""
-    readers: list[int] = field(default_factory=list[int])
-    """All events that take one of those that are drawn as this one."""
-
-
-@dataclass(slots=True)
-class Level:
-    """What is directly in one box, or outermost."""
-
-    edges: list[Edge] = field(default_factory=list[Edge])
-    outside: list[Outside] = field(default_factory=list[Outside])
-    takes: Ids = ()
-    """What comes in through the border, in the first of the events."""
-    gives: Ids = ()
-    readers: list[int] = field(default_factory=list[int])
-    """Of loops and calls, who first takes each: an event."""
 
 
 @dataclass(slots=True)
@@ -80,18 +31,10 @@ class Flow:
     levels: dict[int, Level] = field(default_factory=dict[int, Level])
     """By the number of the item that holds them; -1: the outermost."""
 
-    def source_of(self, value: int) -> int:
-        """The event that made a value; NONE: none in this trace."""
-        return self.values.producers[value]
-
 
 MOST_OUTSIDE = 4
 """So many values from outside does one box take by name; of more only the number is told."""
 
-Source = tuple[int, int, bool]
-"""Which child, or BORDER, which of its results, and whether that was in an earlier round."""
-Ports = dict[int, int]
-"""Values with the places at which they go in or out."""
 Extent = tuple[int, int]
 """The places of the first and the last node of something."""
 
@@ -195,7 +138,7 @@ class _Levels:
 
     def level(self, item: Item | None) -> Level:
         """The edges of all times that a box stands for, laid over each other."""
-        walk, steps = _Walk(), self._steps(item)
+        walk, steps = Walk(self._optimizers(item)), self._steps(item)
         if item is None:
             walk.begin({})
             self._walk(NONE, steps[0], walk)
@@ -208,7 +151,13 @@ class _Levels:
                 runs.append(self._walk_rounds(item, times, steps, walk))
         return walk.level
 
-    def _walk_event(self, node: int, steps: Sequence[_Step], walk: _Walk) -> None:
+    def _optimizers(self, item: Item | None) -> set[int]:
+        """Which children are steps of optimizers."""
+        children, events = self._outline.top if item is None else item.children, self._outline.events
+        first = [(number, child.nodes[0]) for number, child in enumerate(children)]
+        return {number for number, node in first if 0 <= node < len(events) and events[node].kind == "step"}
+
+    def _walk_event(self, node: int, steps: Sequence[_Step], walk: Walk) -> None:
         """Ports are arguments and results, one by one; a later call may take more than the first."""
         takes, gives, level = self._crossing.takes(node), self._crossing.gives(node), walk.level
         level.takes += takes[len(level.takes) :]
@@ -219,7 +168,7 @@ class _Levels:
             for source in walk.sources(value) or self._later(value, steps):
                 walk.add(source, BORDER, port, value)
 
-    def _walk_rounds(self, item: Item, times: Sequence[int], steps: list[list[_Step]], walk: _Walk) -> _Run:
+    def _walk_rounds(self, item: Item, times: Sequence[int], steps: list[list[_Step]], walk: Walk) -> _Run:
         """What is made elsewhere comes in, what is used elsewhere goes out, of all rounds."""
         walk.begin({})
         low, high = item.extents[times[0]][0], max(item.extents[at][1] for at in times)
@@ -233,7 +182,7 @@ class _Levels:
             first, last = self._users.get(value, (low, low))
             if first < low or last > high:
                 gives[value] = walk.leave(value, sources)
-        return _Run(steps[times[0]][0].run.start, walk.entered(), gives)
+        return _Run(steps[times[0]][0].run.start, walk.border, gives)
 
     def _hidden_in_repeat(self, steps: Sequence[_Step], end: int) -> list[int]:
         """Steps without a box between those that repeat together."""
@@ -243,7 +192,7 @@ class _Levels:
         return [at for at in self._hidden.get(node, ()) if steps[0].run.start <= at < end]
 
     def _walk(
-        self, node: int, steps: Sequence[_Step], walk: _Walk, span: tuple[Item, Extent] | None = None,
+        self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None = None,
         hidden: list[int] | None = None,
     ) -> None:  # fmt: skip
         passed, hidden = 0, self._hidden.get(node, []) if hidden is None else hidden
@@ -257,7 +206,7 @@ class _Levels:
         for at in hidden[passed:]:
             self._pass_on(at, walk)
 
-    def _take(self, step: _Step, steps: Sequence[_Step], walk: _Walk, span: tuple[Item, Extent] | None) -> None:
+    def _take(self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None) -> None:
         unmade: list[tuple[int, int]] = []
         for value, port in step.run.takes.items():
             sources = walk.sources(value) or self._later(value, steps)
@@ -283,7 +232,7 @@ class _Levels:
         first, last = self._users.get(value, extent)
         return first < extent[0] or last > extent[1]
 
-    def _pass_on(self, hidden: int, walk: _Walk) -> None:
+    def _pass_on(self, hidden: int, walk: Walk) -> None:
         """A step without a box hands on what it took: the boxes around it are joined through it."""
         takes = self._values.takes[hidden]
         sources = {source for value in takes for source in walk.sources(value)}
@@ -312,89 +261,3 @@ class _Levels:
 
 def _numbered(values: Ids) -> Ports:
     return {value: port for port, value in enumerate(values)}
-
-
-class _Walk:
-    """Who gave each value last, while the boxes of a level are walked."""
-
-    def __init__(self) -> None:
-        self.level = Level()
-        self.last: dict[int, tuple[Source, ...]] = {}
-        self._older: dict[int, tuple[Source, ...]] = {}
-        """What earlier rounds gave."""
-        self._border: Ports = {}
-        self._edges: dict[tuple[int, int, bool, int, int], Edge] = {}
-        self._counted: set[tuple[int, int, bool, int, int]] = set()
-        self._ins: dict[tuple[int, int], int] = {}
-        self._outs: dict[tuple[Source, ...], int] = {}
-        self._outside: dict[tuple[int, int], int] = {}
-        """By the first place that takes it: which of the values from outside."""
-        self._from_outside: Ports = {}
-
-    def begin(self, takes: Ports) -> None:
-        """The next of the times that the box stands for; outermost there is only one."""
-        self.last, self._older, self._border, self._from_outside = {}, {}, takes, {}
-        self._counted.clear()
-
-    def next_round(self) -> None:
-        """What was given up to now is carried where it is taken from now on."""
-        for value, sources in self.last.items():
-            self._older[value] = tuple([(child, out, True) for child, out, _ in sources])
-        self.last, self._from_outside = {}, {}
-        self._counted.clear()
-
-    def sources(self, value: int) -> tuple[Source, ...]:
-        """Where a value comes from; what came in from around is not carried, whoever handed it on."""
-        found = self.last.get(value)
-        if found:
-            return found
-        if value in self._border:
-            return ((BORDER, self._border[value], False),)
-        return self._older.get(value, ())
-
-    def made(self) -> dict[int, tuple[Source, ...]]:
-        """All that was given in the box, by whom last."""
-        return self._older | self.last
-
-    def entered(self) -> Ports:
-        return self._border
-
-    def add(self, source: Source, target: int, into: int, value: int) -> None:
-        child, out, is_carried = source
-        is_back = target >= 0 and child >= 0 and (is_carried or child >= target)
-        key = (child, out, is_back, target, into)
-        edge = self._edges.get(key)
-        if edge is None:
-            edge = self._edges[key] = Edge(child, out, target, into, value, 0, is_back)
-            self.level.edges.append(edge)
-        if key not in self._counted:
-            self._counted.add(key)
-            edge.times += 1
-
-    def enter(self, value: int, place: tuple[int, int], reader: int) -> Source:
-        """A value that comes in from around; those that go to one place in different rounds come in at one."""
-        port = self._ins.setdefault(place, len(self._ins))
-        if port == len(self.level.takes):
-            self.level.takes += (value,)
-            self.level.readers.append(reader)
-        self._border[value] = port
-        return BORDER, port, False
-
-    def leave(self, value: int, sources: tuple[Source, ...]) -> int:
-        """Where a value goes out; those from one place in different rounds go out at one."""
-        plain = tuple([(child, out, False) for child, out, _ in sources])
-        port = self._outs.setdefault(plain, len(self._outs))
-        if port == len(self.level.gives):
-            self.level.gives += (value,)
-        for source in plain:
-            self.add(source, BORDER, port, value)
-        return port
-
-    def outside(self, value: int, place: tuple[int, int], outside: Outside) -> Source:
-        """A value that nothing in the trace made; those that one place takes are drawn as one."""
-        if value not in self._from_outside:
-            number = self._from_outside[value] = self._outside.setdefault(place, len(self._outside))
-            if number == len(self.level.outside):
-                self.level.outside.append(outside)
-            self.level.outside[number].readers.append(outside.reader)
-        return -2 - self._from_outside[value], 0, False

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from torchglass.events.types import Event, Value
 from torchglass.views.fold import range_label
-from torchglass.views.graph.flow import Flow, Outside
+from torchglass.views.graph.edges import Outside
+from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Item
 from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words

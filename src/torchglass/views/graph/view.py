@@ -5,7 +5,8 @@ from __future__ import annotations
 from torchglass.events.types import Location
 from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
-from torchglass.views.graph.flow import BORDER, Edge, Flow, Level, flow_of
+from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Label, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Item
 from torchglass.views.row import (

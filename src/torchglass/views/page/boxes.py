@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torchglass.views.graph.flow import Edge, Flow, Level
-from torchglass.views.graph.labels import SIGN, Label, Shapes, label_of, outside_word, port_word
+from torchglass.views.graph.edges import Edge, Level
+from torchglass.views.graph.flow import Flow
+from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Item
 from torchglass.views.page.columns import Texts, differences
 from torchglass.views.page.hues import hue_of
@@ -85,7 +86,7 @@ class Boxes:
     def _changed(self, source: Item, value: int) -> str:
         """The shape of a result, where none of the step's arguments has it."""
         word = self._shapes.given(source, value)
-        if self._flow.outline.span(source) is not None or source.runs:
+        if self._flow.outline.span(source) is not None or source.runs or self._labels[source.number].kind == STEP:
             return ""
         takes = self._flow.crossing.takes(source.nodes[0])
         return "" if any(self._shapes.word(each) == word for each in takes) else self._without_usual(word)
