@@ -54,7 +54,7 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
         if item.children and (depth is None or level < depth):
             drawn.open.add(item.number)
             pending += [(child, level + 1) for child in item.children]
-    shapes, seen = Shapes(flow), set[tuple[End, End, int, bool]]()
+    shapes, seen = Shapes(flow), set[tuple[End, End, str, bool]]()
     for number in (-1, *sorted(drawn.open)):
         _name_outside(drawn, number)
         for edge in flow.levels[number].edges:
@@ -64,8 +64,8 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
             label = shapes.word(edge.value) if source_item is None else shapes.given(source_item, edge.value)
             for source in _sources(drawn, number, edge):
                 for target in _targets(drawn, number, edge):
-                    if (source, target, edge.value, edge.is_back) not in seen:
-                        seen.add((source, target, edge.value, edge.is_back))
+                    if (source, target, label, edge.is_back) not in seen:
+                        seen.add((source, target, label, edge.is_back))
                         drawn.lines.append(Line(source, target, edge.value, label, edge.is_back))
     return drawn
 
