@@ -177,6 +177,23 @@ def test_calls_of_the_programs_functions_are_groups() -> None:
     recorded = flow_of(trace)
     (scaled_call,) = [item for item in recorded.outline.items if label_of(recorded, item).title.endswith("scaled")]
     assert titles(recorded, scaled_call.children) == ["*", "exp"]
+    assert named_edges(recorded, scaled_call.number) == named_edges(flow, 0)
+    assert ("scaled", "sum", False) in named_edges(recorded, scaled_call.parent)
+
+
+def test_a_recorded_call_that_returns_its_argument_hands_it_on() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        x.sum()
+        return x
+
+    def program(x: torch.Tensor) -> None:
+        checked(x.exp()).sin()
+
+    with tg.record(calls="user") as trace:
+        program(torch.ones(2))
+    flow = flow_of(trace)
+    whole = flow.outline.top[-1]
+    assert {("exp", "checked", False), ("checked", "sin", False)} <= named_edges(flow, whole.number)
 
 
 def test_each_time_of_a_box_is_in_one_of_the_box_around_it() -> None:

@@ -142,7 +142,7 @@ class _Levels:
         if item is None:
             walk.begin({})
             self._walk(NONE, steps[0], walk)
-        elif self._outline.events_of(item):
+        elif self._outline.events_of(item) and not self._is_call(item):
             for node, inside in zip(item.nodes, steps, strict=True):
                 self._walk_event(node, inside, walk)
         else:
@@ -150,6 +150,14 @@ class _Levels:
             for _, times in item.executions():
                 runs.append(self._walk_rounds(item, times, steps, walk))
         return walk.level
+
+    def _is_call(self, item: Item) -> bool:
+        """Whether a box is of calls that were recorded as events: values go in and out as with other calls."""
+        return self._outline.events[item.nodes[0]].kind == "call"
+
+    def _returned(self, item: Item, at: int) -> Ids:
+        """What is known to be returned by a call."""
+        return self._values.gives[item.nodes[at]] if self._outline.events_of(item) else ()
 
     def _optimizers(self, item: Item | None) -> set[int]:
         """Which children are steps of optimizers."""
@@ -181,6 +189,10 @@ class _Levels:
         for value, sources in walk.made().items():
             first, last = self._users.get(value, (low, low))
             if first < low or last > high:
+                gives[value] = walk.leave(value, sources)
+        for value in self._returned(item, times[0]):
+            sources = walk.sources(value)
+            if sources and value not in gives:  # an argument, or what nobody took
                 gives[value] = walk.leave(value, sources)
         return _Run(steps[times[0]][0].run.start, walk.border, gives)
 

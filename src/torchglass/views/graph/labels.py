@@ -13,7 +13,7 @@ from torchglass.views.graph.outline import Item
 from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words
 from torchglass.views.text.ranges import values_words
-from torchglass.views.text.spans import call_name, call_word, count_word, loop_word, range_word
+from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call
 from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 LONGEST_TITLE = 40
@@ -63,8 +63,7 @@ def label_of(flow: Flow, item: Item) -> Label:
     if item.runs:
         return Label(REPEAT, _repeat_title(flow, item), f"{len(item.children)} steps each", often=often)
     if span is not None:
-        name = call_name(span)
-        return Label(CALLED, name, code=call_word(span), often=often, rounds=item.rounds)
+        return Label(CALLED, short_call(span.function), code=call_word(span), often=often, rounds=item.rounds)
     return replace(_event_label(flow, item), often=often, rounds=item.rounds)
 
 
@@ -124,7 +123,7 @@ def _title(event: Event) -> str:
     if event.kind == "step":
         return f"{clean(event.name)}.step"
     if event.kind == "call":
-        return cut(clean(event.name.rpartition("<locals>.")[2]), LONGEST_TITLE)
+        return cut(short_call(event.name), LONGEST_TITLE)
     if event.operator == "[]" and event.code.endswith("]"):
         return cut(_subscript(event.code), LONGEST_TITLE)
     return cut(short_name(event) or "?", LONGEST_TITLE)
