@@ -24,7 +24,7 @@ WAYS = {
     "gpt2": {},
     "encoder-decoder": {},
     "unet": {"depth": 1},
-    "experts": {"depth": 1},
+    "experts": {"depth": 2},
 }
 """For each model the options of its picture: what one would put on a slide."""
 SCREENS = {

@@ -1,5 +1,5 @@
 // The page itself: one selection (an event), what is open, which round; every pane draws from these.
-import { itemWith, lookOf, opened, read, seenFrom, share, shownEvent, sourceValue } from "./data.js";
+import { itemWith, lookOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } from "./data.js";
 import { h, safe } from "./dom.js";
 import { makeCode } from "./code.js";
 import { makeDetails } from "./details.js";
@@ -26,20 +26,25 @@ class App {
 
   // ---------------------------------------------------------------- which event an item stands for now
 
-  indexOf(item) {
-    let at = 0;
+  // Which of its times an item shows, and whether it is in the round that is shown; if not, the next one that it is in.
+  shown(item) {
+    let at = 0, isThere = true;
     const path = [];
     for (let each = item; each; each = this.model.items[each.parent]) path.unshift(each);
-    for (const each of path) at = at * share(this.model, each) + Math.min(this.rounds.get(each.number) || 0, share(this.model, each) - 1);
-    return at;
+    for (const each of path) {
+      const [first, last] = timesIn(each, at);
+      isThere = isThere && last > first;
+      at = last > first ? first + Math.min(this.rounds.get(each.number) || 0, last - first - 1) : Math.min(first, each.slots.length - 1);
+    }
+    return { at, isThere };
   }
 
   eventOf(item) {
-    return item.nodes.length ? item.nodes[Math.min(this.indexOf(item), item.nodes.length - 1)] : -1;
+    return item.nodes.length ? item.nodes[this.shown(item).at] : -1;
   }
 
   firstInside(item) {
-    while (!item.nodes.length && item.children.length) item = item.children[0];
+    while (!item.nodes.length && item.children.length) item = item.children.find((child) => this.shown(child).isThere) || item.children[0];
     return this.eventOf(item);
   }
 
@@ -66,9 +71,9 @@ class App {
 
   turnTo(item, at) {
     for (let each = item; each; each = this.model.items[each.parent]) {
-      const size = share(this.model, each);
-      this.rounds.set(each.number, at % size);
-      at = Math.floor(at / size);
+      const slot = each.slots[at];
+      this.rounds.set(each.number, at - timesIn(each, slot)[0]);
+      at = slot;
     }
   }
 
@@ -114,7 +119,7 @@ class App {
 
   roundButtons() {
     for (let item = this.item; item; item = this.model.items[item.parent]) {
-      const size = share(this.model, item);
+      const around = this.model.items[item.parent], [first, last] = timesIn(item, around ? this.shown(around).at : 0), size = last - first;
       if (size < 2) continue;
       const now = this.rounds.get(item.number) || 0;
       return turner(now, size, (to) => this.turn(item, to), "");
@@ -124,7 +129,7 @@ class App {
 
   turn(item, to) {
     this.rounds.set(item.number, to);
-    const event = this.eventOf(this.item);
+    const event = this.shown(this.item).isThere ? this.eventOf(this.item) : this.firstInside(item);
     if (event >= 0) this.select(event, false);
   }
 

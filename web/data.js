@@ -17,11 +17,12 @@ export function read(data) {
 
 function readItems(columns, text) {
   const items = [];
-  let node = 0, next = 0;
+  let node = 0, next = 0, slot = 0, nextSlot = 0;
   columns.parent.forEach((up, at) => {
-    const item = { number: at, parent: at - up, times: columns.times[at], nodes: [], children: [] };
-    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code"]) item[name] = text[columns[name][at]];
+    const item = { number: at, parent: at - up, most: columns.most[at], hasRounds: !!columns.rounds[at], nodes: [], slots: [], children: [] };
+    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code", "often", "only"]) item[name] = text[columns[name][at]];
     for (let count = columns.count[at]; count > 0; count--) { node += columns.nodes[next++]; item.nodes.push(node); }
+    for (let count = columns.times[at]; count > 0; count--) { slot += columns.slots[nextSlot++]; item.slots.push(slot); }
     items.push(item);
     if (item.parent >= 0) items[item.parent].children.push(item);
   });
@@ -156,15 +157,16 @@ export function seenFrom(model, event, other) {
   return found;
 }
 
-// How many of an item there are in one of those around it.
-export function share(model, item) {
-  if (!item.nodes.length) return item.times;
-  return item.nodes.length / countOf(model, model.items[item.parent]);
+// Which times of an item were in one time of the one around it: from the first, up to but without the last.
+export function timesIn(item, slot) {
+  const first = lowest(item.slots, slot);
+  return [first, lowest(item.slots, slot + 1)];
 }
 
-export function countOf(model, item) {
-  if (!item) return 1;
-  return item.nodes.length || item.times * countOf(model, model.items[item.parent]);
+function lowest(sorted, number) {
+  let low = 0, high = sorted.length;
+  while (low < high) { const middle = (low + high) >> 1; if (sorted[middle] < number) low = middle + 1; else high = middle; }
+  return low;
 }
 
 function failingItems(model) {

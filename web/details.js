@@ -37,6 +37,7 @@ function headline(app, look) {
   return [
     h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, look.code || look.name)),
     h("p", {}, h("span", { class: "tag" }, look.kind), " ", look.kind === "module" ? look.detail : look.name, look.module && look.kind !== "module" ? h("span", { class: "dim" }, "  in " + look.module) : "", look.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
+    item && item.only && h("p", { class: "dim" }, item.only),
     look.error && h("p", { class: "error" }, "✗ " + look.error),
     look.note && h("p", { class: "note" }, look.note),
     at && h("p", {}, place(app, at, app.selected), h("span", { class: "dim" }, " in " + at.function)),

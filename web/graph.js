@@ -2,7 +2,7 @@
 import { layout, r } from "./layout.js";
 import { width } from "./letters.js";
 
-const PAD = 18, HEAD = 34, MOST_PORTS = 8;
+const PAD = 18, HEAD = 34, RAIL = 12, MOST_PORTS = 8;
 
 // What is drawn: a list of {t: rect | path | circle | text …}, each with a class, and with the item it belongs to.
 export function scene(model, view) {
@@ -20,6 +20,9 @@ function group(model, item, view) {
   if (!item && view.shows) children = children.filter(view.shows);
   const parts = [], placeOf = new Map();
   if (item) portNames(level.ins).forEach((name, at) => parts.push({ kind: "in", name, port: at, w: 0, h: 0, ax: 0, first: true, label: name ? Math.min(width(name, 11, true), 120) : 0 }));
+  const isOpen = (child) => view.open.has(child.number) && child.children.length > 0;
+  const carried = item && item.hasRounds ? carriedIn(level.edges, (number) => isOpen(item.children[number])) : [];
+  for (const { key, name } of carried) { placeOf.set("i" + key, parts.length); parts.push({ kind: "carriedIn", name, w: 0, h: 0, ax: 0, first: true, label: Math.min(width("↻ " + name, 11, true), 130) }); }
   const used = new Map();
   level.edges.forEach((edge) => { if (edge.from < -1 && edge.to >= 0) used.set(edge.from, Math.min(used.has(edge.from) ? used.get(edge.from) : Infinity, edge.to)); });
   const outsideBefore = (number) => level.outside.forEach((each, at) => {
@@ -32,13 +35,14 @@ function group(model, item, view) {
     if (!children.includes(child)) return;
     outsideBefore(number);
     placeOf.set(number, parts.length);
-    parts.push(view.open.has(child.number) && child.children.length ? group(model, child, view) : box(child, view));
+    parts.push(isOpen(child) ? group(model, child, view) : box(child, view));
   });
   const lastAt = parts.length;
   if (item) portNames(level.outs).forEach((name, at) => parts.push({ kind: "out", name, port: at, w: 0, h: 0, ax: 0, last: true }));
-  const edges = [], drawnOnce = new Set();
+  for (const { key } of carried) { placeOf.set("c" + key, parts.length); parts.push({ kind: "carriedOut", w: 0, h: 0, ax: 0, last: true }); }
+  const edges = [], backs = [], drawnOnce = new Set();
   for (const edge of level.edges) {
-    if (edge.isBack) continue;
+    if (edge.isBack) { back(edge, carried, placeOf, parts, edges, backs, drawnOnce); continue; }
     const from = edge.from >= 0 ? placeOf.get(edge.from) : edge.from === -1 ? Math.min(edge.out, MOST_PORTS) : placeOf.get("o" + (-2 - edge.from));
     const to = edge.to >= 0 ? placeOf.get(edge.to) : lastAt + Math.min(edge.into, MOST_PORTS);
     if (from === undefined || to === undefined || from === to || !parts[from] || !parts[to] || (!item && (edge.from === -1 || edge.to === -1))) continue;
@@ -51,10 +55,37 @@ function group(model, item, view) {
   }
   for (const edge of edges) {
     const part = parts[edge.from], word = edge.name || edge.shape;
-    if (word && part.kind !== "in") part.label = Math.max(part.label || 0, width(word, 11, true));
+    if (word && part.kind === "box") part.label = Math.max(part.label || 0, width(word, 11, true));
   }
+  for (const { from, to } of backs) if (from === to) parts[from].label = Math.max(parts[from].label || 0, parts[from].w - parts[from].ax + 12);
   const found = layout(parts, edges);
-  return framed(model, item, parts, edges, found, view);
+  return framed(model, item, parts, edges, found, backs);
+}
+
+// Values that one round hands to the next: each goes out below and comes in again above. What a closed box hands to
+// itself goes around that box, and all that it hands to others goes one way.
+function carriedIn(edges, isOpen) {
+  const found = new Map();
+  for (const edge of edges) {
+    if (!edge.isBack || (edge.from === edge.to && !isOpen(edge.from))) continue;
+    const key = isOpen(edge.from) ? edge.from + ":" + edge.out : String(edge.from);
+    if (!found.has(key) && found.size === MOST_PORTS) continue;
+    if (!found.has(key)) found.set(key, { key, name: edge.name, edges: new Set() });
+    found.get(key).edges.add(edge);
+  }
+  return [...found.values()];
+}
+
+function back(edge, carried, placeOf, parts, edges, backs, drawnOnce) {
+  const way = carried.find((each) => each.edges.has(edge)), from = placeOf.get(edge.from), to = placeOf.get(edge.to), into = way && placeOf.get("i" + way.key);
+  if (from === undefined || to === undefined) return;
+  const once = (key, action) => { if (!drawnOnce.has(key)) { drawnOnce.add(key); action(); } };
+  const ends = { isCarried: true, of: parts[from].item.number, takenBy: parts[to].item.number, shape: "", name: "" };
+  if (into === undefined) once(`b${from}>${to}`, () => backs.push({ from, to, ...ends }));
+  else {
+    once("c" + way.key, () => edges.push({ from, out: edge.out, to: placeOf.get("c" + way.key), into: 0, ...ends }));
+    once(`c${into}>${to}:${parts[to].ins ? edge.into : ""}`, () => edges.push({ from: into, out: 0, to, into: edge.into, ...ends }));
+  }
 }
 
 // Of very many ports the first have a place of their own, the others share one.
@@ -62,19 +93,19 @@ function portNames(names) {
   return names.length > MOST_PORTS + 1 ? [...names.slice(0, MOST_PORTS), `+${names.length - MOST_PORTS} more`] : names;
 }
 
-function framed(model, item, parts, edges, found, view) {
+function framed(model, item, parts, edges, found, backs) {
   const boxes = parts.reduce((sum, part) => sum + (part.boxes || (part.item ? 1 : 0)), item ? 1 : 0);
-  if (!item) return { kind: "top", parts, edges, found, w: found.w, h: found.h, dx: 0, dy: 0, boxes };
-  const title = titleWidth(item, view) + 60, w = Math.max(found.w + 2 * PAD, title), dx = (w - found.w) / 2, dy = HEAD;
-  const h = found.h + HEAD + (parts.some((part) => part.kind === "out") ? 0 : PAD);
+  if (!item) return { kind: "top", parts, edges, backs, found, w: found.w, h: found.h, dx: 0, dy: 0, boxes };
+  const title = titleWidth(item) + 60, isCarrying = parts.some((part) => part.kind === "carriedOut"), w = Math.max(found.w + 2 * PAD, title), dx = (w - found.w) / 2, dy = HEAD;
+  const h = found.h + HEAD + (isCarrying ? RAIL : parts.some((part) => part.kind === "out") ? 0 : PAD);
   const ports = (kind) => parts.map((part, at) => (part.kind === kind ? found.x[at] + dx : null)).filter((x) => x !== null);
   const ins = ports("in"), outs = ports("out");
-  return { kind: "group", item, parts, edges, found, w, h, dx, dy, ax: ins.length ? ins[0] : outs.length ? outs[0] : w / 2, ins, outs, boxes, state: stateOf(model, item) };
+  return { kind: "group", item, parts, edges, backs, found, w, h, dx, dy, ax: ins.length ? ins[0] : outs.length ? outs[0] : w / 2, ins, outs, boxes, state: stateOf(model, item) };
 }
 
-function titleWidth(item, view) {
-  const rounds = item.times > 1 ? 110 : 0;
-  return width(item.title, 13, false, true) + width(item.detail, 12) + rounds + 20;
+function titleWidth(item) {
+  const words = [[item.title || "repeat", 13, true], [item.kind === "repeat" ? "" : item.detail, 12], [item.often, 13, true], [item.only, 12]];
+  return words.reduce((sum, [word, size, isBold]) => sum + (word ? width(word, size, false, isBold) + 8 : 0), 30);
 }
 
 function stateOf(model, item) {
@@ -82,15 +113,15 @@ function stateOf(model, item) {
 }
 
 function box(item, view) {
-  const part = { kind: "box", item, flexible: true, boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
-  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "";
-  if (item.kind === "sign" && !often) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
+  const part = { kind: "box", item, flexible: true, inTurn: item.kind === "step", boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
+  const { often } = item;
+  if (item.kind === "sign" && !often && !item.only) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
   if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {
-    const name = cut(item.title, 34), variable = cut(item.variable, 22);
+    const name = cut(item.title, 34), variable = [cut(item.variable, 22), item.only].filter(Boolean).join("  ");
     const w = width(name, 12, true) + (variable ? width(variable, 12, true) + 7 : 0) + (often ? width(often, 12) + 8 : 0) + 24 + (item.children.length ? 16 : 0);
     return { ...part, shape: "pill", name, variable, often, w, h: 26, ax: w / 2 };
   }
-  const name = cut(item.title || "repeat", 40), detail = cut(item.detail, 38);
+  const name = cut(item.title || "repeat", 40), detail = [cut(item.detail, 38), item.only].filter(Boolean).join("  ");
   const first = width(name, 13, false, true) + (often ? width(often, 13, false, true) + 16 : 0), second = width(detail, 12);
   const w = Math.max(first, second) + 28 + (item.children.length ? 18 : 0);
   return { ...part, shape: "card", name, detail, often, w, h: detail ? 44 : 30, ax: w / 2 };
@@ -117,21 +148,43 @@ function draw(part, x, y, marks, depth) {
     if (child.kind === "group") draw(child, cx, cy, marks, depth + 1);
     else if (child.kind === "box") card(child, cx, cy, marks);
     else if (child.kind === "outside") outside(child, cx, cy, marks);
-    else port(child, cx, cy, part, x, y, marks);
+    else if (child.kind === "in" || child.kind === "out") port(child, cx, cy, part, x, y, marks);
+    else if (child.kind === "carriedIn") marks.push({ t: "text", x: cx + 6, y: cy + 11, s: cut("↻ " + child.name, 20), c: "port" });
   });
+  rail(part, x, y, marks);
+  for (const edge of part.backs) marks.push({ t: "path", d: leadingBack(edge, part, left, top), c: "edge carried", from: edge.of, to: edge.takenBy, arrow: true });
+}
+
+// From where a round hands something on, along the right side, to where the next one takes it.
+function rail(part, x, y, marks) {
+  const { parts, found, dx, dy } = part, at = (kind) => parts.map((child, number) => (child.kind === kind ? x + dx + found.x[number] : null)).filter((each) => each !== null);
+  const outs = at("carriedOut"), ins = at("carriedIn");
+  if (!outs.length) return;
+  const right = x + part.w - 8, top = y + dy - 4, bottom = y + dy + found.h, first = Math.min(...outs), last = Math.min(...ins);
+  marks.push({ t: "path", d: `M${r(first)},${r(bottom)}H${r(right - 8)}Q${r(right)},${r(bottom)} ${r(right)},${r(bottom - 8)}V${r(top + 8)}Q${r(right)},${r(top)} ${r(right - 8)},${r(top)}H${r(last)}`, c: "edge carried", from: part.item.number, to: part.item.number });
+  for (const each of ins) marks.push({ t: "path", d: `M${r(each)},${r(top)}V${r(y + dy)}`, c: "edge carried", from: part.item.number, to: part.item.number });
+}
+
+// A box that takes what it gave the time before has a line around its right side.
+function leadingBack({ from, to }, { parts, found }, left, top) {
+  const source = parts[from], target = parts[to], x0 = left + found.x[from], y0 = top + found.y[from], x1 = left + found.x[to], y1 = top + found.y[to];
+  if (from !== to) return `M${r(x0 + source.ax)},${r(y0 + source.h)}C${r(x0 + source.w + 40)},${r(y0 + source.h + 30)} ${r(x1 + target.w + 40)},${r(y1 - 30)} ${r(x1 + target.ax)},${r(y1)}`;
+  const right = x0 + source.w + (source.item.most > 1 ? 5 : 0), low = y0 + source.h - 6, high = y0 + 7, middle = Math.min(10, (low - high) / 2);
+  return `M${r(right)},${r(low)}Q${r(right + 10)},${r(low)} ${r(right + 10)},${r(low - middle)}V${r(high + middle)}Q${r(right + 10)},${r(high)} ${r(right)},${r(high)}`;
 }
 
 function frame(part, x, y, marks, parity) {
   const { item, w, h, state } = part, number = item.number;
-  if (item.times > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
+  if (item.most > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
   marks.push({ t: "rect", x, y, w, h, r: 10, c: `group ${parity} ${state}`, item: number });
   marks.push({ t: "rect", x: x + 4, y: y + 4, w: Math.min(w - 8, titleWidth(item) + 16), h: 24, r: 6, c: "head", item: number, toggle: number });
   marks.push({ t: "path", d: `M${r(x + 13)},${r(y + 14)}l4.5,4.5l4.5,-4.5`, c: "chevron" });
-  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "", name = item.title || "repeat";
+  const { often } = item, name = item.title || "repeat";
   marks.push({ t: "text", x: x + 30, y: y + 20.5, s: name, c: "title " + state });
   let at = x + 30 + width(name, 13, false, true) + 8;
   if (item.detail && item.kind !== "repeat") { marks.push({ t: "text", x: at, y: y + 20.5, s: item.detail, c: "detail" }); at += width(item.detail, 12) + 8; }
-  if (often) marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" });
+  if (often) { marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" }); at += width(often, 13, false, true) + 8; }
+  if (item.only) marks.push({ t: "text", x: at, y: y + 20.5, s: item.only, c: "detail" });
 }
 
 function card(part, x, y, marks) {
@@ -142,7 +195,7 @@ function card(part, x, y, marks) {
     marks.push({ t: "text", x: middle, y: y + h / 2 + 4.5, s: name || item.title, c: "sign", anchor: "middle", of: number });
     return;
   }
-  if (item.times > 1) for (const back of [5, 2.5]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: shape === "pill" ? 13 : 7, c: "box back" });
+  if (item.most > 1) for (const back of [5, 2.5]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: shape === "pill" ? 13 : 7, c: "box back" });
   marks.push({ t: "rect", x, y, w, h, r: shape === "pill" ? 13 : 7, c: classes, item: number });
   if (shape === "pill") {
     let at = x + 12;
@@ -176,6 +229,7 @@ function port(child, cx, cy, part, x, y, marks) {
     if (child.name) marks.push({ t: "text", x: cx + 7, y: cy + 4, s: cut(child.name, 18), c: "port" });
     marks.push({ t: "circle", x: cx, y, r: 3, c: "dot" });
   } else {
+    if (cy < y + part.h) marks.push({ t: "path", d: `M${r(cx)},${r(cy)}V${r(y + part.h)}`, c: "edge", from: part.item.number, to: part.item.number });
     marks.push({ t: "circle", x: cx, y: y + part.h, r: 3, c: "dot" });
   }
 }
@@ -183,7 +237,8 @@ function port(child, cx, cy, part, x, y, marks) {
 function line(edge, route, parts, dx, dy, marks, around) {
   const from = parts[edge.from], to = parts[edge.to];
   const item = (part) => (part.item ? part.item.number : around ? around.number : -1);
-  const d = moved(route.d, dx, dy), isPort = to.kind === "out", isOutside = from.kind === "outside";
+  const d = moved(route.d, dx, dy), isPort = to.kind === "out" || to.kind === "carriedOut", isOutside = from.kind === "outside";
+  if (edge.isCarried) { marks.push({ t: "path", d, c: "edge carried", from: edge.of, to: edge.takenBy, arrow: !isPort }); return; }
   const c = "edge" + (route.isStub ? " stub" : "") + (isOutside ? " quiet" : "");
   marks.push({ t: "path", d, c, from: isOutside ? -2 : item(from), to: item(to), arrow: !isPort && !route.isStub });
 }
@@ -192,6 +247,7 @@ function line(edge, route, parts, dx, dy, marks, around) {
 function words(edges, lines, parts, dx, dy, marks) {
   const results = new Map();
   edges.forEach((edge, at) => {
+    if (edge.isCarried) return;
     // The results of a closed box leave at one place: one word for all, or none.
     const key = parts[edge.from].outs ? edge.from + ":" + edge.out : edge.from;
     if (!results.has(key)) results.set(key, { edge, label: lines[at].label, turns: new Set(), all: new Set() });

@@ -2,6 +2,8 @@
 // numbers out, so that a picture made without a browser has the same layout.
 import { coordinates } from "./columns.js";
 
+// Beside a tall box a small one stands near its top, not in its middle: its lines come from above.
+const LOWEST = 48;
 const GAP_X = 26, GAP_LANE = 14, GAP_Y = 34, MOST_DUMMIES = 20000, MOST_CROSSED = 1500;
 
 // nodes: {w, h, ax: the anchor's distance from the left side, ins, outs: where ports are, or undefined; first, last;
@@ -16,12 +18,12 @@ export function layout(nodes, edges) {
   return place(level, x, forward);
 }
 
-// What nothing leads to and that leads nowhere stands below what happened before it.
+// What nothing leads to and that leads nowhere stands below what happened before it, and so does what must.
 function inSequence(nodes, edges) {
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to])), found = [];
   for (let at = 1; at < nodes.length; at++) {
     const before = nodes[at - 1];
-    if (!joined.has(at) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
+    if ((!joined.has(at) || nodes[at].inTurn) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
   }
   return found;
 }
@@ -168,7 +170,7 @@ function place(level, x, edges) {
     y += heights[at] + (at + 1 < layers.length ? gapBelow(layers, heights, at) : 0);
   });
   const left = Math.min(0, ...cells.map((cell, at) => x[at] - cell.left));
-  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + (heights[level.ranks[at]] - node.h) / 2 }));
+  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + Math.min((heights[level.ranks[at]] - node.h) / 2, LOWEST) }));
   cells.forEach((cell, at) => { cell.x = x[at] - left; });
   const geometry = { nodes, corner, tops, heights, ranks: level.ranks, layers };
   const lines = edges.filter((edge) => !edge.isUnseen).map((edge) => route(edge, cells, geometry));

@@ -53,9 +53,9 @@ function stepRow(app, { item, depth }, at) {
   const classes = ["row", item === app.item ? "selected" : near || "", isFailed ? "failed" : "", app.found && !app.found.hits.has(item.number) ? "faint" : ""].join(" ");
   const chevron = h("i", { class: "chevron" + (item.children.length ? (app.open.has(item.number) ? " open" : " closed") : "") , onclick: (click) => { click.stopPropagation(); app.toggle(item); } });
   const isLayer = look && look.kind === "module";
-  const name = isLayer || !item.nodes.length ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
+  const name = isLayer || item.kind === "repeat" ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
   const gives = isFailed && look && look.error ? h("span", { class: "error" }, "✗ " + look.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
   return h("div", { class: classes, role: "treeitem", "data-item": item.number, "aria-selected": item === app.item ? "true" : undefined,
     style: `top:${at * ROW}px;padding-left:${10 + Math.min(depth, 30) * 14}px`, onclick: () => app.select(event >= 0 ? event : app.firstInside(item)), ondblclick: () => app.toggle(item) },
-    chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.times > 1 && h("span", { class: "often" }, "× " + item.times.toLocaleString("en")), gives);
+    chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.often && h("span", { class: "often" }, item.often), item.only && h("span", { class: "only" }, item.only), gives);
 }

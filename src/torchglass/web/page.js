@@ -139,7 +139,7 @@ return { coordinates };
 })();
 const in_layout = (() => {
 const { coordinates } = in_columns;
-
+const LOWEST = 48;
 const GAP_X = 26, GAP_LANE = 14, GAP_Y = 34, MOST_DUMMIES = 20000, MOST_CROSSED = 1500;
 function layout(nodes, edges) {
   const forward = edges.filter((edge) => edge.from !== edge.to).concat(inSequence(nodes, edges));
@@ -153,7 +153,7 @@ function inSequence(nodes, edges) {
   const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to])), found = [];
   for (let at = 1; at < nodes.length; at++) {
     const before = nodes[at - 1];
-    if (!joined.has(at) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
+    if ((!joined.has(at) || nodes[at].inTurn) && !nodes[at].last && !nodes[at].first && !before.first) found.push({ from: at - 1, out: -1, to: at, into: 0, isUnseen: true });
   }
   return found;
 }
@@ -292,7 +292,7 @@ function place(level, x, edges) {
     y += heights[at] + (at + 1 < layers.length ? gapBelow(layers, heights, at) : 0);
   });
   const left = Math.min(0, ...cells.map((cell, at) => x[at] - cell.left));
-  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + (heights[level.ranks[at]] - node.h) / 2 }));
+  const corner = nodes.map((node, at) => ({ x: x[at] - node.ax - left, y: tops[level.ranks[at]] + Math.min((heights[level.ranks[at]] - node.h) / 2, LOWEST) }));
   cells.forEach((cell, at) => { cell.x = x[at] - left; });
   const geometry = { nodes, corner, tops, heights, ranks: level.ranks, layers };
   const lines = edges.filter((edge) => !edge.isUnseen).map((edge) => route(edge, cells, geometry));
@@ -384,11 +384,12 @@ function read(data) {
 
 function readItems(columns, text) {
   const items = [];
-  let node = 0, next = 0;
+  let node = 0, next = 0, slot = 0, nextSlot = 0;
   columns.parent.forEach((up, at) => {
-    const item = { number: at, parent: at - up, times: columns.times[at], nodes: [], children: [] };
-    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code"]) item[name] = text[columns[name][at]];
+    const item = { number: at, parent: at - up, most: columns.most[at], hasRounds: !!columns.rounds[at], nodes: [], slots: [], children: [] };
+    for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code", "often", "only"]) item[name] = text[columns[name][at]];
     for (let count = columns.count[at]; count > 0; count--) { node += columns.nodes[next++]; item.nodes.push(node); }
+    for (let count = columns.times[at]; count > 0; count--) { slot += columns.slots[nextSlot++]; item.slots.push(slot); }
     items.push(item);
     if (item.parent >= 0) items[item.parent].children.push(item);
   });
@@ -516,14 +517,15 @@ function seenFrom(model, event, other) {
   for (let at = found; at >= 0 && !around.has(at); at = model.events.parent[at]) if (model.itemOf.has(at)) found = at;
   return found;
 }
-function share(model, item) {
-  if (!item.nodes.length) return item.times;
-  return item.nodes.length / countOf(model, model.items[item.parent]);
+function timesIn(item, slot) {
+  const first = lowest(item.slots, slot);
+  return [first, lowest(item.slots, slot + 1)];
 }
 
-function countOf(model, item) {
-  if (!item) return 1;
-  return item.nodes.length || item.times * countOf(model, model.items[item.parent]);
+function lowest(sorted, number) {
+  let low = 0, high = sorted.length;
+  while (low < high) { const middle = (low + high) >> 1; if (sorted[middle] < number) low = middle + 1; else high = middle; }
+  return low;
 }
 
 function failingItems(model) {
@@ -556,13 +558,13 @@ function opened(model, most = 26, depth = null) {
   }
   return open;
 }
-return { read, lookOf, sourceValue, itemWith, shownEvent, seenFrom, share, countOf, opened };
+return { read, lookOf, sourceValue, itemWith, shownEvent, seenFrom, timesIn, opened };
 })();
 const in_graph = (() => {
 const { layout, r } = in_layout;
 const { width } = in_letters;
 
-const PAD = 18, HEAD = 34, MOST_PORTS = 8;
+const PAD = 18, HEAD = 34, RAIL = 12, MOST_PORTS = 8;
 function scene(model, view) {
   const top = group(model, null, view);
   const marks = [];
@@ -576,6 +578,9 @@ function group(model, item, view) {
   if (!item && view.shows) children = children.filter(view.shows);
   const parts = [], placeOf = new Map();
   if (item) portNames(level.ins).forEach((name, at) => parts.push({ kind: "in", name, port: at, w: 0, h: 0, ax: 0, first: true, label: name ? Math.min(width(name, 11, true), 120) : 0 }));
+  const isOpen = (child) => view.open.has(child.number) && child.children.length > 0;
+  const carried = item && item.hasRounds ? carriedIn(level.edges, (number) => isOpen(item.children[number])) : [];
+  for (const { key, name } of carried) { placeOf.set("i" + key, parts.length); parts.push({ kind: "carriedIn", name, w: 0, h: 0, ax: 0, first: true, label: Math.min(width("↻ " + name, 11, true), 130) }); }
   const used = new Map();
   level.edges.forEach((edge) => { if (edge.from < -1 && edge.to >= 0) used.set(edge.from, Math.min(used.has(edge.from) ? used.get(edge.from) : Infinity, edge.to)); });
   const outsideBefore = (number) => level.outside.forEach((each, at) => {
@@ -588,13 +593,14 @@ function group(model, item, view) {
     if (!children.includes(child)) return;
     outsideBefore(number);
     placeOf.set(number, parts.length);
-    parts.push(view.open.has(child.number) && child.children.length ? group(model, child, view) : box(child, view));
+    parts.push(isOpen(child) ? group(model, child, view) : box(child, view));
   });
   const lastAt = parts.length;
   if (item) portNames(level.outs).forEach((name, at) => parts.push({ kind: "out", name, port: at, w: 0, h: 0, ax: 0, last: true }));
-  const edges = [], drawnOnce = new Set();
+  for (const { key } of carried) { placeOf.set("c" + key, parts.length); parts.push({ kind: "carriedOut", w: 0, h: 0, ax: 0, last: true }); }
+  const edges = [], backs = [], drawnOnce = new Set();
   for (const edge of level.edges) {
-    if (edge.isBack) continue;
+    if (edge.isBack) { back(edge, carried, placeOf, parts, edges, backs, drawnOnce); continue; }
     const from = edge.from >= 0 ? placeOf.get(edge.from) : edge.from === -1 ? Math.min(edge.out, MOST_PORTS) : placeOf.get("o" + (-2 - edge.from));
     const to = edge.to >= 0 ? placeOf.get(edge.to) : lastAt + Math.min(edge.into, MOST_PORTS);
     if (from === undefined || to === undefined || from === to || !parts[from] || !parts[to] || (!item && (edge.from === -1 || edge.to === -1))) continue;
@@ -606,28 +612,52 @@ function group(model, item, view) {
   }
   for (const edge of edges) {
     const part = parts[edge.from], word = edge.name || edge.shape;
-    if (word && part.kind !== "in") part.label = Math.max(part.label || 0, width(word, 11, true));
+    if (word && part.kind === "box") part.label = Math.max(part.label || 0, width(word, 11, true));
   }
+  for (const { from, to } of backs) if (from === to) parts[from].label = Math.max(parts[from].label || 0, parts[from].w - parts[from].ax + 12);
   const found = layout(parts, edges);
-  return framed(model, item, parts, edges, found, view);
+  return framed(model, item, parts, edges, found, backs);
+}
+function carriedIn(edges, isOpen) {
+  const found = new Map();
+  for (const edge of edges) {
+    if (!edge.isBack || (edge.from === edge.to && !isOpen(edge.from))) continue;
+    const key = isOpen(edge.from) ? edge.from + ":" + edge.out : String(edge.from);
+    if (!found.has(key) && found.size === MOST_PORTS) continue;
+    if (!found.has(key)) found.set(key, { key, name: edge.name, edges: new Set() });
+    found.get(key).edges.add(edge);
+  }
+  return [...found.values()];
+}
+
+function back(edge, carried, placeOf, parts, edges, backs, drawnOnce) {
+  const way = carried.find((each) => each.edges.has(edge)), from = placeOf.get(edge.from), to = placeOf.get(edge.to), into = way && placeOf.get("i" + way.key);
+  if (from === undefined || to === undefined) return;
+  const once = (key, action) => { if (!drawnOnce.has(key)) { drawnOnce.add(key); action(); } };
+  const ends = { isCarried: true, of: parts[from].item.number, takenBy: parts[to].item.number, shape: "", name: "" };
+  if (into === undefined) once(`b${from}>${to}`, () => backs.push({ from, to, ...ends }));
+  else {
+    once("c" + way.key, () => edges.push({ from, out: edge.out, to: placeOf.get("c" + way.key), into: 0, ...ends }));
+    once(`c${into}>${to}:${parts[to].ins ? edge.into : ""}`, () => edges.push({ from: into, out: 0, to, into: edge.into, ...ends }));
+  }
 }
 function portNames(names) {
   return names.length > MOST_PORTS + 1 ? [...names.slice(0, MOST_PORTS), `+${names.length - MOST_PORTS} more`] : names;
 }
 
-function framed(model, item, parts, edges, found, view) {
+function framed(model, item, parts, edges, found, backs) {
   const boxes = parts.reduce((sum, part) => sum + (part.boxes || (part.item ? 1 : 0)), item ? 1 : 0);
-  if (!item) return { kind: "top", parts, edges, found, w: found.w, h: found.h, dx: 0, dy: 0, boxes };
-  const title = titleWidth(item, view) + 60, w = Math.max(found.w + 2 * PAD, title), dx = (w - found.w) / 2, dy = HEAD;
-  const h = found.h + HEAD + (parts.some((part) => part.kind === "out") ? 0 : PAD);
+  if (!item) return { kind: "top", parts, edges, backs, found, w: found.w, h: found.h, dx: 0, dy: 0, boxes };
+  const title = titleWidth(item) + 60, isCarrying = parts.some((part) => part.kind === "carriedOut"), w = Math.max(found.w + 2 * PAD, title), dx = (w - found.w) / 2, dy = HEAD;
+  const h = found.h + HEAD + (isCarrying ? RAIL : parts.some((part) => part.kind === "out") ? 0 : PAD);
   const ports = (kind) => parts.map((part, at) => (part.kind === kind ? found.x[at] + dx : null)).filter((x) => x !== null);
   const ins = ports("in"), outs = ports("out");
-  return { kind: "group", item, parts, edges, found, w, h, dx, dy, ax: ins.length ? ins[0] : outs.length ? outs[0] : w / 2, ins, outs, boxes, state: stateOf(model, item) };
+  return { kind: "group", item, parts, edges, backs, found, w, h, dx, dy, ax: ins.length ? ins[0] : outs.length ? outs[0] : w / 2, ins, outs, boxes, state: stateOf(model, item) };
 }
 
-function titleWidth(item, view) {
-  const rounds = item.times > 1 ? 110 : 0;
-  return width(item.title, 13, false, true) + width(item.detail, 12) + rounds + 20;
+function titleWidth(item) {
+  const words = [[item.title || "repeat", 13, true], [item.kind === "repeat" ? "" : item.detail, 12], [item.often, 13, true], [item.only, 12]];
+  return words.reduce((sum, [word, size, isBold]) => sum + (word ? width(word, size, false, isBold) + 8 : 0), 30);
 }
 
 function stateOf(model, item) {
@@ -635,15 +665,15 @@ function stateOf(model, item) {
 }
 
 function box(item, view) {
-  const part = { kind: "box", item, flexible: true, boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
-  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "";
-  if (item.kind === "sign" && !often) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
+  const part = { kind: "box", item, flexible: true, inTurn: item.kind === "step", boxes: 1, state: view.model.failing.has(item.number) ? "failed" : "" };
+  const { often } = item;
+  if (item.kind === "sign" && !often && !item.only) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
   if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {
-    const name = cut(item.title, 34), variable = cut(item.variable, 22);
+    const name = cut(item.title, 34), variable = [cut(item.variable, 22), item.only].filter(Boolean).join("  ");
     const w = width(name, 12, true) + (variable ? width(variable, 12, true) + 7 : 0) + (often ? width(often, 12) + 8 : 0) + 24 + (item.children.length ? 16 : 0);
     return { ...part, shape: "pill", name, variable, often, w, h: 26, ax: w / 2 };
   }
-  const name = cut(item.title || "repeat", 40), detail = cut(item.detail, 38);
+  const name = cut(item.title || "repeat", 40), detail = [cut(item.detail, 38), item.only].filter(Boolean).join("  ");
   const first = width(name, 13, false, true) + (often ? width(often, 13, false, true) + 16 : 0), second = width(detail, 12);
   const w = Math.max(first, second) + 28 + (item.children.length ? 18 : 0);
   return { ...part, shape: "card", name, detail, often, w, h: detail ? 44 : 30, ax: w / 2 };
@@ -668,21 +698,39 @@ function draw(part, x, y, marks, depth) {
     if (child.kind === "group") draw(child, cx, cy, marks, depth + 1);
     else if (child.kind === "box") card(child, cx, cy, marks);
     else if (child.kind === "outside") outside(child, cx, cy, marks);
-    else port(child, cx, cy, part, x, y, marks);
+    else if (child.kind === "in" || child.kind === "out") port(child, cx, cy, part, x, y, marks);
+    else if (child.kind === "carriedIn") marks.push({ t: "text", x: cx + 6, y: cy + 11, s: cut("↻ " + child.name, 20), c: "port" });
   });
+  rail(part, x, y, marks);
+  for (const edge of part.backs) marks.push({ t: "path", d: leadingBack(edge, part, left, top), c: "edge carried", from: edge.of, to: edge.takenBy, arrow: true });
+}
+function rail(part, x, y, marks) {
+  const { parts, found, dx, dy } = part, at = (kind) => parts.map((child, number) => (child.kind === kind ? x + dx + found.x[number] : null)).filter((each) => each !== null);
+  const outs = at("carriedOut"), ins = at("carriedIn");
+  if (!outs.length) return;
+  const right = x + part.w - 8, top = y + dy - 4, bottom = y + dy + found.h, first = Math.min(...outs), last = Math.min(...ins);
+  marks.push({ t: "path", d: `M${r(first)},${r(bottom)}H${r(right - 8)}Q${r(right)},${r(bottom)} ${r(right)},${r(bottom - 8)}V${r(top + 8)}Q${r(right)},${r(top)} ${r(right - 8)},${r(top)}H${r(last)}`, c: "edge carried", from: part.item.number, to: part.item.number });
+  for (const each of ins) marks.push({ t: "path", d: `M${r(each)},${r(top)}V${r(y + dy)}`, c: "edge carried", from: part.item.number, to: part.item.number });
+}
+function leadingBack({ from, to }, { parts, found }, left, top) {
+  const source = parts[from], target = parts[to], x0 = left + found.x[from], y0 = top + found.y[from], x1 = left + found.x[to], y1 = top + found.y[to];
+  if (from !== to) return `M${r(x0 + source.ax)},${r(y0 + source.h)}C${r(x0 + source.w + 40)},${r(y0 + source.h + 30)} ${r(x1 + target.w + 40)},${r(y1 - 30)} ${r(x1 + target.ax)},${r(y1)}`;
+  const right = x0 + source.w + (source.item.most > 1 ? 5 : 0), low = y0 + source.h - 6, high = y0 + 7, middle = Math.min(10, (low - high) / 2);
+  return `M${r(right)},${r(low)}Q${r(right + 10)},${r(low)} ${r(right + 10)},${r(low - middle)}V${r(high + middle)}Q${r(right + 10)},${r(high)} ${r(right)},${r(high)}`;
 }
 
 function frame(part, x, y, marks, parity) {
   const { item, w, h, state } = part, number = item.number;
-  if (item.times > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
+  if (item.most > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
   marks.push({ t: "rect", x, y, w, h, r: 10, c: `group ${parity} ${state}`, item: number });
   marks.push({ t: "rect", x: x + 4, y: y + 4, w: Math.min(w - 8, titleWidth(item) + 16), h: 24, r: 6, c: "head", item: number, toggle: number });
   marks.push({ t: "path", d: `M${r(x + 13)},${r(y + 14)}l4.5,4.5l4.5,-4.5`, c: "chevron" });
-  const often = item.times > 1 ? "× " + item.times.toLocaleString("en") : "", name = item.title || "repeat";
+  const { often } = item, name = item.title || "repeat";
   marks.push({ t: "text", x: x + 30, y: y + 20.5, s: name, c: "title " + state });
   let at = x + 30 + width(name, 13, false, true) + 8;
   if (item.detail && item.kind !== "repeat") { marks.push({ t: "text", x: at, y: y + 20.5, s: item.detail, c: "detail" }); at += width(item.detail, 12) + 8; }
-  if (often) marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" });
+  if (often) { marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" }); at += width(often, 13, false, true) + 8; }
+  if (item.only) marks.push({ t: "text", x: at, y: y + 20.5, s: item.only, c: "detail" });
 }
 
 function card(part, x, y, marks) {
@@ -693,7 +741,7 @@ function card(part, x, y, marks) {
     marks.push({ t: "text", x: middle, y: y + h / 2 + 4.5, s: name || item.title, c: "sign", anchor: "middle", of: number });
     return;
   }
-  if (item.times > 1) for (const back of [5, 2.5]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: shape === "pill" ? 13 : 7, c: "box back" });
+  if (item.most > 1) for (const back of [5, 2.5]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: shape === "pill" ? 13 : 7, c: "box back" });
   marks.push({ t: "rect", x, y, w, h, r: shape === "pill" ? 13 : 7, c: classes, item: number });
   if (shape === "pill") {
     let at = x + 12;
@@ -727,6 +775,7 @@ function port(child, cx, cy, part, x, y, marks) {
     if (child.name) marks.push({ t: "text", x: cx + 7, y: cy + 4, s: cut(child.name, 18), c: "port" });
     marks.push({ t: "circle", x: cx, y, r: 3, c: "dot" });
   } else {
+    if (cy < y + part.h) marks.push({ t: "path", d: `M${r(cx)},${r(cy)}V${r(y + part.h)}`, c: "edge", from: part.item.number, to: part.item.number });
     marks.push({ t: "circle", x: cx, y: y + part.h, r: 3, c: "dot" });
   }
 }
@@ -734,13 +783,15 @@ function port(child, cx, cy, part, x, y, marks) {
 function line(edge, route, parts, dx, dy, marks, around) {
   const from = parts[edge.from], to = parts[edge.to];
   const item = (part) => (part.item ? part.item.number : around ? around.number : -1);
-  const d = moved(route.d, dx, dy), isPort = to.kind === "out", isOutside = from.kind === "outside";
+  const d = moved(route.d, dx, dy), isPort = to.kind === "out" || to.kind === "carriedOut", isOutside = from.kind === "outside";
+  if (edge.isCarried) { marks.push({ t: "path", d, c: "edge carried", from: edge.of, to: edge.takenBy, arrow: !isPort }); return; }
   const c = "edge" + (route.isStub ? " stub" : "") + (isOutside ? " quiet" : "");
   marks.push({ t: "path", d, c, from: isOutside ? -2 : item(from), to: item(to), arrow: !isPort && !route.isStub });
 }
 function words(edges, lines, parts, dx, dy, marks) {
   const results = new Map();
   edges.forEach((edge, at) => {
+    if (edge.isCarried) return;
     const key = parts[edge.from].outs ? edge.from + ":" + edge.out : edge.from;
     if (!results.has(key)) results.set(key, { edge, label: lines[at].label, turns: new Set(), all: new Set() });
     results.get(key).turns.add(lines[at].label.turn);
@@ -777,7 +828,7 @@ const STYLE = `text{font-family:Inter,"Helvetica Neue",Helvetica,Arial,"DejaVu S
 .name,.variable,.port,.shape,.sign{font-family:"JetBrains Mono","DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:12px}
 .port,.shape{font-size:11px}.variable,.name.view{fill:#7b8594}.port{fill:#8a94a3}.shape{fill:#0f766e}.sign{font-size:14px}
 .group{fill:#f6f8fa;stroke:#cdd4de}.group.even{fill:#fcfdfe}.group.back{fill:#fff}.box{fill:#fff;stroke:#c3cad5}.box.view{stroke:#e3e7ed}.outside{fill:#f4f6f9;stroke:#aab4c2;stroke-dasharray:3 3}
-.edge{fill:none;stroke:#98a2b1;stroke-width:1.2}.edge.quiet{stroke:#b9c1cc}.dot{fill:#fff;stroke:#98a2b1}.head{fill:none}.chevron{fill:none;stroke:#8a94a3;stroke-width:1.4}
+.edge{fill:none;stroke:#98a2b1;stroke-width:1.2}.edge.quiet{stroke:#b9c1cc}.edge.carried{stroke-dasharray:5 3}.dot{fill:#fff;stroke:#98a2b1}.head{fill:none}.chevron{fill:none;stroke:#8a94a3;stroke-width:1.4}
 .box.failed,.group.failed{stroke:#dc2626}.box.failed{fill:#fef2f2}.title.failed,.name.failed,.cross{fill:#c01f1f}
 .hue{stroke:none;fill:#9aa4b2}.weights{fill:#3f6fe8}.norm{fill:#2f9488}.activation{fill:#d9694f}.attention{fill:#7c5fd0}.pool{fill:#75829b}.dropout{fill:#b9a0a4}.loss,.train{fill:#c26484}`;
 
@@ -1009,11 +1060,11 @@ function stepRow(app, { item, depth }, at) {
   const classes = ["row", item === app.item ? "selected" : near || "", isFailed ? "failed" : "", app.found && !app.found.hits.has(item.number) ? "faint" : ""].join(" ");
   const chevron = h("i", { class: "chevron" + (item.children.length ? (app.open.has(item.number) ? " open" : " closed") : "") , onclick: (click) => { click.stopPropagation(); app.toggle(item); } });
   const isLayer = look && look.kind === "module";
-  const name = isLayer || !item.nodes.length ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
+  const name = isLayer || item.kind === "repeat" ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
   const gives = isFailed && look && look.error ? h("span", { class: "error" }, "✗ " + look.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
   return h("div", { class: classes, role: "treeitem", "data-item": item.number, "aria-selected": item === app.item ? "true" : undefined,
     style: `top:${at * ROW}px;padding-left:${10 + Math.min(depth, 30) * 14}px`, onclick: () => app.select(event >= 0 ? event : app.firstInside(item)), ondblclick: () => app.toggle(item) },
-    chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.times > 1 && h("span", { class: "often" }, "× " + item.times.toLocaleString("en")), gives);
+    chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.often && h("span", { class: "often" }, item.often), item.only && h("span", { class: "only" }, item.only), gives);
 }
 return { stepRows, makeSteps };
 })();
@@ -1181,6 +1232,7 @@ function headline(app, look) {
   return [
     h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, look.code || look.name)),
     h("p", {}, h("span", { class: "tag" }, look.kind), " ", look.kind === "module" ? look.detail : look.name, look.module && look.kind !== "module" ? h("span", { class: "dim" }, "  in " + look.module) : "", look.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
+    item && item.only && h("p", { class: "dim" }, item.only),
     look.error && h("p", { class: "error" }, "✗ " + look.error),
     look.note && h("p", { class: "note" }, look.note),
     at && h("p", {}, place(app, at, app.selected), h("span", { class: "dim" }, " in " + at.function)),
@@ -1443,7 +1495,7 @@ function nextMatch(app, step) {
 return { search, nextMatch };
 })();
 const in_app = (() => {
-const { itemWith, lookOf, opened, read, seenFrom, share, shownEvent, sourceValue } = in_data;
+const { itemWith, lookOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } = in_data;
 const { h, safe } = in_dom;
 const { makeCode } = in_code;
 const { makeDetails } = in_details;
@@ -1467,21 +1519,24 @@ class App {
   emptyWord() {
     return this.model.run.complete ? "Nothing was recorded: no module or torch function ran inside the block." : "Nothing was written before the recording stopped.";
   }
-
-  indexOf(item) {
-    let at = 0;
+  shown(item) {
+    let at = 0, isThere = true;
     const path = [];
     for (let each = item; each; each = this.model.items[each.parent]) path.unshift(each);
-    for (const each of path) at = at * share(this.model, each) + Math.min(this.rounds.get(each.number) || 0, share(this.model, each) - 1);
-    return at;
+    for (const each of path) {
+      const [first, last] = timesIn(each, at);
+      isThere = isThere && last > first;
+      at = last > first ? first + Math.min(this.rounds.get(each.number) || 0, last - first - 1) : Math.min(first, each.slots.length - 1);
+    }
+    return { at, isThere };
   }
 
   eventOf(item) {
-    return item.nodes.length ? item.nodes[Math.min(this.indexOf(item), item.nodes.length - 1)] : -1;
+    return item.nodes.length ? item.nodes[this.shown(item).at] : -1;
   }
 
   firstInside(item) {
-    while (!item.nodes.length && item.children.length) item = item.children[0];
+    while (!item.nodes.length && item.children.length) item = item.children.find((child) => this.shown(child).isThere) || item.children[0];
     return this.eventOf(item);
   }
 
@@ -1506,9 +1561,9 @@ class App {
 
   turnTo(item, at) {
     for (let each = item; each; each = this.model.items[each.parent]) {
-      const size = share(this.model, each);
-      this.rounds.set(each.number, at % size);
-      at = Math.floor(at / size);
+      const slot = each.slots[at];
+      this.rounds.set(each.number, at - timesIn(each, slot)[0]);
+      at = slot;
     }
   }
 
@@ -1554,7 +1609,7 @@ class App {
 
   roundButtons() {
     for (let item = this.item; item; item = this.model.items[item.parent]) {
-      const size = share(this.model, item);
+      const around = this.model.items[item.parent], [first, last] = timesIn(item, around ? this.shown(around).at : 0), size = last - first;
       if (size < 2) continue;
       const now = this.rounds.get(item.number) || 0;
       return turner(now, size, (to) => this.turn(item, to), "");
@@ -1564,7 +1619,7 @@ class App {
 
   turn(item, to) {
     this.rounds.set(item.number, to);
-    const event = this.eventOf(this.item);
+    const event = this.shown(this.item).isThere ? this.eventOf(this.item) : this.firstInside(item);
     if (event >= 0) this.select(event, false);
   }
 

@@ -77,6 +77,15 @@ def test_graphviz_reads_back_the_edges_that_were_drawn(trace: tg.Trace, tmp_path
     assert len(graph.nodes()) == len(drawn.flow.outline.items) - len(drawn.open) + sum(map(len, drawn.outside.values()))
 
 
+def test_several_equal_values_between_two_boxes_are_one_line() -> None:
+    x = torch.ones(2)
+    with tg.record() as trace:
+        parts = [x.exp() for _ in range(5)]
+        torch.stack(parts)
+    lines = [line for line in mermaid(drawn_of(flow_of(trace), None)) if "-->" in line]
+    assert len(lines) == 2
+
+
 @pytest.mark.parametrize("depth", [0, 1, 2, None])
 def test_at_every_depth_all_that_is_drawn_hangs_together(trace: tg.Trace, depth: int | None) -> None:
     drawn = drawn_of(flow_of(trace), depth)

@@ -15,7 +15,8 @@ from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
-from torchglass.views.graph.flow import BORDER, Flow, flow_of
+from torchglass.views.graph.edges import BORDER
+from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import label_of, outside_word
 
 Pairs = set[tuple[str, str]]
@@ -204,7 +205,7 @@ def test_equal_layers_are_one_box_with_an_edge_to_itself() -> None:
     model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(5)])
     flow = flow_of(record(model, torch.ones(2, 4)))
     (layers,) = flow.outline.top[0].children
-    assert (layers.times, len(layers.nodes)) == (5, 5)
+    assert (layers.in_a_row(), len(layers.nodes)) == ((5, 5), 5)
     ends = {(edge.source, edge.target) for edge in flow.levels[0].edges}
     assert ends == {(BORDER, 0), (0, 0), (0, BORDER)}
 
@@ -213,13 +214,13 @@ def test_steps_that_repeat_together_are_a_box_of_their_own() -> None:
     model = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(4, 4), nn.ReLU())])
     flow = flow_of(record(model, torch.ones(2, 4)))
     (repeat,) = flow.outline.top[0].children
-    assert repeat.is_repeat
-    assert (repeat.times, len(repeat.children)) == (6, 2)
+    assert (repeat.in_a_row(), len(repeat.children)) == ((6, 6), 2)
+    assert flow.outline.events_of(repeat) == []
     inside = flow.levels[repeat.number]
-    found = {(edge.source, edge.target, edge.times) for edge in inside.edges}
-    assert found == {(BORDER, 0, 6), (0, 1, 6), (1, BORDER, 6)}
+    found = {(edge.source, edge.target, edge.times, edge.is_back) for edge in inside.edges}
+    assert found == {(BORDER, 0, 1, False), (0, 1, 6, False), (1, 0, 5, True), (1, BORDER, 1, False)}
     around = {(edge.source, edge.target) for edge in flow.levels[0].edges}
-    assert around == {(BORDER, 0), (0, 0), (0, BORDER)}
+    assert around == {(BORDER, 0), (0, BORDER)}
 
 
 def test_a_later_round_may_take_and_give_more_than_the_first() -> None:
@@ -312,7 +313,7 @@ def recorded_program(name: str) -> tg.Trace:
 def read_in(flow: Flow) -> dict[int, set[int]]:
     """For each event with a box the values that are read in it, itself included."""
     found: dict[int, set[int]] = {}
-    around = {child: at for at, children in flow.outline.children.items() for child in children}
+    around = flow.outline.around
     for event, takes in enumerate(flow.values.takes):
         at = flow.outline.anchors[event]
         while at >= 0:
@@ -342,7 +343,7 @@ def test_every_value_read_in_a_box_and_made_outside_has_an_edge_into_it(name: st
     """Recall at every level: by the producers of values alone, without the walk that makes the edges."""
     flow = flow_of(recorded_program(name), Options(fold=False))
     values, anchors = flow.values, flow.outline.anchors
-    around = {child: at for at, children in flow.outline.children.items() for child in children}
+    around = flow.outline.around
     number = {item.nodes[0]: item.number for item in flow.outline.items}
     for event, takes in enumerate(values.takes):
         for value in takes:

@@ -175,6 +175,48 @@ def test_rounds_change_in_steps_flow_and_details_together(browser: Any, files: A
     page.close()
 
 
+def looped(tmp_path: Path) -> Path:
+    """The page of a loop with a hidden state, in which one step is only in some rounds."""
+    cell, h = nn.Linear(3, 3), torch.zeros(3)
+    with tg.record() as trace:
+        for number in range(4):
+            h = torch.tanh(cell(h))
+            if number > 1:
+                h.exp()
+    tg.export(trace, tmp_path / "loop.html")
+    return tmp_path / "loop.html"
+
+
+def test_the_rounds_of_a_loop_are_stepped_through(browser: Any, tmp_path: Path) -> None:
+    page = Page(browser, looped(tmp_path))
+    item = "torchglass.model.items.find((item) => item.title === '{}')"
+    page.ask(f"torchglass.select({item.format('tanh')}.nodes[0])")
+    for number in (1, 2, 3):
+        page.page.keyboard.press("]")
+        assert page.selected == page.ask(f"{item.format('tanh')}.nodes[{number}]")
+        assert f"{number + 1} of 4" in page.page.locator(".details .rounds").inner_text()
+    page.ask(f"torchglass.select({item.format('exp')}.nodes[0])")
+    assert "in rounds 3–4" in page.page.locator(".details").inner_text()
+    page.page.keyboard.press("[")  # to a round in which it was not: to the first step of that round
+    assert "2 of 4" in page.page.locator(".details .rounds").inner_text()
+    assert page.selected == page.ask(f"{item.format('Linear')}.nodes[1]") == page.marked()["event"]
+    is_fine(page)
+    page.close()
+
+
+def test_what_a_round_hands_on_is_drawn(browser: Any, tmp_path: Path) -> None:
+    page = Page(browser, looped(tmp_path))
+    page.ask("torchglass.openAll()")
+    ends = page.ask(
+        "torchglass.panes.flow.drawn().marks.filter((mark) => mark.c.includes('carried'))"
+        ".map((mark) => [mark.from, mark.to].map((number) => torchglass.model.items[number].title))"
+    )
+    assert ["tanh", "Linear"] in ends
+    assert page.page.locator(".sheet .edge.carried").count() == len(ends)
+    assert "↻ h" in page.page.locator(".sheet").text_content()
+    page.close()
+
+
 # ---------------------------------------------------------------- what is shown
 
 

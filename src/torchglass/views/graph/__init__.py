@@ -13,5 +13,6 @@ class Options(ViewOptions):
 
     depth: int | None = levels("levels below the outermost one; all by default")
     functions: bool = switch(True, "show functions, not only modules")
-    fold: bool = switch(True, "show repeated layers and calls once")
+    fold: bool = switch(True, "show rounds of loops and repeated layers once")
     inner: bool = switch(False, "show also what torch does inside its own layers, functions and optimizer steps")
+    constructors: bool = switch(False, "show also what was computed while objects were made, as in Net()")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torchglass.events.tables import NONE
 from torchglass.views.graph.outline import Outline
 from torchglass.views.graph.values import Ids, Values
 
 
 class Crossing:
-    """For each event with a box the values that enter and leave it."""
+    """For each event with a box, and each call of which nothing is shown, the values that enter and leave it."""
 
     def __init__(self, outline: Outline, values: Values) -> None:
         self._outline, self._values = outline, values
@@ -19,29 +17,25 @@ class Crossing:
 
         Else backward is one box, and an edge from everything that it saved would say nothing.
         """
-        self._around = _around(outline)
-        self._first, self._last = _preorder(outline)
+        self._first, self._last = outline.first, outline.last
+        self._around = {node: _solid(outline, around) for node, around in outline.around.items()}
         self._enters: dict[int, dict[int, None]] = {}
         self._leaves: dict[int, dict[int, None]] = {}
         self._find()
 
     def takes(self, at: int) -> Ids:
         """The arguments that are no parameters, then what comes in unlisted: a closure's, a cache's."""
-        return self._with_unlisted(self._values.takes[at], self._enters.get(at))
+        listed = self._values.takes[at] if at < len(self._values) else ()
+        return self._with_unlisted(listed, self._enters.get(at))
 
     def gives(self, at: int) -> Ids:
         """The results, then what goes out unlisted."""
-        return self._with_unlisted(self._values.gives[at], self._leaves.get(at))
+        listed = self._values.gives[at] if at < len(self._values) else ()
+        return self._with_unlisted(listed, self._leaves.get(at))
 
     def holds(self, at: int, other: int) -> bool:
         """Whether an event is another one, or around it; both have boxes."""
         return self._first[at] <= self._first[other] <= self._last[at]
-
-    def child_with(self, around: int, at: int) -> int:
-        """The event with a box directly in ``around`` (-1: outermost) that holds another; NONE: there is none."""
-        while at != NONE and self._around[at] != around:
-            at = self._around[at]
-        return at
 
     def _with_unlisted(self, listed: Ids, unlisted: dict[int, None] | None) -> Ids:
         parameters = self._values.parameters
@@ -81,23 +75,8 @@ class Crossing:
             at = around[at]
 
 
-def _around(outline: Outline) -> dict[int, int]:
-    """For each event with a box the one with a box around it."""
-    return {child: at for at, children in outline.children.items() for child in children}
-
-
-def _preorder(outline: Outline) -> tuple[dict[int, int], dict[int, int]]:
-    """For each event with a box its place in the order of nesting, and that of the last one in it."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    pending: list[tuple[int, bool]] = [(at, False) for at in reversed(outline.children.get(-1, []))]
-    while pending:
-        at, is_done = pending.pop()
-        if is_done:
-            last[at] = len(first) - 1
-            continue
-        first[at] = len(first)
-        pending.append((at, True))
-        inside: Sequence[int] = outline.children.get(at, ())
-        pending += [(child, False) for child in reversed(inside)]
-    return first, last
+def _solid(outline: Outline, node: int) -> int:
+    """The nearest event around, or call of which nothing is shown; loops and other calls are looked through."""
+    while node != NONE and not outline.is_solid(node):
+        node = outline.around[node]
+    return node

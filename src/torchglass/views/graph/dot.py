@@ -55,20 +55,20 @@ def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
 
 def _title(drawn: Drawn, item: Item) -> str:
     label = drawn.label(item)
-    often = f"  × {item.times}" if item.times > 1 else ""
+    often = f"  {label.often}" if label.often else ""
     detail = "" if label.kind == REPEAT else f"  {label.detail}" if label.detail else ""
-    return (label.title + detail + often).strip()
+    return (label.title + detail + often + (f"  {label.rounds}" if label.rounds else "")).strip()
 
 
 def _attributes(drawn: Drawn, item: Item) -> str:
     label = drawn.label(item)
-    often = f" × {item.times}" if item.times > 1 else ""
+    often = f" {label.often}" if label.often else ""
     if label.kind == SIGN:
         return f"label={quoted(label.title + often)}, shape=circle, width=0.28, margin=0.02"
     below = "" if label.kind in (VIEW, REPEAT) else label.detail or label.variable
-    text = label.title + often + ("\n" + below if below else "")
+    text = "\n".join(filter(None, (label.title + often, below, label.rounds)))
     quiet = ', color="#e3e7ee", fontcolor="#6b7685"' if label.kind == VIEW else ""
-    failed = drawn.flow.outline.events[item.nodes[0]].error if item.nodes else None
+    failed = any(drawn.flow.outline.events[event].error for event in drawn.flow.outline.events_of(item)[-1:])
     red = ', color="#dc2626", fontcolor="#b91c1c", fillcolor="#fef2f2"' if failed else ""
     return f"label={quoted(text)}{quiet}{red}"
 

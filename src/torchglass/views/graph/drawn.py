@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torchglass.views.graph.flow import BORDER, Edge, Flow, Level
+from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.labels import Label, Shapes, label_of, outside_word
 from torchglass.views.graph.outline import Item
 
@@ -53,19 +54,19 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
         if item.children and (depth is None or level < depth):
             drawn.open.add(item.number)
             pending += [(child, level + 1) for child in item.children]
-    shapes, seen = Shapes(flow), set[tuple[End, End, int]]()
+    shapes, seen = Shapes(flow), set[tuple[End, End, str, bool]]()
     for number in (-1, *sorted(drawn.open)):
         _name_outside(drawn, number)
         for edge in flow.levels[number].edges:
             if edge.target == BORDER:
                 continue
-            is_back = 0 <= edge.target <= edge.source
-            label = shapes.word(edge.value)
+            source_item = _children(drawn, number)[edge.source] if edge.source >= 0 else None
+            label = shapes.word(edge.value) if source_item is None else shapes.given(source_item, edge.value)
             for source in _sources(drawn, number, edge):
                 for target in _targets(drawn, number, edge):
-                    if (source, target, edge.value) not in seen:
-                        seen.add((source, target, edge.value))
-                        drawn.lines.append(Line(source, target, edge.value, label, is_back))
+                    if (source, target, label, edge.is_back) not in seen:
+                        seen.add((source, target, label, edge.is_back))
+                        drawn.lines.append(Line(source, target, edge.value, label, edge.is_back))
     return drawn
 
 
@@ -84,9 +85,12 @@ def _sources(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
 
     What comes from the border of the box itself is drawn from the level around it.
     """
-    pending = [(number, edge)]
+    pending, seen = [(number, edge)], set[tuple[int, int, int, int]]()
     while pending:
         at, each = pending.pop()
+        if (at, each.source, each.out, each.target) in seen:
+            continue  # what a box hands on to itself, round by round
+        seen.add((at, each.source, each.out, each.target))
         if each.source < BORDER:
             yield at, -2 - each.source
         elif each.source != BORDER:

@@ -2,65 +2,23 @@
 
 The boxes in one are walked in order, and for each value it is kept who gave it last: so an edge goes through what
 only hands a value on (dropout in eval mode), which the producer alone would miss. Of a box that stands for several
-events all are walked, and their edges laid over each other.
+events all are walked, and their edges laid over each other. The rounds of a loop are walked one after the other:
+what one takes from one before it is carried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchglass.events.tables import NONE
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.graph import Options
 from torchglass.views.graph.crossing import Crossing
+from torchglass.views.graph.edges import BORDER, Level, Outside, Ports, Source, Walk
 from torchglass.views.graph.memory import follow_writes
 from torchglass.views.graph.outline import Item, Outline, outline_of
 from torchglass.views.graph.values import Ids, Values, values_of
-
-BORDER = -1
-"""As the end of an edge: the border of the box that holds it."""
-
-
-@dataclass(slots=True)
-class Edge:
-    """One value on its way between two boxes, or a box and the border of the one around."""
-
-    source: int
-    """Which child; BORDER: it comes in; from -2 down: a value that nothing in the trace made (``Level.outside``)."""
-    out: int
-    """Which of the source's results; of the border which argument."""
-    target: int
-    """Which child; BORDER: it goes out."""
-    into: int
-    value: int
-    """The value, in the first of the events that the boxes stand for."""
-    times: int = 1
-    """In how many of them."""
-
-
-@dataclass(slots=True)
-class Outside:
-    """Values that were there before, or were made out of sight."""
-
-    value: int
-    reader: int
-    """The first event that takes it."""
-    times: int = 1
-    """How many of them one box takes."""
-    is_unknown: bool = False
-    """Whether events are missing that may have made it."""
-
-
-@dataclass(slots=True)
-class Level:
-    """What is directly in one box, or outermost."""
-
-    edges: list[Edge] = field(default_factory=list[Edge])
-    outside: list[Outside] = field(default_factory=list[Outside])
-    takes: Ids = ()
-    """What comes in through the border, in the first of the events."""
-    gives: Ids = ()
 
 
 @dataclass(slots=True)
@@ -73,24 +31,31 @@ class Flow:
     levels: dict[int, Level] = field(default_factory=dict[int, Level])
     """By the number of the item that holds them; -1: the outermost."""
 
-    def source_of(self, value: int) -> int:
-        """The event that made a value; NONE: none in this trace."""
-        return self.values.producers[value]
-
-
-@dataclass(slots=True)
-class _Member:
-    """One of the events that a box stands for: what is in it, in order."""
-
-    event: int
-    steps: list[tuple[int, tuple[int, ...]]]
-    """Which child, and the events of it: one, or those of one round of a repeat."""
-    takes: Ids = ()
-    gives: Ids = ()
-
 
 MOST_OUTSIDE = 4
 """So many values from outside does one box take by name; of more only the number is told."""
+
+Extent = tuple[int, int]
+"""The places of the first and the last node of something."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One execution of what a box stands for: a call, or a loop with all of its rounds."""
+
+    start: int
+    """The first event in it."""
+    takes: Ports
+    gives: Ports
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An execution of something that is in a box."""
+
+    run: _Run
+    child: int
+    nodes: tuple[int, ...]
 
 
 def flow_of(trace: Recorded, options: Options | None = None) -> Flow:
@@ -106,216 +71,205 @@ def flow_in(outline: Outline, values: Values) -> Flow:
     """The data flow between boxes that are already chosen."""
     flow = Flow(outline, values, Crossing(outline, values))
     finder = _Levels(flow)
-    top = _Member(-1, list(_steps(outline.top, 0, 1)))
-    flow.levels[-1] = finder.level([top])
-    for item in outline.items:
-        if item.children:
-            flow.levels[item.number] = finder.level(list(finder.members(item)))
+    found = {item.number: finder.level(item) for item in reversed(outline.items) if item.children}
+    flow.levels[-1] = finder.level(None)
+    flow.levels.update(reversed(found.items()))
     return flow
 
 
-def _steps(children: Sequence[Item], member: int, members: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """What is in one of the events that a box stands for, in order of opening."""
-    found: list[tuple[int, int, tuple[int, ...]]] = []
-    for number, child in enumerate(children):
-        for nodes in _rounds(child, member, members):
-            found.append((nodes[0], number, nodes))
-    found.sort()
-    return ((number, nodes) for _, number, nodes in found)
-
-
-def _rounds(item: Item, member: int, members: int) -> Iterator[tuple[int, ...]]:
-    """The events of an item in one of the events around it: one by one, or of a repeat round by round."""
-    if not item.is_repeat:
-        share = len(item.nodes) // members
-        yield from ((node,) for node in item.nodes[member * share : (member + 1) * share])
-        return
-    for round_ in range(item.times):
-        nodes = [
-            node
-            for child in item.children
-            for each in _rounds(child, member * item.times + round_, members * item.times)
-            for node in each
-        ]
-        yield tuple(sorted(nodes))
-
-
 class _Levels:
-    """Finds the edges of one level after the other."""
+    """Finds the edges of one level after the other, innermost first: a loop takes what is taken in it."""
 
     def __init__(self, flow: Flow) -> None:
-        self._flow, self._outline, self._values = flow, flow.outline, flow.values
-        self._crossing = flow.crossing
+        self._outline, self._values, self._crossing = flow.outline, flow.values, flow.crossing
         events = self._outline.events
         self._gaps = [at for at, event in enumerate(events) if event.kind == "unseen" and event.name == "gap"]
-        self._hidden: dict[int, list[int]] = {}
+        self._boxed = {node for item in self._outline.items for node in item.nodes}
+        self._hidden = self._hidden_steps()
+        self._users = self._find_users()
+        self._runs: dict[int, list[_Run]] = {}
+        """Of each loop, repeat and open call, by its number."""
+
+    def _hidden_steps(self) -> dict[int, list[int]]:
+        """Events without a box, by the node with one that they are directly in."""
+        found: dict[int, list[int]] = {}
+        forest, around = self._outline.forest, self._outline.around
         for at, anchor in enumerate(self._outline.anchors):
-            if anchor != at:
-                self._hidden.setdefault(anchor, []).append(at)
-        self._readers = _readers(self._values)
+            if anchor == at or (anchor != NONE and not forest.below(anchor)):
+                continue
+            node = forest.home(at)
+            while node != NONE and (node not in self._boxed or node not in around):
+                node = around.get(node, NONE)
+            found.setdefault(node, []).append(at)
+        return found
 
-    def members(self, item: Item) -> Iterator[_Member]:
-        """The events, or rounds, that a box stands for, with what is in each."""
-        if not item.is_repeat:
-            for number, node in enumerate(item.nodes):
-                steps = list(_steps(item.children, number, len(item.nodes)))
-                yield _Member(node, steps, self._crossing.takes(node), self._crossing.gives(node))
-            return
-        total = _count(item, self._outline)
-        for number in range(total):
-            steps = list(_steps(item.children, number, total))
-            nodes = [node for _, several in steps for node in several]
-            around = self._around(nodes[0])
-            yield _Member(around, steps, *self.of_several(nodes))
+    def _find_users(self) -> dict[int, tuple[int, int]]:
+        """For each value the first and the last place in the order of nesting of those that take or give it."""
+        found: dict[int, tuple[int, int]] = {}
+        crossing, first, takes = self._crossing, self._outline.first, self._values.takes
+        solid = [node for node in first if self._outline.is_solid(node)]
+        used = [(first[node], (*crossing.takes(node), *crossing.gives(node))) for node in solid]
+        used += [(first.get(node, -1), takes[at]) for node, hidden in self._hidden.items() for at in hidden]
+        for place, values in used:
+            for value in values:
+                low, high = found.get(value, (place, place))
+                found[value] = min(low, place), max(high, place)
+        return found
 
-    def _around(self, node: int) -> int:
-        parent = self._outline.digest.parents[node]
-        return -1 if parent < 0 else self._outline.anchors[parent]
+    # ------------------------------------------------------------ what is in a box
 
-    def of_several(self, nodes: Sequence[int]) -> tuple[Ids, Ids]:
-        """What several boxes together take from others, and give to others."""
-        if len(nodes) == 1:
-            return self._crossing.takes(nodes[0]), self._crossing.gives(nodes[0])
-        made: dict[int, None] = {}
-        takes: dict[int, None] = {}
-        for node in nodes:
-            takes.update(dict.fromkeys(value for value in self._crossing.takes(node) if value not in made))
-            made.update(dict.fromkeys(self._crossing.gives(node)))
-        own, around = set(nodes), self._around(nodes[0])
-        out = self._crossing.gives(around) if around >= 0 else ()
-        gives = [value for value in made if value in out or self._is_read_elsewhere(value, own, around)]
-        return tuple(takes), tuple(gives)
+    def _steps(self, item: Item | None) -> list[list[_Step]]:
+        """For each time that a box stands for what is in it, in order of opening."""
+        found: list[list[_Step]] = [[] for _ in (item.nodes if item is not None else (NONE,))]
+        for number, child in enumerate(self._outline.top if item is None else item.children):
+            runs = self._runs.get(child.number) or map(self._one, child.nodes)
+            for run, (slot, times) in zip(runs, child.executions(), strict=True):
+                found[slot].append(_Step(run, number, tuple([child.nodes[at] for at in times])))
+        for steps in found:
+            steps.sort(key=lambda step: (step.run.start, step.child))
+        return found
 
-    def _is_read_elsewhere(self, value: int, own: set[int], around: int) -> bool:
-        return any(
-            self._crossing.child_with(around, self._outline.anchors[reader]) not in own
-            for reader in self._readers.get(value, ())
-            if self._outline.anchors[reader] != NONE
-        )
+    def _one(self, node: int) -> _Run:
+        """An event, or a call of which nothing is shown."""
+        takes, gives = self._crossing.takes(node), self._crossing.gives(node)
+        return _Run(self._outline.shown_as(node), _numbered(takes), _numbered(gives))
 
     # ------------------------------------------------------------ one level
 
-    def level(self, members: Sequence[_Member]) -> Level:
-        """The edges of all members, laid over each other."""
-        level = Level(takes=_longest(m.takes for m in members), gives=_longest(m.gives for m in members))
-        walk = _Walk(level)
-        for member in members:
-            self._walk(member, walk)
-        return level
+    def level(self, item: Item | None) -> Level:
+        """The edges of all times that a box stands for, laid over each other."""
+        walk, steps = Walk(self._optimizers(item)), self._steps(item)
+        if item is None:
+            walk.begin({})
+            self._walk(NONE, steps[0], walk)
+        elif self._outline.events_of(item) and not self._is_call(item):
+            for node, inside in zip(item.nodes, steps, strict=True):
+                self._walk_event(node, inside, walk)
+        else:
+            runs = self._runs[item.number] = []
+            for _, times in item.executions():
+                runs.append(self._walk_rounds(item, times, steps, walk))
+        return walk.level
 
-    def _walk(self, member: _Member, walk: _Walk) -> None:
-        walk.begin(member.takes)
-        hidden = [at for at in self._hidden.get(member.event, ()) if self._outline.children.get(member.event)]
-        passed = 0
-        self._places = {node: child for child, nodes in member.steps for node in nodes}
-        for child, nodes in member.steps:
-            while passed < len(hidden) and hidden[passed] < nodes[0]:
-                self._pass_on(hidden[passed], walk)
-                passed += 1
-            takes, gives = self.of_several(nodes)
-            self._take(child, takes, nodes[0], member.event, walk)
-            walk.last.update({value: ((child, port),) for port, value in enumerate(gives)})
-        for at in hidden[passed:]:
-            self._pass_on(at, walk)
-        for port, value in enumerate(member.gives):
-            for source in walk.last.get(value) or self._later(value, member.event):
+    def _is_call(self, item: Item) -> bool:
+        """Whether a box is of calls that were recorded as events: values go in and out as with other calls."""
+        return self._outline.events[item.nodes[0]].kind == "call"
+
+    def _returned(self, item: Item, at: int) -> Ids:
+        """What is known to be returned by a call."""
+        return self._values.gives[item.nodes[at]] if self._outline.events_of(item) else ()
+
+    def _optimizers(self, item: Item | None) -> set[int]:
+        """Which children are steps of optimizers."""
+        children, events = self._outline.top if item is None else item.children, self._outline.events
+        first = [(number, child.nodes[0]) for number, child in enumerate(children)]
+        return {number for number, node in first if 0 <= node < len(events) and events[node].kind == "step"}
+
+    def _walk_event(self, node: int, steps: Sequence[_Step], walk: Walk) -> None:
+        """Ports are arguments and results, one by one; a later call may take more than the first."""
+        takes, gives, level = self._crossing.takes(node), self._crossing.gives(node), walk.level
+        level.takes += takes[len(level.takes) :]
+        level.gives += gives[len(level.gives) :]
+        walk.begin(_numbered(takes))
+        self._walk(node, steps, walk)
+        for port, value in enumerate(gives):
+            for source in walk.sources(value) or self._later(value, steps):
                 walk.add(source, BORDER, port, value)
 
-    def _take(self, child: int, takes: Ids, reader: int, around: int, walk: _Walk) -> None:
-        unmade: list[tuple[int, int]] = []
-        for port, value in enumerate(takes):
-            sources = walk.last.get(value) or self._later(value, around)
-            if not sources:
-                unmade.append((port, value))
-            for source in sources:
-                walk.add(source, child, port, value)
-        if len(unmade) > MOST_OUTSIDE:
-            source = walk.outside(unmade[0][1], reader, self._is_unknown(reader), len(unmade))
-            walk.add(source, child, unmade[0][0], unmade[0][1])
-            return
-        for port, value in unmade:
-            walk.add(walk.outside(value, reader, self._is_unknown(reader)), child, port, value)
+    def _walk_rounds(self, item: Item, times: Sequence[int], steps: list[list[_Step]], walk: Walk) -> _Run:
+        """What is made elsewhere comes in, what is used elsewhere goes out, of all rounds."""
+        walk.begin({})
+        low, high = item.extents[times[0]][0], max(item.extents[at][1] for at in times)
+        for at, following in zip(times, [*times[1:], None], strict=True):
+            walk.next_round()
+            end = steps[at][-1].run.start if following is None else steps[following][0].run.start
+            hidden = self._hidden_in_repeat(steps[at], end) if item.nodes[at] == NONE else None
+            self._walk(item.nodes[at], steps[at], walk, (item, item.extents[at]), hidden)
+        gives: Ports = {}
+        for value, sources in walk.made().items():
+            first, last = self._users.get(value, (low, low))
+            if first < low or last > high:
+                gives[value] = walk.leave(value, sources)
+        for value in self._returned(item, times[0]):
+            sources = walk.sources(value)
+            if sources and value not in gives:  # an argument, or what nobody took
+                gives[value] = walk.leave(value, sources)
+        return _Run(steps[times[0]][0].run.start, walk.border, gives)
 
-    def _pass_on(self, hidden: int, walk: _Walk) -> None:
+    def _hidden_in_repeat(self, steps: Sequence[_Step], end: int) -> list[int]:
+        """Steps without a box between those that repeat together."""
+        node = steps[0].nodes[0]
+        while node != NONE and (node in steps[0].nodes or node not in self._boxed):
+            node = self._outline.around[node]
+        return [at for at in self._hidden.get(node, ()) if steps[0].run.start <= at < end]
+
+    def _walk(
+        self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None = None,
+        hidden: list[int] | None = None,
+    ) -> None:  # fmt: skip
+        passed, hidden = 0, self._hidden.get(node, []) if hidden is None else hidden
+        for step in steps:
+            while passed < len(hidden) and hidden[passed] < step.run.start:
+                self._pass_on(hidden[passed], walk)
+                passed += 1
+            self._take(step, steps, walk, span)
+            child = step.child
+            walk.last.update({value: ((child, port, False),) for value, port in step.run.gives.items()})
+        for at in hidden[passed:]:
+            self._pass_on(at, walk)
+
+    def _take(self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None) -> None:
+        unmade: list[tuple[int, int]] = []
+        for value, port in step.run.takes.items():
+            sources = walk.sources(value) or self._later(value, steps)
+            if not sources:
+                unmade.append((value, port))
+            for source in sources:
+                walk.add(source, step.child, port, value)
+        several = len(unmade) if len(unmade) > MOST_OUTSIDE else 1
+        for value, port in unmade:
+            reader, place = step.run.start, (step.child, port if several == 1 else unmade[0][1])
+            if span is not None and self._is_from_around(value, *span):
+                walk.add(walk.enter(value, place, reader), *place, value)
+            elif several == 1 or value == unmade[0][0]:
+                walk.add(
+                    walk.outside(value, place, Outside(value, reader, several, self._is_unknown(reader))), *place, value
+                )
+
+    def _is_from_around(self, value: int, item: Item, extent: Extent) -> bool:
+        """Whether a value comes into a loop or call; what nothing made, and one round alone takes, is of that round."""
+        producer = self._values.producers[value]
+        if not item.runs or (producer != NONE and self._outline.anchors[producer] != NONE):
+            return True
+        first, last = self._users.get(value, extent)
+        return first < extent[0] or last > extent[1]
+
+    def _pass_on(self, hidden: int, walk: Walk) -> None:
         """A step without a box hands on what it took: the boxes around it are joined through it."""
-        sources = {source for value in self._values.takes[hidden] for source in walk.last.get(value, ())}
         takes = self._values.takes[hidden]
+        sources = {source for value in takes for source in walk.sources(value)}
         for value in self._values.gives[hidden]:
             if value not in takes and sources:
                 walk.last[value] = tuple(sorted(sources))
 
-    def _later(self, value: int, around: int) -> tuple[tuple[int, int], ...]:
+    def _later(self, value: int, steps: Sequence[_Step]) -> tuple[Source, ...]:
         """The box that made a value, where it began after the one that takes it: another thread's."""
         producer = self._values.producers[value]
-        anchor = NONE if producer == NONE else self._outline.anchors[producer]
-        node = NONE if anchor == NONE else self._crossing.child_with(around, anchor)
-        if node == NONE or node not in self._places:
+        node = NONE if producer == NONE else self._outline.anchors[producer]
+        if node == NONE:
             return ()
-        gives = self._crossing.gives(node)
-        return ((self._places[node], gives.index(value) if value in gives else 0),)
+        extents = self._outline.first, self._outline.last
+        for step in steps:
+            inside = value in step.run.gives and any(
+                each != NONE and extents[0][each] <= extents[0][node] <= extents[1][each] for each in step.nodes
+            )
+            if inside:
+                return ((step.child, step.run.gives[value], False),)
+        return ()
 
     def _is_unknown(self, reader: int) -> bool:
         return bool(self._gaps) and self._gaps[0] < reader
 
 
-def _longest(several: Iterable[Ids]) -> Ids:
-    """The ports of the first, and those that only others have: a later round may take more than the first."""
-    found: Ids = ()
-    for ids in several:
-        found += ids[len(found) :]
-    return found
-
-
-def _count(item: Item, outline: Outline) -> int:
-    """How many rounds of a repeat there were in all."""
-    total = 1
-    while item.is_repeat:
-        total *= item.times
-        if item.parent < 0:
-            return total
-        item = outline.items[item.parent]
-    return total * len(item.nodes)
-
-
-def _readers(values: Values) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for event, takes in enumerate(values.takes):
-        for value in takes:
-            found.setdefault(value, []).append(event)
-    return found
-
-
-class _Walk:
-    """Who gave each value last, while the boxes of a level are walked."""
-
-    def __init__(self, level: Level) -> None:
-        self._level = level
-        self._edges: dict[tuple[int, int, int, int], Edge] = {}
-        self._outside: dict[int, int] = {}
-        self.last: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._counted: set[tuple[int, int, int, int]] = set()
-
-    def begin(self, takes: Ids) -> None:
-        """The next of the events that the box stands for; outermost there is only one."""
-        self.last = {value: ((BORDER, port),) for port, value in enumerate(takes)}
-        self._counted.clear()
-        self._taken = 0
-        self._ports: dict[int, int] = {}
-
-    def add(self, source: tuple[int, int], target: int, into: int, value: int) -> None:
-        key = (*source, target, into)
-        edge = self._edges.get(key)
-        if edge is None:
-            edge = self._edges[key] = Edge(*source, target, into, value, 0)
-            self._level.edges.append(edge)
-        if key not in self._counted:
-            self._counted.add(key)
-            edge.times += 1
-
-    def outside(self, value: int, reader: int, is_unknown: bool, times: int = 1) -> tuple[int, int]:
-        """A value that nothing in the trace made; the n-th of each event is drawn as one."""
-        if value not in self._ports:
-            self._ports[value] = len(self._ports)
-            if len(self._ports) > len(self._level.outside):
-                self._level.outside.append(Outside(value, reader, times, is_unknown))
-        return -2 - self._ports[value], 0
+def _numbered(values: Ids) -> Ports:
+    return {value: port for port, value in enumerate(values)}

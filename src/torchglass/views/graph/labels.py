@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from torchglass.events.types import Event, Value
 from torchglass.views.fold import range_label
-from torchglass.views.graph.flow import Flow, Outside
+from torchglass.views.graph.edges import Outside
+from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Item
 from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words
+from torchglass.views.text.ranges import values_words
+from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call
 from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 LONGEST_TITLE = 40
+LONGEST_LOOP = 60
 QUIET = frozenset(
     "view reshape flatten unflatten squeeze unsqueeze transpose permute contiguous expand expand_as view_as to type"
     " float half bfloat16 long int bool t T mT H mH data detach clone split chunk unbind narrow select __getitem__"
@@ -20,8 +25,8 @@ QUIET = frozenset(
 )
 """Functions that move data about and compute nothing: drawn quietly."""
 
-LAYER, CONTAINER, SIGN, FUNCTION, VIEW, STEP, MARK, UNSEEN, REPEAT = (
-    "layer", "container", "sign", "function", "view", "step", "mark", "unseen", "repeat"
+LAYER, CONTAINER, SIGN, FUNCTION, VIEW, STEP, MARK, UNSEEN, REPEAT, CALLED, ROUNDS = (
+    "layer", "container", "sign", "function", "view", "step", "mark", "unseen", "repeat", "called", "loop"
 )  # fmt: skip
 
 
@@ -39,27 +44,57 @@ class Label:
     """The shapes that come out."""
     code: str = ""
     """What was written, with the names it is assigned to."""
+    often: str = ""
+    """How often in a row, or how many rounds: ``× 12``."""
+    rounds: str = ""
+    """In which rounds, where not in all."""
 
 
 def label_of(flow: Flow, item: Item) -> Label:
     """The label of a box."""
-    if item.is_repeat:
-        return Label(REPEAT, _repeat_title(flow, item), f"{len(item.children)} steps each")
-    event = flow.outline.events[item.nodes[0]]
-    is_helper = item.nodes[0] in flow.outline.helpers and bool(event.code)
-    gives = "" if event.error or is_helper else ", ".join(shape_words(event.outputs))
+    outline = flow.outline
+    span = outline.span(item)
+    if item.loops:
+        loops = [each for each in map(outline.forest.span, item.loops) if each is not None]
+        title = cut(loop_word(loops[0]), LONGEST_LOOP)
+        return Label(ROUNDS, title, code=title, often=count_word(loops), rounds=item.rounds)
+    least, most = item.in_a_row()
+    often = f"× {range_word((least, most))}" if most > 1 else ""
+    if item.runs:
+        return Label(REPEAT, _repeat_title(flow, item), f"{len(item.children)} steps each", often=often)
+    if span is not None:
+        return Label(CALLED, short_call(span.function), code=call_word(span), often=often, rounds=item.rounds)
+    return replace(_event_label(flow, item), often=often, rounds=item.rounds)
+
+
+def _event_label(flow: Flow, item: Item) -> Label:
+    outline, node = flow.outline, item.nodes[0]
+    event = outline.events[node]
+    is_helper = node in outline.forest.helpers and bool(event.code)
+    digest = outline.digest
+    alike = [digest.samples[each] for each in dict.fromkeys(digest.alike[node] for node in item.nodes)]
+    gives = "" if event.error or is_helper else ", ".join(_gives(alike))
     variable = ", ".join(clean(name.removeprefix("self.")) for name in event.target)
     if event.kind == "module":
-        title = range_label([flow.outline.names[node] for node in item.nodes])
+        title = range_label(map(outline.layers.name, item.nodes))
+        settings = {settings_of(each.detail, each.module) for each in alike}
+        detail = class_word(event.name, settings.pop() if len(settings) == 1 else "")
         kind = CONTAINER if item.children else LAYER
-        detail = class_word(event.name, settings_of(event.detail, event.module))
         return Label(kind, clean(title), "" if detail == title else detail, variable, gives, _written(event, title))
     title = cut(one_line(event.code), LONGEST_TITLE) if is_helper else _title(event)
     return Label(_kind(event), title, "", variable, gives, title if is_helper else _written(event, ""))
 
 
+def _gives(alike: Sequence[Event]) -> tuple[str, ...]:
+    """The shapes that came out; where they differed from call to call, what they have in common."""
+    several = dict.fromkeys(shape_words(each.outputs) for each in alike)
+    return next(iter(several)) if len(several) == 1 else values_words([each.outputs for each in alike])
+
+
 def _repeat_title(flow: Flow, item: Item) -> str:
-    names = [flow.outline.names[node] for child in item.children for node in child.nodes if node in flow.outline.names]
+    outline = flow.outline
+    inside = [node for child in item.children for node in child.nodes if 0 <= node < len(outline.events)]
+    names = [outline.layers.name(node) for node in inside if outline.events[node].kind == "module"]
     heads = {name.rpartition(".")[0] for name in names}
     return clean(range_label(names)) if len(heads) == 1 and names else ""
 
@@ -73,6 +108,8 @@ def short_name(event: Event) -> str:
 def _kind(event: Event) -> str:
     if event.kind in ("step", "mark", "unseen"):
         return event.kind
+    if event.kind == "call":
+        return CALLED
     if event.operator in BINARY:
         return SIGN
     return VIEW if short_name(event).rpartition(".")[2].removeprefix("aten::") in QUIET else FUNCTION
@@ -85,6 +122,8 @@ def _title(event: Event) -> str:
         return f"▸ {clean(event.name)}"
     if event.kind == "step":
         return f"{clean(event.name)}.step"
+    if event.kind == "call":
+        return cut(short_call(event.name), LONGEST_TITLE)
     if event.operator == "[]" and event.code.endswith("]"):
         return cut(_subscript(event.code), LONGEST_TITLE)
     return cut(short_name(event) or "?", LONGEST_TITLE)
@@ -118,14 +157,28 @@ def outside_word(flow: Flow, outside: Outside) -> str:
     """What a value is called that nothing in the trace made: as it is written where it is first taken."""
     if outside.times > 1:
         return f"{outside.times} tensors"
-    event = flow.outline.digest.trace.event(outside.reader)
+    word = taken_word(flow, outside.reader, outside.value)
+    return cut(f"{word} ?" if outside.is_unknown and word else word or "?", LONGEST_TITLE)
+
+
+def taken_word(flow: Flow, reader: int, taken: int) -> str:
+    """What a value is called where an event takes it; empty where that is not known."""
+    event, followed = flow.outline.digest.trace.event(reader), flow.values.takes[reader]
     for index, value in enumerate(event.inputs):
-        if value.id == outside.value:
+        if taken in (value.id, followed[index] if index < len(followed) else None):
             written = event.operands[index] if index < len(event.operands) else ""
             word = "" if written.startswith("*") else one_line(written).removeprefix("self.")
-            word = word or clean(value.role)
-            return cut(f"{word} ?" if outside.is_unknown else word, LONGEST_TITLE)
-    return "?"
+            return word or clean(value.role)
+    return ""
+
+
+def port_word(flow: Flow, item: Item, port: int) -> str:
+    """What comes in at a place is called: the name of the argument, or as it is written where it is first taken."""
+    level = flow.levels[item.number]
+    if level.readers:
+        word = taken_word(flow, level.readers[port], level.takes[port])
+        return "" if word == "self" else word
+    return role_in(flow.outline.digest.trace.event(item.nodes[0]), level.takes[port])
 
 
 class Shapes:
@@ -145,6 +198,30 @@ class Shapes:
         if found is None:
             found = self._known[value] = self._word(value)
         return found
+
+    def given(self, source: Item, value: int) -> str:
+        """The same of a result of a box; where that differed from call to call, all of them: ``f32[2, 1–12]``."""
+        outline = self._flow.outline
+        if len(source.nodes) == 1 or source.runs or outline.span(source) is not None:
+            return self.word(value)
+        outputs = [sample.outputs for sample in self._alike(source.nodes)]
+        ids = [each.id for each in outline.digest.trace.event(source.nodes[0]).outputs]
+        return self._spread(outputs, ids.index(value)) if value in ids else self.word(value)
+
+    def taken(self, outside: Outside) -> str:
+        """The same of a value from outside, of which each round may take another one."""
+        takes = self._flow.values.takes[outside.reader]
+        if outside.value not in takes:
+            return self.word(outside.value)
+        return self._spread([each.inputs for each in self._alike(outside.readers)], takes.index(outside.value))
+
+    def _alike(self, events: Sequence[int]) -> list[Event]:
+        digest = self._flow.outline.digest
+        return [digest.samples[each] for each in dict.fromkeys(digest.alike[event] for event in events)]
+
+    @staticmethod
+    def _spread(several: Sequence[tuple[Value, ...]], at: int) -> str:
+        return ", ".join(values_words([values[at : at + 1] for values in several if at < len(values)]))
 
     def _word(self, value: int) -> str:
         trace, at = self._flow.outline.digest.trace, self._flow.values.producers[value]

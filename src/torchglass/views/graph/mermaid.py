@@ -43,8 +43,8 @@ def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
 
 def _title(drawn: Drawn, item: Item) -> str:
     label = drawn.label(item)
-    often = f" × {item.times}" if item.times > 1 else ""
-    return f"{label.title} {label.detail}".strip() + often
+    often = f" {label.often}" if label.often else ""
+    return " ".join(filter(None, (f"{label.title} {label.detail}".strip() + often, label.rounds)))
 
 
 def _box(drawn: Drawn, item: Item) -> str:

@@ -1,36 +1,64 @@
-"""What a picture of a trace is made of: the events that have a box, in one another, equal ones in a row as one."""
+"""What a picture of a trace is made of: boxes in one another, rounds and equal layers laid over each other.
+
+What has a box is folded as in the tree; here it is said in which of those around it each was, so that edges can be
+found for every one of them and then laid over each other, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from torchglass.events.types import Event
-from torchglass.views.digest import Digest, Key, shape_key, texts_of
-from torchglass.views.fold import groups
+from torchglass.views.digest import Digest
+from torchglass.views.fold import TOGETHER, folded, unfolded
+from torchglass.views.fold import Item as Folded
+from torchglass.views.forest import Forest
 from torchglass.views.graph import Options
-from torchglass.views.nesting import is_inner_at, is_torch_helper, nesting, relative_path, settings_of, split_index
+from torchglass.views.layers import Layers
+from torchglass.views.levels import LOOP, Level
+from torchglass.views.text.spans import rounds_of
+
+NOTHING = -1
+"""In the place of a node: what several boxes that repeat together are in."""
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A box: one event, or several that it stands for, in order."""
+    """A box: what happened once, or several times that it stands for, in order."""
 
     nodes: list[int] = field(default_factory=list[int])
-    """Events. Those of a repeat of several boxes are in its children."""
+    """For each time the event, the span of a call, or of a loop the span of a round."""
+    slots: list[int] = field(default_factory=list[int])
+    """For each in which of the times of the box around it was."""
+    runs: list[int] = field(default_factory=list[int])
+    """Of rounds, for each which execution of the loop it is in; else empty."""
+    extents: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """For each the places of the first and the last node in it."""
+    loops: list[int] = field(default_factory=list[int])
+    """The spans of the loop that it is; empty: it is none."""
+    rounds: str = ""
+    """In which rounds it happened, where not in all."""
     children: list[Item] = field(default_factory=list["Item"])
-    times: int = 1
-    """How many equal ones in a row it stands for."""
-    unit: int = 1
-    """Of a repeat: how many boxes repeat together."""
     number: int = -1
     """Its place among all items, outermost first."""
     parent: int = -1
 
-    @property
-    def is_repeat(self) -> bool:
-        """Whether it only holds others that repeat together."""
-        return not self.nodes
+    def executions(self) -> Iterator[tuple[int, list[int]]]:
+        """In which of the box around, and which of its times: one, or all rounds that one execution of a loop had."""
+        if not self.runs:
+            yield from ((slot, [at]) for at, slot in enumerate(self.slots))
+            return
+        several: dict[tuple[int, int], list[int]] = {}
+        for at, key in enumerate(zip(self.slots, self.runs, strict=True)):
+            several.setdefault(key, []).append(at)
+        yield from ((slot, rounds) for (slot, _), rounds in several.items())
+
+    def in_a_row(self) -> tuple[int, int]:
+        """How often it happened each time that the one around did: at least, at most."""
+        counts = Counter(zip(self.slots, self.runs, strict=True) if self.runs else self.slots).values()
+        return min(counts), max(counts)
 
 
 @dataclass(slots=True)
@@ -38,24 +66,57 @@ class Outline:
     """The boxes of a trace, and which box each event is in."""
 
     digest: Digest
-    events: list[Event]
-    """For each event one that is alike."""
-    anchors: list[int]
-    """For each event the one whose box it is in: itself, or one around it; -1: none."""
-    children: dict[int, list[int]]
-    """Events with boxes by the one around them; -1: the outermost."""
-    names: dict[int, str]
-    """Of module calls: the path as seen from the module around."""
-    helpers: set[int] = field(default_factory=set[int])
-    """Events that stand for an expression of plain Python around torch functions: ``zero_grad()``."""
+    forest: Forest
+    layers: Layers
+    around: dict[int, int] = field(default_factory=dict[int, int])
+    """For each node the one around it; -1: none."""
+    first: dict[int, int] = field(default_factory=dict[int, int])
+    """For each node its place in the order of nesting, and that of the last one in it."""
+    last: dict[int, int] = field(default_factory=dict[int, int])
     items: list[Item] = field(default_factory=list[Item])
     top: list[Item] = field(default_factory=list[Item])
 
+    @property
+    def events(self) -> list[Event]:
+        """For each event one that is alike."""
+        return self.forest.events
+
+    @property
+    def anchors(self) -> list[int]:
+        """For each event the node whose box it is in: itself, or one around it; -1: none."""
+        return self.forest.anchors
+
+    def span(self, item: Item) -> Level | None:
+        """The span that a box stands for; None: events, or boxes that repeat together."""
+        return None if item.nodes[0] == NOTHING else self.forest.span(item.nodes[0])
+
+    def is_solid(self, node: int) -> bool:
+        """Whether a node is an event, or a call of which nothing is shown but that it was."""
+        return node < len(self.forest.events) or not self.forest.below(node)
+
+    def shown_as(self, node: int) -> int:
+        """The event that stands for a node: of a call of which nothing is shown the first in it."""
+        span = self.forest.span(node)
+        return node if span is None else span.first
+
+    def events_of(self, item: Item) -> list[int]:
+        """The events that a box stands for; none: it only holds others."""
+        return (
+            [] if item.nodes[0] == NOTHING or not self.is_solid(item.nodes[0]) else list(map(self.shown_as, item.nodes))
+        )
+
 
 def outline_of(digest: Digest, options: Options) -> Outline:
-    """Choose the events that have boxes, then fold what repeats."""
-    outline = _shown(digest, options)
-    _Folding(outline, texts_of(digest), options.fold).fold()
+    """Choose what has a box, and fold what repeats."""
+    forest = Forest(digest, options, has_spans=options.fold)
+    outline = Outline(digest, forest, Layers(digest.trace.modules(), forest))
+    _nest(outline)
+    tops: list[Folded] = []
+    for roots in forest.threads.values():
+        items = folded(forest, roots, outline.layers.own) if options.fold else unfolded(forest, roots)
+        tops += forest.without_all(items)
+    tops.sort(key=lambda item: outline.shown_as(_tops(item)[0].nodes[0]))
+    outline.top = _Boxes(outline).boxes(tops)
     outline.items = list(in_order(outline.top))
     for number, item in enumerate(outline.items):
         item.number = number
@@ -73,125 +134,159 @@ def in_order(items: Sequence[Item]) -> Iterator[Item]:
         pending.extend(reversed(item.children))
 
 
-# ---------------------------------------------------------------- which events have boxes
-
-
-def _shown(digest: Digest, options: Options) -> Outline:
-    events, parents = digest.events(), digest.parents
-    nest = nesting(events, parents)
-    outline = Outline(digest, events, [], {}, {})
-    kept = None if options.only is None else _with_ancestors(parents, digest.matching(options.only))
-    known: dict[tuple[int, int, bool], tuple[bool, bool]] = {}
-    for at, parent in enumerate(parents):
-        # How an event is treated depends only on what it is like and on what the one around it is like.
-        pair = (digest.alike[at], digest.alike[parent] if parent >= 0 else -1, parent in nest.containers)
-        found = known.get(pair)
-        if found is None:
-            around = events[parent] if parent >= 0 else None
-            hidden = not options.inner and is_inner_at(events, nest, at, parent)
-            hidden = hidden or (not options.functions and events[at].kind in ("function", "op"))
-            found = known[pair] = hidden, not options.inner and is_torch_helper(events[at], around)
-        around_it = outline.anchors[parent] if parent >= 0 else -1
-        is_hidden = found[0] or (kept is not None and not kept[at])
-        outline.anchors.append(around_it if is_hidden else _place(outline, at, around_it, found[1]))
-    for at, above in enumerate(nest.module_above):
-        if events[at].kind == "module" and outline.anchors[at] == at:
-            outline.names[at] = relative_path(events[at], events[above] if above >= 0 else None)
-    return outline
-
-
-def _place(outline: Outline, at: int, around: int, is_helper: bool) -> int:
-    """Its own box, or that of the function before it in an expression that is no event itself: ``zero_grad()``."""
-    siblings = outline.children.setdefault(around, [])
-    if is_helper and siblings:
-        before, event = outline.events[siblings[-1]], outline.events[at]
-        if before.location == event.location and not before.direct and before.thread == event.thread:
-            return siblings[-1]
-    if is_helper:
-        outline.helpers.add(at)
-    siblings.append(at)
-    return at
-
-
-def _with_ancestors(parents: Sequence[int], matched: bytearray) -> bytearray:
-    kept = bytearray(matched)
-    for at in range(len(parents) - 1, -1, -1):
-        if kept[at] and parents[at] >= 0:
-            kept[parents[at]] = True
-    return kept
-
-
-# ---------------------------------------------------------------- what repeats
-
-
-class _Folding:
-    """Equal siblings in a row, and several that repeat together, as one item."""
-
-    def __init__(self, outline: Outline, texts: Sequence[int], fold: bool) -> None:
-        self._outline, self._texts, self._fold = outline, texts, fold
-        self._numbers: dict[Hashable, int] = {}
-        self._patterns: dict[int, int] = {}
-        self._items: dict[int, list[Item]] = {}
-
-    def fold(self) -> None:
-        """Innermost first: what is in two events must be equal before they can be."""
-        children = self._outline.children
-        for at in sorted(children, reverse=True):
-            for child in children[at]:
-                inside = tuple(self._patterns[each] for each in children.get(child, ()))
-                key = (self._key(child), inside)
-                self._patterns[child] = self._numbers.setdefault(key, len(self._numbers))
-            self._items[at] = self._siblings(children[at])
-        self._outline.top = self._items.get(-1, [])
-
-    def _key(self, at: int) -> Hashable:
-        event = self._outline.events[at]
-        return self._texts[at] if event.kind != "module" else _module_key(event, self._outline.names[at])
-
-    def _siblings(self, ids: list[int]) -> list[Item]:
-        if not self._fold or len(ids) == 1:
-            return [self._item([at]) for at in ids]
-        patterns = [self._patterns[at] for at in ids]
-        found: list[Item] = []
-        for start, unit, times in groups(patterns, [self._height(at) for at in ids]):
-            members = ids[start : start + unit * times]
-            if unit == 1:
-                found.append(self._item(members))
-            else:
-                parts = [self._item(members[offset::unit], times=1) for offset in range(unit)]
-                found.append(Item([], parts, times, unit))
-        return found
-
-    def _height(self, at: int) -> int:
-        """In a picture two equal boxes in a row are worth folding, however little is in them, if they are layers."""
-        return 2 if at in self._outline.children or self._outline.events[at].kind == "module" else 1
-
-    def _item(self, members: list[int], times: int | None = None) -> Item:
-        inside = [self._items[at] for at in members if at in self._items]
-        return Item(members, _laid_over(inside), len(members) if times is None else times)
-
-
-def _laid_over(alike: list[list[Item]]) -> list[Item]:
-    """What is in several equal events, as what is in one that stands for all."""
-    if len(alike) < 2:
-        return alike[0] if alike else []
-    top: list[Item] = []
-    pending = [(top, alike)]
+def _nest(outline: Outline) -> None:
+    """Who is in whom, of all nodes."""
+    forest, around, first, last = outline.forest, outline.around, outline.first, outline.last
+    pending = [node for roots in forest.threads.values() for node in roots][::-1]
+    around.update(dict.fromkeys(pending, -1))
     while pending:
-        into, several = pending.pop()
-        for same in zip(*several, strict=True):
-            item = Item([node for each in same for node in each.nodes], [], same[0].times, same[0].unit)
-            into.append(item)
-            if same[0].children:
-                pending.append((item.children, [each.children for each in same]))
-    return top
+        node = pending.pop()
+        if node < 0:
+            last[~node] = len(first) - 1
+            continue
+        first[node] = len(first)
+        inside = forest.below(node)
+        around.update(dict.fromkeys(inside, node))
+        pending.append(~node)
+        pending.extend(reversed(inside))
 
 
-def _module_key(event: Event, path: str) -> Key:
-    """All that is said of a layer but its number, and of numbered layers the place of the call."""
-    head, number = split_index(path)
-    return (
-        event.name, settings_of(event.detail, event.module), tuple(map(shape_key, event.inputs)),
-        tuple(map(shape_key, event.outputs)), event.error, event.note, event.end_ns is None, head,
-        None if number is not None else (event.code, event.target, event.line),
-    )  # fmt: skip
+def _tops(item: Folded) -> list[Folded]:
+    """The item itself, or those that repeat together in it."""
+    found, pending = list[Folded](), [item]
+    while pending:
+        each = pending.pop()
+        if each.nodes[0] == TOGETHER:
+            pending += reversed(each.children)
+        else:
+            found.append(each)
+    return found
+
+
+# ---------------------------------------------------------------- from what was folded to boxes
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is around an item while boxes are made."""
+
+    item: Folded | None = None
+    loop: Folded | None = None
+    rounds: str = ""
+    """What a level without a box would say."""
+    layers: tuple[int, ...] = ()
+    """The loop over layers whose box a round may be."""
+
+
+class _Boxes:
+    """Makes boxes. Loops that went round once, and those that call one layer after the other, have none."""
+
+    def __init__(self, outline: Outline) -> None:
+        self._outline, self._forest = outline, outline.forest
+        self._inside: dict[int, int] = {-1: 0}
+        """For each node in which of the times of the innermost box all that is in it was."""
+        self._slots: dict[int, int] = {}
+        """The same for nodes that repeat together."""
+
+    def boxes(self, items: Sequence[Folded]) -> list[Item]:
+        """All boxes, the outermost of them."""
+        top: list[Item] = []
+        for node in {self._outline.around[node] for item in items for each in _tops(item) for node in each.nodes}:
+            self._inside[node] = 0
+        pending = [(item, top, _Around()) for item in reversed(items)]
+        while pending:
+            item, beside, around = pending.pop()
+            box, children = self._box(item, around)
+            inside = replace(self._around(item, around), rounds="")
+            if box is not None:
+                box.rounds = around.rounds or self._rounds(item, around)
+                beside.append(box)
+            else:
+                inside = replace(inside, rounds=around.rounds or self._rounds(item, around))
+            into = beside if box is None else box.children
+            pending += [(child, into, inside) for child in reversed(children)]
+        return top
+
+    def _around(self, item: Folded, around: _Around) -> _Around:
+        if item.nodes[0] == TOGETHER:
+            return replace(around, item=item, layers=())
+        span = self._forest.span(item.nodes[0])
+        is_loop = span is not None and span.kind == LOOP
+        over = self._forest.rounds(item.nodes[0])
+        alone = is_loop and not over and len(item.children) == 1 and item.children[0].nodes[0] != TOGETHER
+        layers = tuple(item.nodes) if alone else ()
+        return replace(around, item=item, loop=item if is_loop and over else around.loop, layers=layers)
+
+    def _rounds(self, item: Folded, around: _Around) -> str:
+        if around.item is None or TOGETHER in (around.item.nodes[0], item.nodes[0]):
+            return ""
+        return rounds_of(item, around.item, around.loop, self._forest.span)
+
+    def _box(self, item: Folded, around: _Around) -> tuple[Item | None, list[Folded]]:
+        """The box of an item (None: what is in it stands in its place), and what is in it."""
+        if item.nodes[0] == TOGETHER:
+            return self._together(item), item.children
+        over, span = self._forest.rounds(item.nodes[0]), self._forest.span(item.nodes[0])
+        if over:
+            rounds = [self._forest.below(node) for node in item.nodes]
+            if max(map(len, rounds)) > 1:
+                return self._in_rounds([each for several in rounds for each in several], item.nodes), item.children
+            for node, (round_,) in zip(item.nodes, rounds, strict=True):
+                self._inside[round_] = self._slot(node)
+            return None, item.children
+        if span is not None and span.kind == "round" and len(item.children) > 1 and item.times > 1:
+            return self._in_rounds(item.nodes, around.layers), item.children
+        if over is None and (span is None or span.kind != "round"):
+            return self._plain(item.nodes), item.children
+        parts = [each for child in item.children for each in _tops(child)]
+        if over is False and max(len(each.children) for each in parts) > 1 and not self._is_one(item):
+            box = self._plain(item.nodes)
+            box.loops = list(item.nodes)
+            return box, item.children
+        for node in item.nodes:
+            self._inside[node] = self._slot(node)
+        return None, item.children
+
+    def _is_one(self, loop: Folded) -> bool:
+        """Whether all rounds of a loop over layers are equal: then they are the box of the loop."""
+        return len(loop.children) == 1 and loop.children[0].nodes[0] != TOGETHER and loop.children[0].times > 1
+
+    def _slot(self, node: int) -> int:
+        return self._slots[node] if node in self._slots else self._inside[self._outline.around[node]]
+
+    def _plain(self, nodes: Sequence[int]) -> Item:
+        """A box for events or calls."""
+        first, last = self._outline.first, self._outline.last
+        ordered = sorted((self._slot(node), first[node], node) for node in nodes)
+        self._inside.update({node: at for at, (_, _, node) in enumerate(ordered)})
+        slots, places = [slot for slot, _, _ in ordered], [(place, last[node]) for _, place, node in ordered]
+        return Item([node for _, _, node in ordered], slots, extents=places)
+
+    def _in_rounds(self, rounds: Sequence[int], loops: Sequence[int]) -> Item:
+        """A box for the rounds of a loop."""
+        around = self._outline.around
+        self._inside.update({loop: self._slot(loop) for loop in {around[each] for each in rounds}})
+        box = self._plain(rounds)
+        box.runs, box.loops = [around[each] for each in box.nodes], list(loops)
+        return box
+
+    def _together(self, item: Folded) -> Item:
+        """A box for several that repeat together: of each, as many as there are repeats in each time around."""
+        extents: dict[tuple[int, int], tuple[int, int]] = {}
+        repeats: dict[int, tuple[int, int]] = {}
+        first, last = self._outline.first, self._outline.last
+        for part in (each for child in item.children for each in _tops(child)):
+            by_slot: dict[int, list[int]] = {}
+            for node in sorted(part.nodes, key=first.__getitem__):
+                by_slot.setdefault(self._slot(node), []).append(node)
+            for slot, nodes in by_slot.items():
+                each = max(len(nodes) // item.times, 1)
+                for at, node in enumerate(nodes):
+                    key = repeats[node] = (slot, min(at // each, item.times - 1))
+                    low, high = extents.get(key, (first[node], last[node]))
+                    extents[key] = min(low, first[node]), max(high, last[node])
+        keys = sorted(extents)
+        numbers = {key: number for number, key in enumerate(keys)}
+        self._slots.update({node: numbers[key] for node, key in repeats.items()})
+        slots = [slot for slot, _ in keys]
+        return Item([NOTHING] * len(keys), slots, slots[:], [extents[key] for key in keys])

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from torchglass.events.types import Location
 from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
-from torchglass.views.graph.flow import BORDER, Edge, Flow, Level, flow_of
-from torchglass.views.graph.labels import Label, label_of, outside_word, role_in
+from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.flow import Flow, flow_of
+from torchglass.views.graph.labels import Label, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Item
-from torchglass.views.row import CLASS, COUNT, ERROR, EVENT, FOLD, GIVES, NAME, PLACE, REPEAT, TAKES, Cell, Row, Sheet
-from torchglass.views.text.words import clean, count, plural
+from torchglass.views.row import (
+    CALL,
+    CLASS,
+    COUNT,
+    ERROR,
+    EVENT,
+    EXPRESSION,
+    FOLD,
+    GIVES,
+    LOOP,
+    NAME,
+    PLACE,
+    REPEAT,
+    ROUNDS,
+    TAKES,
+    TIMES,
+    Cell,
+    Row,
+    Sheet,
+)
+from torchglass.views.text.spans import loop_place
+from torchglass.views.text.words import clean, plural
 
 MOST_SOURCES = 4
 
@@ -42,52 +64,62 @@ class _Rows:
         return self._labels[item.number]
 
     def _row(self, item: Item, number: int, around: int, depth: int) -> Row:
-        label = self._label(item)
-        if item.is_repeat:
-            often = f"{label.title} × {count(item.times)}".lstrip()
-            return Row(depth, REPEAT, (Cell(FOLD, often), Cell(COUNT, f", {label.detail}:")), times=item.times)
-        node = item.nodes[0]
-        event = self._flow.outline.events[node]
-        fold = f"{label.title} × {count(item.times)}" if item.times > 1 else ""
+        label, outline = self._label(item), self._flow.outline
+        rounds, span = Cell(ROUNDS, label.rounds), outline.span(item)
+        takes, fold = Cell(TAKES, ", ".join(self._sources(number, around))), f"{label.title} {label.often}"
+        if item.loops:
+            (at,) = {loop_place(each) for each in map(outline.forest.span, item.loops[:1]) if each is not None}
+            return _row(depth, LOOP, [Cell(EXPRESSION, label.title), Cell(TIMES, label.often), takes, rounds], at)
+        if item.runs:
+            often = f"{label.title} {label.often}".lstrip()
+            return _row(depth, REPEAT, [Cell(FOLD, often), Cell(COUNT, f", {label.detail}:")], None)
+        if span is not None:
+            cells = [Cell(FOLD, label.often), Cell(EXPRESSION, label.code), takes, rounds]
+            return _row(depth, CALL, cells, span.at, span.first)
+        event = outline.events[item.nodes[0]]
         cells = [
-            Cell(FOLD if fold else NAME, fold or label.title),
+            Cell(FOLD, fold) if label.often else Cell(NAME, label.title),
             Cell(CLASS, label.detail or label.variable),
-            Cell(TAKES, ", ".join(self._sources(number, around))),
+            takes,
             Cell(ERROR, "✗ " + clean(event.error)) if event.error else Cell(GIVES, label.gives),
+            rounds,
         ]
-        shown = tuple(cell for cell in cells if cell.text)
-        place = (Cell(PLACE, at=event.location),) if event.location else ()
-        return Row(depth, EVENT, (*shown, *place), node, item.times, len(item.nodes))
+        row = _row(depth, EVENT, cells, event.location, item.nodes[0])
+        row.times, row.each = item.in_a_row()[1], len(item.nodes)
+        return row
 
     def _sources(self, number: int, around: int) -> list[str]:
         level = self._flow.levels[around]
         edges = [edge for edge in level.edges if edge.target == number]
-        words = list(dict.fromkeys(self._source(edge, level, around, number) for edge in edges))
+        words = list(dict.fromkeys(self._source(edge, level, around) for edge in edges))
         more = len(words) - MOST_SOURCES
         return [*words[:MOST_SOURCES], f"+{more} more"] if more > 0 else words
 
-    def _source(self, edge: Edge, level: Level, around: int, number: int) -> str:
+    def _source(self, edge: Edge, level: Level, around: int) -> str:
         children = self._flow.outline.items[around].children if around >= 0 else self._flow.outline.top
         if edge.source >= 0:
             name = self._name(children[edge.source], edge)
-            return f"{name} before" if edge.source >= number else name
+            return f"{name} before" if edge.is_back else name
         if edge.source != BORDER:
             return outside_word(self._flow, level.outside[-2 - edge.source])
-        return self._port(around, level.takes[edge.out])
+        return self._port(around, edge.out)
 
     def _name(self, item: Item, edge: Edge) -> str:
         """A variable says more than the function that made it."""
-        label, event = self._label(item), self._flow.outline.events[item.nodes[0]] if item.nodes else None
-        if event is None:
-            return label.title or "the repeat"
+        label, outline = self._label(item), self._flow.outline
+        if not outline.events_of(item) or outline.span(item) is not None:
+            return label.title.removesuffix(":") or "the repeat"
+        event = outline.events[item.nodes[0]]
         if event.kind == "module":
             return label.title
         if len(event.target) > edge.out and len(event.target) == len(event.outputs):
             return clean(event.target[edge.out].removeprefix("self."))
         return label.variable or f"{label.title} #{item.nodes[0]}"
 
-    def _port(self, around: int, value: int) -> str:
-        item = self._flow.outline.items[around]
-        if item.is_repeat:
-            return "before"
-        return role_in(self._flow.outline.digest.trace.event(item.nodes[0]), value) or "outside"
+    def _port(self, around: int, port: int) -> str:
+        return port_word(self._flow, self._flow.outline.items[around], port) or "outside"
+
+
+def _row(depth: int, kind: str, cells: list[Cell], at: Location | None, event: int = -1) -> Row:
+    place = (Cell(PLACE, at=at),) if at is not None else ()
+    return Row(depth, kind, (*[cell for cell in cells if cell.text], *place), event)

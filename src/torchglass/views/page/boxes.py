@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torchglass.views.graph.flow import Edge, Flow, Level
-from torchglass.views.graph.labels import SIGN, Label, Shapes, label_of, outside_word, role_in
+from torchglass.views.graph.edges import Edge, Level
+from torchglass.views.graph.flow import Flow
+from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Item
 from torchglass.views.page.columns import Texts, differences
 from torchglass.views.page.hues import hue_of
@@ -28,12 +29,18 @@ class Boxes:
 
     def items(self) -> dict[str, Any]:
         """One entry an item, outermost first."""
-        items, texts, labels = self._flow.outline.items, self._texts, self._labels
+        outline, texts, labels = self._flow.outline, self._texts, self._labels
+        items, events = outline.items, [outline.events_of(item) for item in outline.items]
         return {
             "parent": [item.number - item.parent for item in items],
-            "times": [item.times for item in items],
-            "count": [len(item.nodes) for item in items],
-            "nodes": differences([node for item in items for node in item.nodes]),
+            "most": [item.in_a_row()[1] for item in items],
+            "times": [len(item.nodes) for item in items],
+            "slots": differences([slot for item in items for slot in item.slots]),
+            "count": [len(several) for several in events],
+            "nodes": differences([event for several in events for event in several]),
+            "rounds": [1 if item.runs else 0 for item in items],
+            "often": texts.numbers(label.often for label in labels),
+            "only": texts.numbers(label.rounds for label in labels),
             "kind": texts.numbers(label.kind for label in labels),
             "hue": texts.numbers(self._hue(item, label) for item, label in zip(items, labels, strict=True)),
             "title": texts.numbers(label.title for label in labels),
@@ -44,7 +51,8 @@ class Boxes:
         }
 
     def _hue(self, item: Item, label: Label) -> str:
-        return "" if item.is_repeat else hue_of(self._flow.outline.events[item.nodes[0]], label.kind)
+        is_event = 0 <= item.nodes[0] < len(self._flow.outline.events)
+        return hue_of(self._flow.outline.events[item.nodes[0]], label.kind) if is_event else ""
 
     def levels(self) -> list[list[Any]]:
         """Of the outermost level, then of each item that holds others: edges, values from outside, names of ports."""
@@ -57,7 +65,7 @@ class Boxes:
             for each in level.outside
             for part in (
                 self._texts.number(outside_word(self._flow, each)),
-                self._texts.number("" if each.times > 1 else self._short(each.value)),
+                self._texts.number("" if each.times > 1 else self._without_usual(self._shapes.taken(each))),
                 IS_UNKNOWN if each.is_unknown else 0,
             )
         ]
@@ -65,43 +73,38 @@ class Boxes:
 
     def _edge(self, number: int, edge: Edge) -> tuple[int, ...]:
         """Source, its result, target, its argument, the shape where that is news, the name where that is."""
-        shape = name = ""
+        word = name = ""
         if edge.source >= 0:
             children = self._flow.outline.items[number].children if number >= 0 else self._flow.outline.top
             source = children[edge.source]
-            shape = self._changed(source, edge.value)
+            word = self._changed(source, edge.value)
             label = self._labels[source.number]
-            name = label.variable if label.kind == SIGN else ""
-        back = 1 if 0 <= edge.target <= edge.source else 0
-        texts = self._texts
-        return edge.source, edge.out, edge.target, edge.into, texts.number(shape), texts.number(name), back
+            name = label.variable if label.kind == SIGN or edge.is_back else ""
+        words = self._texts.number(word), self._texts.number(name)
+        return edge.source, edge.out, edge.target, edge.into, *words, int(edge.is_back)
 
     def _changed(self, source: Item, value: int) -> str:
         """The shape of a result, where none of the step's arguments has it."""
-        word = self._shapes.word(value)
-        if not source.nodes:
+        word = self._shapes.given(source, value)
+        if self._flow.outline.span(source) is not None or source.runs or self._labels[source.number].kind == STEP:
             return ""
         takes = self._flow.crossing.takes(source.nodes[0])
         return "" if any(self._shapes.word(each) == word for each in takes) else self._without_usual(word)
-
-    def _short(self, value: int) -> str:
-        return self._without_usual(self._shapes.word(value))
 
     def _without_usual(self, word: str) -> str:
         dtype, bracket, rest = word.partition("[")
         return bracket + rest if dtype == self._usual and bracket else word
 
     def _ports_in(self, number: int, level: Level) -> list[int]:
-        item = self._flow.outline.items[number] if number >= 0 else None
-        if item is None or item.is_repeat:
+        if number < 0:
             return [0] * len(level.takes)
-        event = self._flow.outline.digest.trace.event(item.nodes[0])
-        return self._texts.numbers(role_in(event, value) for value in level.takes)
+        item = self._flow.outline.items[number]
+        return self._texts.numbers(port_word(self._flow, item, port) for port in range(len(level.takes)))
 
     def _ports_out(self, number: int, level: Level) -> list[int]:
-        item = self._flow.outline.items[number] if number >= 0 else None
-        if item is None or item.is_repeat:
+        outline = self._flow.outline
+        events = outline.events_of(outline.items[number]) if number >= 0 else ()
+        if not events:
             return [0] * len(level.gives)
-        event = self._flow.outline.digest.trace.event(item.nodes[0])
-        roles = {value.id: clean(value.role) for value in reversed(event.outputs)}
+        roles = {value.id: clean(value.role) for value in reversed(outline.digest.trace.event(events[0]).outputs)}
         return self._texts.numbers(roles.get(value, "") for value in level.gives)

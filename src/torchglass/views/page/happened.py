@@ -77,7 +77,8 @@ class Happened:
 
     def _within(self) -> list[int]:
         """Events that are drawn in a box that is not around them: ``zero_grad()`` is one for many functions."""
-        anchors, parents = self._flow.outline.anchors, self._digest.parents
+        outline, parents = self._flow.outline, self._digest.parents
+        anchors = [anchor if anchor < 0 else outline.shown_as(anchor) for anchor in outline.anchors]
         odd = [
             at
             for at, anchor in enumerate(anchors)

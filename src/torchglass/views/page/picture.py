@@ -1,6 +1,6 @@
 """Pictures without a browser: the page's own layout, run by a small JavaScript engine that comes as a package.
 
-Why so: docs/decisions/0013-the-page.md.
+Why so: docs/decisions/0015-the-page.md.
 """
 
 from __future__ import annotations

@@ -43,6 +43,12 @@ def call_word(span: Level) -> str:
     return _SELF.sub("", one_line(text))
 
 
+def short_call(function: str) -> str:
+    """What was called, without the function it is defined in; ``Net()`` where an object was made."""
+    name = clean(function.rpartition("<locals>.")[2])
+    return f"{name.removesuffix('.__init__')}()" if name.endswith(".__init__") else name
+
+
 def loop_word(span: Level) -> str:
     """``for x, y in loader:``, as it is written."""
     assert span.loop is not None

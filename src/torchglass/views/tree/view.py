@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, said_once, unfolded
+from torchglass.views.forest import Forest
+from torchglass.views.layers import Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
     COUNT,
@@ -34,8 +36,6 @@ from torchglass.views.text.spans import call_word, count_word, counts_word, loop
 from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
 from torchglass.views.tree import Options
-from torchglass.views.tree.forest import Forest
-from torchglass.views.tree.layers import Layers
 
 LONGEST_VALUE = 40
 """Characters of a marked value that is no tensor."""
@@ -91,20 +91,9 @@ class _Tree:
                 items = folded(self._forest, roots, self._layers.own)
             else:
                 items = unfolded(self._forest, roots)
-            self._emit(self._without_all(items))
+            self._emit(self._forest.without_all(items))
         rows = said_once(self._rows) if self._options.fold else self._rows
         return Sheet(rows, [Cell(COUNT, " · ".join(self._summary())), *self._notes_below()])
-
-    def _without_all(self, items: list[Item]) -> list[Item]:
-        """A call that holds everything says nothing: it is what ran the program."""
-        while len(items) == 1 and len(items[0].nodes) == 1:
-            span = self._forest.span(items[0].nodes[0])
-            if span is None or (span.kind == CALL and self._forest.is_closed(span)):
-                break
-            if span.kind == LOOP and len(self._forest.below(items[0].nodes[0])) > 1:
-                break
-            items = items[0].children
-        return items
 
     # ------------------------------------------------------------ rows in order
 

@@ -1,22 +1,37 @@
-"""What the tree is made of: events that have rows, and the calls, loops and rounds that they stand in."""
+"""What tree and data flow are made of: events that are shown, and the calls, loops and rounds that they stand in."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Protocol
 
+from torchglass.events.selection import Selection
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest, Key, texts_of
-from torchglass.views.levels import CALL, Level, Levels
+from torchglass.views.fold import Item
+from torchglass.views.levels import CALL, LOOP, Level, Levels
 from torchglass.views.nesting import Nesting, is_inner_at, is_torch_helper, nesting
 from torchglass.views.stacks import is_constructor, is_own
-from torchglass.views.tree import Options
+
+
+class Shows(Protocol):
+    """The options that say which events are shown."""
+
+    @property
+    def only(self) -> Selection | None: ...
+    @property
+    def functions(self) -> bool: ...
+    @property
+    def inner(self) -> bool: ...
+    @property
+    def constructors(self) -> bool: ...
 
 
 class Forest:
     """Nodes are events, by their ids, and behind them spans; each is under the nearest one around it that has a row."""
 
-    def __init__(self, digest: Digest, options: Options) -> None:
-        self.digest, self._options = digest, options
+    def __init__(self, digest: Digest, options: Shows, has_spans: bool = True) -> None:
+        self.digest, self._options, self._has_spans = digest, options, has_spans
         self.events, self._parents = digest.events(), digest.parents
         self.texts = texts_of(digest)
         self.nest: Nesting = nesting(self.events, self._parents)
@@ -31,7 +46,7 @@ class Forest:
         """The first note of an event without a row, by the node that it is in."""
         self.left_out = 0
         self._attached: set[int] = set()
-        self._anchors: list[int] = []
+        self.anchors: list[int] = []
         """The node that stands for each event: its own, or one around it."""
         self._keys: dict[int, Hashable] = {}
         self._closed_by: dict[int, int] = {}
@@ -65,9 +80,28 @@ class Forest:
         """The span of a node; None: it is an event."""
         return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
 
+    def home(self, at: int) -> int:
+        """The innermost node that an event is in, whether it has one itself or not; -1: none."""
+        number = self.levels.span_of[at] if self._has_spans else -1
+        while number >= 0 and number not in self._attached:
+            number = self.levels.spans[number].parent
+        return self.anchors[at] if number < 0 else len(self.events) + number
+
     def is_gap(self, node: int) -> bool:
         """Whether events are missing here: that is never folded away."""
         return self.events[node].kind == "unseen" and self.events[node].name == "gap"
+
+    def without_all(self, items: list[Item]) -> list[Item]:
+        """A call that holds everything says nothing: it is what ran the program."""
+        while len(items) == 1 and len(items[0].nodes) == 1:
+            node = items[0].nodes[0]
+            span, is_empty = self.span(node), node in self.inside or not self.below(node)
+            if span is None or (span.kind == CALL and self.is_closed(span) and is_empty):
+                break
+            if span.kind == LOOP and len(self.below(node)) > 1:
+                break
+            items = items[0].children
+        return items
 
     @staticmethod
     def _event_key(event: Event) -> Key:
@@ -87,7 +121,7 @@ class Forest:
         by_name = matched if only is not None and only.names_calls else None
         # How an event is treated depends only on its text and that of the one around it: asked once for each pair.
         treated: dict[tuple[int, int, bool], tuple[bool, bool]] = {}
-        texts, containers, anchors = self.texts, self.nest.containers, self._anchors
+        texts, containers, anchors = self.texts, self.nest.containers, self.anchors
         for at, parent in enumerate(self._parents):
             anchor = anchors[parent] if parent >= 0 else -1
             pair = (texts[at], texts[parent] if parent >= 0 else -1, parent in containers)
@@ -123,7 +157,7 @@ class Forest:
 
         That is what made an object, and code of installed packages that torch called: a data set's.
         """
-        number = self.levels.span_of[at]
+        number = self.levels.span_of[at] if self._has_spans else -1
         if number < 0:
             return -1
         if number not in self._closed_by:
@@ -154,7 +188,7 @@ class Forest:
 
     def _place(self, at: int, anchor: int, helper: bool) -> int:
         """Put an event under its span or anchor, or into the row of the helper before it; the row that it is in."""
-        number = self.levels.span_of[at]
+        number = self.levels.span_of[at] if self._has_spans else -1
         if number >= 0:
             anchor = self._attach(number, anchor, at)
         siblings = self._siblings(anchor, at)

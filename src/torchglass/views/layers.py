@@ -1,4 +1,4 @@
-"""Layers in the tree: the names of modules, which of them are equal, and what keeps two apart."""
+"""Layers: the names of modules, which of them are equal, and what keeps two apart."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Key, shape_key
 from torchglass.views.fold import TOGETHER, Item, range_label
+from torchglass.views.forest import Forest
 from torchglass.views.levels import count_of
 from torchglass.views.nesting import relative_path, settings_of, split_index
-from torchglass.views.tree.forest import Forest
 
 _PARTS = ("class", "settings", "input shapes", "output shapes", "parameters", "error", "note")
 
