@@ -41,20 +41,20 @@ class ProfiledCalls:
     def stop(self) -> str | None:
         if not self._is_on:
             return None
+        is_ours = sys.getprofile() is self._ours
+        if is_ours:
+            sys.setprofile(None)
         self._let_go()
         if threading.getprofile() is self._begin_thread:
             threading.setprofile(None)  # type: ignore[arg-type]
-        if sys.getprofile() is not self._ours:
-            return REPLACED
-        sys.setprofile(None)
-        return None
+        return None if is_ours else REPLACED
 
     def abandon(self) -> None:
         """In a forked child: switch off, in silence."""
         if self._is_on:
-            self._let_go()
             if sys.getprofile() is self._ours:
                 sys.setprofile(None)
+            self._let_go()
 
     def _let_go(self) -> None:
         """Other threads that still call the profile function take it away themselves."""
