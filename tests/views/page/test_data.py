@@ -16,6 +16,7 @@ from torch import nn
 import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
+from torchglass.events.types import Stats
 from torchglass.views.page.columns import Texts, differences, newest_first
 from torchglass.views.page.data import page_data
 from torchglass.views.page.happened import plain
@@ -117,9 +118,15 @@ def test_own_files_are_whole_and_of_installed_ones_only_what_ran(tmp_path: Path)
         assert texts.all[number].splitlines()[0] == whole.splitlines()[first - 1]
 
 
-def test_statistics_of_any_plain_form_are_shown() -> None:
-    assert plain({"mean": 1.5, "histogram": [1, 2], "odd": object()}) == {"mean": 1.5, "histogram": [1, 2]}
-    assert plain(None) == plain(3.5) == {}
+def test_statistics_are_told_also_where_nothing_is_finite() -> None:
+    assert plain(Stats(4, 1, 1, 1, 0, 2.0, 2.0, 2.0, 0.0, 2.0)) == {
+        "mean": 2.0, "std": 0.0, "min": 2.0, "max": 2.0, "nan": 1, "inf": 2, "zeros": 0,
+    }  # fmt: skip
+    with tg.record(values="stats") as trace:
+        x = torch.zeros(2)
+        x / x
+    assert {"nan": 2, "inf": 0, "zeros": 0} in page_data(trace)["values"]["stats"].values()
+    assert page(trace)  # which is JSON: it knows no NaN
 
 
 def test_the_script_is_small() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
-from typing import Any, cast
+from math import isfinite
+from typing import Any
 
-from torchglass.events.types import Event, Location, Value
+from torchglass.events.types import Event, Location, Stats
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.values import Values
 from torchglass.views.nesting import settings_of
@@ -125,23 +125,18 @@ class Happened:
         }
 
     def _stats(self, place: dict[int, int]) -> dict[str, Any]:
-        """What is in the values, where that was recorded; of values that were kept also how it is spread."""
-        found: dict[str, Any] = {}
-        values = getattr(self._trace, "values", None) if "stats" in Value._fields else None
-        for value in values() if values is not None else ():
-            stats = plain(getattr(value, "stats", None))
-            if stats and value.id in place:
-                found[str(place[value.id])] = stats
-        return found
+        """What is in the values, where that was measured."""
+        tables = getattr(self._trace, "tables", None)
+        if tables is None or not tables.value_measured:
+            return {}
+        told = {at: plain(tables.stats(value)) for value, at in place.items() if value < len(tables.value_measured)}
+        return {str(at): each for at, each in told.items() if each}
 
 
-def plain(stats: Any) -> dict[str, Any]:
-    """Statistics as a dict of plain numbers and lists; an unknown form says nothing."""
-    given: dict[str, Any] = {}
-    if is_dataclass(stats) and not isinstance(stats, type):
-        given = asdict(stats)
-    elif isinstance(stats, dict):
-        given = cast("dict[str, Any]", stats)
-    elif isinstance(stats, tuple):
-        given = cast("Any", stats)._asdict() if hasattr(cast("Any", stats), "_asdict") else {}
-    return {key: value for key, value in given.items() if isinstance(value, int | float | list | str)}
+def plain(stats: Stats | None) -> dict[str, float]:
+    """What the page tells of a value: of numbers that are none, only how many there are."""
+    if stats is None:
+        return {}
+    numbers = {"mean": stats.mean, "std": stats.std, "min": stats.min, "max": stats.max}
+    told = {name: float(f"{number:.4g}") for name, number in numbers.items() if isfinite(number)}
+    return {**told, "nan": stats.nan, "inf": stats.posinf + stats.neginf, "zeros": stats.zeros}
