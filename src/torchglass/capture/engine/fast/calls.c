@@ -13,6 +13,15 @@ typedef struct {
     char on; /* 0: it is over, and threads that still call this let it go */
 } CallFilter;
 
+/* Memory that ran out while we looked costs the event; what else comes out of there is the program's (a signal handler's). */
+static int failed(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 static int is_meant(CallFilter *filter, PyFrameObject *frame, PyCodeObject *code)
 {
     int64_t word = (int64_t)(intptr_t)code;
@@ -22,10 +31,10 @@ static int is_meant(CallFilter *filter, PyFrameObject *frame, PyCodeObject *code
         return (int)known;
     PyObject *answer = PyObject_CallOneArg(filter->is_meant, (PyObject *)frame);
     if (answer == NULL)
-        return -1;
+        return failed();
     known = answer == Py_True;
     Py_DECREF(answer);
-    return table_add(&filter->codes, &word, 1, hash, known) < 0 ? -1 : (int)known;
+    return table_add(&filter->codes, &word, 1, hash, known) < 0 ? failed() : (int)known;
 }
 
 static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *argument)
@@ -51,7 +60,7 @@ static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *ar
         done = PyObject_CallFunctionObjArgs(filter->end, frame, argument == NULL ? Py_None : argument,
                                             argument == NULL ? Py_True : Py_False, NULL);
     Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    return done == NULL ? failed() : 0;
 }
 
 static PyObject *filter_set(CallFilter *self, PyObject *unused)
