@@ -202,7 +202,8 @@ class Calls:
     def __init__(self) -> None:
         self._frames = _Frames()
         self._threads: dict[tuple[int, str], int] = {}
-        self._numbered: dict[int, Call] = {}
+        self._numbered: dict[tuple[int, int], Call] = {}
+        """By number and frame: from Python 3.12 on a comprehension is no call of its own, but told apart."""
         self._open: dict[tuple[int, int], Call] = {}
         self._callers: dict[tuple[int, int], tuple[int, Call]] = {}
         """The call of a frame, as long as no other call began or went on."""
@@ -213,7 +214,7 @@ class Calls:
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.of(event.stack)
         frame, at = frames[-1]
-        call = self._numbered.get(number) if number >= 0 else self._open.get((thread, frame))
+        call = self._numbered.get((number, frame)) if number >= 0 else self._open.get((thread, frame))
         if number >= 0 and call is not None:
             if self._open.get((thread, frame)) is not call:  # a generator or coroutine goes on
                 self._go_on(thread, frame, call)
@@ -223,7 +224,7 @@ class Calls:
                 call = Call(frame, at, caller, called_at, is_certain=number >= 0)
                 self._go_on(thread, frame, call)
                 if number >= 0:
-                    self._numbered[number] = call
+                    self._numbered[number, frame] = call
         _note(call, event, how, parent)
         return call
 
