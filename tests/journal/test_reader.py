@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,8 @@ def test_reading_while_it_grows(tmp_path: Path) -> None:
             journal.rows.add(layout.NOTE, number, b'"row"')
             open_record(thread, number)
             number += 1
+            if number % (MANY // 20) == 0:
+                time.sleep(0.001)  # or all is written before anybody has looked
 
     writer = threading.Thread(target=write)
     file = os.open(tmp_path / "x", os.O_RDONLY)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torchglass.journal import layout, rows
 from torchglass.journal.chunks import Chunk, rows_in
 from torchglass.journal.layout import ROWS
+from torchglass.journal.shared import RowFields, RowWriter
 from torchglass.journal.writer import Journal
 
 ODD = st.text(max_size=8) | st.sampled_from(["", "a\0b", "\ud800", "\x1b[31m", "'; DROP TABLE x --", "é\udcff"])
@@ -125,6 +126,16 @@ def found_in(chunk: Chunk) -> list[tuple[int, int, bytes]]:
     return [row for _, row in rows_in(chunk)]
 
 
+class PythonRowWriter(RowFields):
+    """What writes rows where there is no extension."""
+
+    more, position, let_go = RowWriter.more, RowWriter.position, RowWriter.let_go
+
+    def __init__(self, journal: Journal, stream: int) -> None:
+        super().__init__()
+        self.journal, self.stream, self.chunk = journal, stream, None
+
+
 def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
     whole = written(9)
     everything, content = found_in(whole), bytes(whole.buffer)
@@ -135,8 +146,10 @@ def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
         assert found_in(cut) == everything[: sum(end <= length for end in ends)]
 
 
-def test_memory_that_runs_out_while_a_row_is_written_hides_no_other() -> None:
+def test_memory_that_runs_out_while_a_row_is_written_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python; C takes no memory here."""
     testcapi = pytest.importorskip("_testcapi")
+    monkeypatch.setattr("torchglass.journal.writer.RowWriter", PythonRowWriter)
     journal = Journal()
     journal.rows.add(layout.NOTE, 1000, b"first")
     added = [1000, *range(12)]
@@ -152,6 +165,18 @@ def test_memory_that_runs_out_while_a_row_is_written_hides_no_other() -> None:
     (chunk,) = journal.streams.of(ROWS)
     assert 3 < len(added) < 13
     assert [number for _, number, _ in found_in(chunk)] == [*added, 1001]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**31), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=70))))
+def test_rows_are_the_same_bytes_whoever_writes_them(found: list[tuple[int, int, bytes]]) -> None:
+    journals = [Journal(), Journal()]
+    journals[1].rows = PythonRowWriter(journals[1], ROWS)
+    for kind, number, payload in found:
+        for journal in journals:
+            journal.rows.add(kind, number, payload)
+    one, other = ([bytes(chunk.buffer) for chunk in journal.streams.of(ROWS)] for journal in journals)
+    assert one == other
+    assert journals[0].rows.position() == journals[1].rows.position()
 
 
 def test_a_damaged_row_costs_itself_alone() -> None:

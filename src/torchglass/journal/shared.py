@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
-from torchglass.compiled import ValueFields, slots
+from torchglass.compiled import ValueFields, extension, slots
 from torchglass.journal.layout import (
     MEASURED,
     MEASURED_ENTRY,
@@ -28,15 +28,12 @@ BEFORE = 4096
 """So many values before the first that is measured may be measured later, by other threads."""
 
 
-class RowWriter:
-    """Appends rows to one stream."""
+class RowFields:
+    """Where rows go, in Python: the definition of what C does where there is an extension (engine/fast/rows.c)."""
 
-    __slots__ = ("at", "buffer", "chunk", "end", "journal", "stream")
+    __slots__ = ("at", "buffer", "end")
 
-    def __init__(self, journal: Chunks, stream: int) -> None:
-        self.journal = journal
-        self.stream = stream
-        self.chunk: Chunk | None = None
+    def __init__(self) -> None:
         self.buffer: Any = bytearray()
         self.at = self.end = 0
         """Where the next row goes in the buffer, and where that ends."""
@@ -52,9 +49,8 @@ class RowWriter:
             at, buffer = self.at, self.buffer
             behind = at + ROW.size + length
             if behind > self.end:
-                if self.journal.dead:
+                if not self.more(ROW.size + length):
                     return
-                self._more(ROW.size + length)
                 continue
             where = slice(at + ROW.size, behind)  # making it may run the collector, and that whatever it finds
             if self.at is at and self.buffer is buffer:
@@ -68,15 +64,40 @@ class RowWriter:
                 self.at = at
             raise
 
+    def more(self, need: int) -> bool:
+        """Make room for so many bytes; False where nothing may be written any more."""
+        raise NotImplementedError
+
+
+if TYPE_CHECKING:
+    Rows = RowFields
+else:
+    Rows = getattr(extension, "RowFields", RowFields)
+
+
+class RowWriter(Rows):
+    """Appends rows to one stream."""
+
+    __slots__ = ("chunk", "journal", "stream")
+
+    def __init__(self, journal: Chunks, stream: int) -> None:
+        super().__init__()
+        self.journal = journal
+        self.stream = stream
+        self.chunk: Chunk | None = None
+
     def position(self) -> int:
         """How many bytes there were so far."""
         return 0 if self.chunk is None else self.chunk.first + self.at - self.chunk.start
 
-    def _more(self, need: int) -> None:
+    def more(self, need: int) -> bool:
+        """Make room for so many bytes, in a new chunk."""
         journal = self.journal
+        if journal.dead:
+            return False
         with journal.lock:
             if self.at + need <= self.end:
-                return  # another thread was first
+                return True  # another thread was first
             size = max(journal.next_size(self.stream, 0), need)
             chunk, before = journal.new_chunk(self.stream, 0, size), self.chunk
             journal.begin(chunk)
@@ -84,6 +105,7 @@ class RowWriter:
             self.chunk, self.at, self.end, self.buffer = chunk, start, end, chunk.buffer
             if before is not None:
                 journal.filled(before)  # last: until then others may add to it
+        return True
 
     def end_chunk(self) -> None:
         """Have the next row begin a new chunk."""

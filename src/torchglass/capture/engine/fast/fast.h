@@ -1,8 +1,8 @@
 /* What the pages of the compiled engine share.
  *
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
- * the same journal. A page has an idea: log.c where a thread's records go, values.c which tensor is which, forms.c how
- * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
+ * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor is
+ * which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
  * three that torch and the program call; measuring.c which values are measured, tally.c and floats.c what is in them.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
@@ -55,7 +55,19 @@ typedef struct {
     long long first, end, shift;
 } ValueFields;
 
-extern PyTypeObject LogType, ValueFieldsType;
+/* Where rows go; the base of RowWriter. */
+typedef struct {
+    PyObject_HEAD
+    Py_buffer view;
+    int has_view;
+    char *memory;
+    long long at, end;
+} RowFields;
+
+extern PyTypeObject LogType, ValueFieldsType, RowFieldsType;
+int has_row_room(const RowFields *fields, Py_ssize_t length);
+void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length); /* there is room */
+int rows_ready(PyObject *module);
 Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
 int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
 int make_id_room(Log *log, Py_ssize_t count); /* the same for so many ids in a row */

@@ -1,0 +1,152 @@
+/* The rows of a journal (journal/shared.py): what is met for the first time is written here, one behind the other. */
+#include "fast.h"
+#include "structmember.h"
+#include <stdatomic.h>
+
+#define HEAD 20 /* length, checksum, kind, number */
+#define SLICES 8
+
+/* ---------------------------------------------------------------- the checksum: that of zlib.crc32 */
+
+static uint32_t steps[SLICES][256]; /* what a byte does to the checksum, so many bytes before the end of a slice */
+
+static void make_steps(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t sum = byte;
+        for (int bit = 0; bit < 8; bit++)
+            sum = sum >> 1 ^ (sum & 1 ? 0xEDB88320u : 0);
+        steps[0][byte] = sum;
+    }
+    for (int slice = 1; slice < SLICES; slice++)
+        for (int byte = 0; byte < 256; byte++)
+            steps[slice][byte] = steps[slice - 1][byte] >> 8 ^ steps[0][steps[slice - 1][byte] & 255];
+}
+
+static uint32_t checksum_of(uint32_t sum, const unsigned char *bytes, Py_ssize_t count)
+{
+    sum = ~sum;
+    for (; count >= SLICES; count -= SLICES, bytes += SLICES) {
+        uint32_t next = 0;
+        for (int at = 0; at < SLICES; at++)
+            next ^= steps[SLICES - 1 - at][bytes[at] ^ (at < 4 ? sum >> 8 * at & 255 : 0)];
+        sum = next;
+    }
+    for (; count > 0; count--, bytes++)
+        sum = sum >> 8 ^ steps[0][(sum ^ *bytes) & 255];
+    return ~sum;
+}
+
+/* ---------------------------------------------------------------- where rows go; the base of RowWriter */
+
+static void let_go_of_rows(RowFields *fields)
+{
+    if (fields->has_view) {
+        fields->has_view = 0;
+        fields->memory = NULL;
+        PyBuffer_Release(&fields->view);
+    }
+}
+
+/* The new memory is taken before the old one is given back: giving back may run code. */
+static int set_buffer(RowFields *fields, PyObject *buffer, void *unused)
+{
+    Py_buffer view;
+    if (buffer == NULL || PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE) < 0)
+        return -1;
+    let_go_of_rows(fields);
+    fields->view = view;
+    fields->memory = view.buf;
+    fields->has_view = 1;
+    return 0;
+}
+
+static PyObject *get_buffer(RowFields *fields, void *unused)
+{
+    return fields->has_view ? Py_NewRef(fields->view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+}
+
+static void row_fields_dealloc(RowFields *fields)
+{
+    let_go_of_rows(fields);
+    Py_TYPE(fields)->tp_free((PyObject *)fields);
+}
+
+int has_row_room(const RowFields *fields, Py_ssize_t length)
+{
+    return fields->has_view && fields->at >= 0 && fields->at + HEAD + length <= fields->end
+           && fields->at + HEAD + length <= fields->view.len;
+}
+
+/* The head comes last: until it is there, no row is. Python runs nothing in between. */
+void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
+{
+    char *place = fields->memory + fields->at, head[HEAD], name[12];
+    memcpy(name, &kind, 4);
+    memcpy(name + 4, &number, 8);
+    uint32_t size = (uint32_t)length, sum = checksum_of(0, (const unsigned char *)name, sizeof name);
+    sum = checksum_of(sum, (const unsigned char *)payload, length);
+    memcpy(head, &size, 4);
+    memcpy(head + 4, &sum, 4);
+    memcpy(head + 8, name, sizeof name);
+    fields->at += HEAD + length;
+    memcpy(place + HEAD, payload, (size_t)length);
+    atomic_signal_fence(memory_order_release);
+    memcpy(place, head, HEAD);
+}
+
+/* add(kind, number, payload): write one row; it is there when this returns. */
+static PyObject *rows_add(RowFields *fields, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3 || !PyBytes_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "a kind, a number and bytes are wanted");
+        return NULL;
+    }
+    unsigned long kind = PyLong_AsUnsignedLong(args[0]);
+    long long number = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_ssize_t length = PyBytes_GET_SIZE(args[2]);
+    while (!has_row_room(fields, length)) { /* other threads may come in between, and fill what was made */
+        PyObject *made = PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length);
+        int is_made = made == NULL ? -1 : PyObject_IsTrue(made);
+        Py_XDECREF(made);
+        if (is_made < 0)
+            return NULL;
+        if (is_made == 0)
+            Py_RETURN_NONE;
+    }
+    put_row(fields, (uint32_t)kind, number, PyBytes_AS_STRING(args[2]), length);
+    Py_RETURN_NONE;
+}
+
+static PyMemberDef row_members[] = {
+    {"at", T_LONGLONG, offsetof(RowFields, at), 0, NULL},
+    {"end", T_LONGLONG, offsetof(RowFields, end), 0, NULL},
+    {NULL},
+};
+static PyGetSetDef row_getset[] = {
+    {"buffer", (getter)get_buffer, (setter)set_buffer, NULL, NULL},
+    {NULL},
+};
+static PyMethodDef row_methods[] = {
+    {"add", (PyCFunction)(void (*)(void))rows_add, METH_FASTCALL, "Write one row; it is there when this returns."},
+    {NULL},
+};
+PyTypeObject RowFieldsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.RowFields",
+    .tp_doc = "Where rows go.",
+    .tp_basicsize = sizeof(RowFields),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)row_fields_dealloc,
+    .tp_members = row_members,
+    .tp_getset = row_getset,
+    .tp_methods = row_methods,
+};
+
+int rows_ready(PyObject *module)
+{
+    make_steps();
+    return PyType_Ready(&RowFieldsType) < 0 ? -1 : PyModule_AddObjectRef(module, "RowFields", (PyObject *)&RowFieldsType);
+}
