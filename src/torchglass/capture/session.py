@@ -45,23 +45,25 @@ LEFT = "left by an exception"
 CALL_BITS = 40
 """A probe that follows variables numbers fewer calls than this can hold."""
 
-KnownModule = tuple[weakref.ref[Any], int]
-"""A module, checked with ``is`` because ids are reused, and its row."""
 Listener = Callable[["ThreadLog", int, str], None]
 """Called with a log, the number of a record and ``"open"`` or ``"close"``, on the event's own thread."""
 
 
 @dataclass(slots=True)
 class ModuleRow:
-    """One module under one path; ``parameters`` holds (name, value)."""
+    """One module under one path."""
 
     number: int
     module: weakref.ref[Any]
+    """Checked with ``is``, because ids are reused."""
     cls: int
     """The row of its class; the class itself must be able to go."""
     root: int
     path: str
-    parameters: tuple[tuple[str, int], ...] = ()
+    other: ModuleRow | None
+    """The row of a module with the same ``id``: this one under another path, or one that is gone."""
+    parameters: tuple[str | int, ...] = ()
+    """Names and values by turns."""
     described: bool = False
     below: dict[int, list[str]] | None = None
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
@@ -97,15 +99,13 @@ class Session:
         self._error_numbers = count()
         self.named: dict[tuple[str, str, str], int] = {}
         self.modules: dict[int, ModuleRow] = {}
-        self.module_ids: dict[tuple[int, int], KnownModule] = {}
-        """By (row of the caller, id of the module): the row."""
-        self.module_paths: dict[tuple[int, str, int], KnownModule] = {}
-        """By (row of the root, path, id of the module)."""
+        self.module_ids: dict[tuple[int, int], ModuleRow] = {}
+        """By (row of the caller, id of the module)."""
+        self.modules_met: dict[int, ModuleRow] = {}
+        """By ``id`` of the module: its newest row, which leads to the others."""
         self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
-        self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
-        """What modules of a class show of themselves (capture/torch/settings.py)."""
         self.records_modules = self.records_calls = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""

@@ -16,9 +16,9 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.engine.log import LOGS, ThreadLog
-from torchglass.capture.session import KnownModule, ModuleRow, Session
+from torchglass.capture.session import ModuleRow, Session
 from torchglass.capture.torch import private
-from torchglass.capture.torch.settings import settings_of
+from torchglass.capture.torch.settings import Settings, settings_of
 from torchglass.journal import layout
 from torchglass.journal.layout import NONE, STACK
 from torchglass.journal.rows import DescribedRow, encoded, encoded_module
@@ -93,8 +93,8 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return __call__
 
 
-def answers(session: Session) -> dict[str, Callable[..., Any]]:
-    """What the compiled engine asks of modules (capture/engine/fast/)."""
+def answers(session: Session) -> dict[str, Any]:
+    """What the compiled engine asks of modules (capture/engine/fast/), and the tables that it shares."""
 
     def describe(log: ThreadLog, row: int, module: nn.Module) -> None:
         if not session.modules[row].described:
@@ -105,14 +105,22 @@ def answers(session: Session) -> dict[str, Callable[..., Any]]:
         "describe": describe,
         "read_settings": read_settings,
         "fail_module": _fail,
+        "module_table": session.modules,
+        "modules_met": session.modules_met,
+        "module_numbers": session.module_numbers,
+        "module_class": ModuleRow,
+        "class_number": session.class_number,
+        "encoded_module": encoded_module,
+        "rows": session.journal.rows,
+        "rows_lock": session.journal.lock,
     }
 
 
 def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any) -> int:
     session = log.session
     known = session.module_ids.get((log.module, id(module)))
-    if known is not None and known[0]() is module:
-        row = known[1]
+    if known is not None and known.module() is module:
+        row = known.number
     else:
         row = _identify(session, log.module, module)
     with _no_modes():
@@ -151,9 +159,11 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     described.described = True
     described.cls = session.class_number(type(module))
     value_of = session.values.value_of
-    described.parameters = tuple(
-        [(name, value_of(each)) for name, each in module._parameters.items() if each is not None]
-    )
+    found: list[str | int] = []
+    for name, each in module._parameters.items():
+        if each is not None:
+            found += (name, value_of(each))
+    described.parameters = tuple(found)
     log.unread.append(described)
     if described.root == NONE or log.listening:  # nobody else may hold it; or somebody shows it now
         read_settings(log)
@@ -165,20 +175,21 @@ def read_settings(log: ThreadLog) -> None:
     Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
     the time that they take between the operations of the model, where each finds the caches cold.
     """
-    described: list[list[Any]] = []
+    session, described, known = log.session, list[list[Any]](), Settings()
     try:
-        while True:
-            try:
-                row = log.unread.pop()
-            except IndexError:  # not asked before: a signal handler may come in between, and read them too
-                break
-            try:
-                described.append(_described(log.session, row))
-            except BaseException as fault:
-                log.session.forgive(fault)
+        with _no_modes():  # some classes ask their tensors
+            while True:
+                try:
+                    row = log.unread.pop()
+                except IndexError:  # not asked before: a signal handler may come in between, and read them too
+                    break
+                try:
+                    described.append([row.number, row.cls, _settings(session, row, known), *row.parameters])
+                except BaseException as fault:
+                    session.forgive(fault)
     finally:
         if described:
-            log.session.journal.rows.add(layout.DESCRIBED, 0, encoded(DescribedRow(described)))
+            session.journal.rows.add(layout.DESCRIBED, 0, encoded(DescribedRow(described)))
 
 
 def read_all_settings(session: Session) -> None:
@@ -187,15 +198,13 @@ def read_all_settings(session: Session) -> None:
         read_settings(log)
 
 
-def _described(session: Session, row: ModuleRow) -> list[Any]:
-    module, settings = row.module(), ""
+def _settings(session: Session, row: ModuleRow, known: Settings) -> str:
     try:
-        if module is not None:
-            with _no_modes():  # some classes ask their tensors
-                settings = settings_of(module, session.settings)
+        module = row.module()
+        return "" if module is None else settings_of(module, known)
     except BaseException as fault:
         session.forgive(fault)
-    return [row.number, row.cls, settings, *(each for pair in row.parameters for each in pair)]
+        return ""
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -208,7 +217,7 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
         above = session.modules[caller]
         owner = above.module()
         if owner is module:  # calls itself: the same place
-            session.module_ids[caller, id(module)] = (above.module, caller)
+            session.module_ids[caller, id(module)] = above
             return caller
         top = caller if above.root == NONE else above.root
         way = _path_through(owner, above.path, module)
@@ -216,26 +225,28 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
             way = _path_below(session.modules[top], above.path, module)
         if way:
             root, path = top, way
-    place = (root, path, id(module))
-    known = session.module_paths.get(place)
-    if known is None or known[0]() is not module:
-        known = _add_row(session, place, module)
+    known = _row_at(session, root, path, module) or _add_row(session, root, path, module)
     session.module_ids[caller, id(module)] = known
-    return known[1]
+    return known.number
 
 
-def _add_row(session: Session, place: tuple[int, str, int], module: nn.Module) -> KnownModule:
-    root, path, _ = place
+def _row_at(session: Session, root: int, path: str, module: nn.Module) -> ModuleRow | None:
+    known = session.modules_met.get(id(module))
+    while known is not None and not (known.root == root and known.path == path and known.module() is module):
+        known = known.other
+    return known
+
+
+def _add_row(session: Session, root: int, path: str, module: nn.Module) -> ModuleRow:
     with session.journal.lock:
-        known = session.module_paths.get(place)
-        if known is not None and known[0]() is module:
+        known = _row_at(session, root, path, module)
+        if known is not None:
             return known  # another thread was first
         cls = session.class_number(type(module))
-        payload = encoded_module(cls, root, path)
-        known = (weakref.ref(module), next(session.module_numbers))
-        session.journal.rows.add(layout.MODULE, known[1], payload)
-        session.modules[known[1]] = ModuleRow(known[1], known[0], cls, root, path)
-        session.module_paths[place] = known
+        payload, number = encoded_module(cls, root, path), next(session.module_numbers)
+        known = ModuleRow(number, weakref.ref(module), cls, root, path, session.modules_met.get(id(module)))
+        session.journal.rows.add(layout.MODULE, number, payload)
+        session.modules[number] = session.modules_met[id(module)] = known
     return known
 
 
@@ -268,8 +279,7 @@ def add_uncalled(session: Session) -> None:
         for paths in (root.below or _paths_below(owner)).values():
             module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
             if module is not None and module._parameters:
-                _, row = _add_row(session, (number, paths[0], id(module)), module)
-                _describe(session.logs[0], row, module)
+                _describe(session.logs[0], _add_row(session, number, paths[0], module).number, module)
     read_settings(session.logs[0])
 
 

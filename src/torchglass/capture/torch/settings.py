@@ -6,7 +6,6 @@ the instance keeps under the same name (docs/decisions/0004-module-settings.md).
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
 
 from torch import nn
@@ -15,16 +14,17 @@ _SHOWN = (int, float, bool, str, type(None))
 _LONGEST = 200
 
 
-Settings = MutableMapping[type, tuple[str, ...] | None]
-"""By class: names to read, or None for a class that shows itself; worked out once for each. Holds no class."""
+Settings = dict[int, tuple[type, tuple[str, ...] | None]]
+"""By ``id`` of a class: names to read, or None for a class that shows itself. It holds classes, so it is let go soon."""
 
 
 def settings_of(module: nn.Module, known: Settings) -> str:
     """As in ``in_features=6, out_features=6, bias=True``; ``""`` when there is nothing to show."""
     cls = type(module)
-    if cls not in known:
-        known[cls] = None if _shows_itself(cls) else _constructor_names(cls)
-    names = known[cls]
+    found = known.get(id(cls))
+    if found is None:
+        found = known[id(cls)] = (cls, None if _shows_itself(cls) else _constructor_names(cls))
+    names = found[1]
     if names is None:
         return str(module.extra_repr())[:_LONGEST]
     if not names:

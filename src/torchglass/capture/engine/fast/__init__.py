@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torchglass import compiled
 from torchglass.capture.engine.fast.names import torch_names
 from torchglass.capture.engine.fast.values import Values as Values
+from torchglass.capture.engine.forms import Describe
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.torch.names import HAS_TORCH
 
@@ -54,6 +55,7 @@ class _Answers:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._without_values: Describe | None = None
 
     def by_name(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -78,10 +80,15 @@ class _Answers:
 
     def form_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> int:
         """The number of a form whose values C has read."""
-        return self._call(args, kwargs, self._session.forms.describing(_not_read), [])
+        return self._call(args, kwargs, self._described_without_values(), [])
 
     def form_of_result(self, result: Any) -> int:
-        return self._number((1, self._session.forms.describing(_not_read)(result, [])))
+        return self._number((1, self._described_without_values()(result, [])))
+
+    def _described_without_values(self) -> Describe:
+        if self._without_values is None:
+            self._without_values = self._session.forms.describing(_not_read)
+        return self._without_values
 
     def describe_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[int, list[int]]:
         """The number of a form, and the values in it."""

@@ -13,6 +13,8 @@ static int engine_traverse(Engine *engine, visitproc visit, void *arg)
     Py_VISIT(engine->kept);
     Py_VISIT(engine->tracers);
     Py_VISIT(engine->module_refs);
+    for (int at = 0; at < CLASS_ROWS; at++)
+        Py_VISIT(engine->class_rows[at].ref);
 #define VISIT(name) Py_VISIT(engine->name);
     CALLBACKS(VISIT)
     return 0;
@@ -38,6 +40,8 @@ static int engine_clear(Engine *engine)
     Py_CLEAR(engine->kept);
     Py_CLEAR(engine->tracers);
     Py_CLEAR(engine->module_refs);
+    for (int at = 0; at < CLASS_ROWS; at++)
+        Py_CLEAR(engine->class_rows[at].ref);
 #define CLEAR(name) Py_CLEAR(engine->name);
     CALLBACKS(CLEAR)
     return 0;
@@ -311,7 +315,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     for (int at = 0; module != NULL && at < 4; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
-    if (module != NULL && (rows_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+    if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -3,7 +3,7 @@
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor is
  * which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
- * three that torch and the program call; measuring.c which values are measured, tally.c and floats.c what is in them.
+ * three that torch and the program call, meeting.c the first call of a module; measuring.c which values are measured, tally.c and floats.c what is in them.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -26,6 +26,7 @@ enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODE
 #define NODE_BITS 16
 #define NODE_MASK ((((int64_t)1) << NODE_BITS) - 1)
 #define MOST_NODES (((int64_t)1) << 44)
+#define CLASS_ROWS 64 /* classes of modules whose rows are remembered */
 #define FAILED INT64_MIN /* in place of a number: an exception is set */
 
 /* ---------------------------------------------------------------- log.c */
@@ -65,8 +66,7 @@ typedef struct {
 } RowFields;
 
 extern PyTypeObject LogType, ValueFieldsType, RowFieldsType;
-int has_row_room(const RowFields *fields, Py_ssize_t length);
-void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length); /* there is room */
+int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, PyObject *payload); /* bytes; there when it returns */
 int rows_ready(PyObject *module);
 Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
 int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
@@ -135,6 +135,10 @@ typedef struct Engine {
     Py_ssize_t module_room;
     char *described;              /* by row: whether its settings and parameters were asked for */
     Py_ssize_t described_room;
+    /* meeting.c */
+    struct class_row { PyObject *ref; int64_t row; } class_rows[CLASS_ROWS]; /* the row of a class, by its address */
+    PyObject *module_table, *modules_met; /* dicts of the session's: rows by number, and by the id of the module */
+    PyObject *module_numbers, *module_class, *class_number, *encoded_module, *rows, *rows_lock;
     /* asked of Python */
     PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
     PyObject *find_stack, *finish_pops, *identify, *describe, *read_settings, *fail_module;
@@ -144,7 +148,8 @@ typedef struct Engine {
 #define CALLBACKS(each)                                                                                                \
     each(meta_id) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
     each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) each(read_settings)         \
-    each(fail_module)
+    each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(module_class) each(class_number)  \
+    each(encoded_module) each(rows) each(rows_lock)
 
 extern PyTypeObject EngineType;
 
@@ -239,6 +244,10 @@ extern PyTypeObject FunctionModeType;
 int functions_ready(PyObject *module);
 int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
+/* meeting.c */
+int meeting_ready(void);
+int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */
+int describe_module(Engine *engine, Log *log, int64_t number, PyObject *module); /* 1 done, 0 Python's affair, -1 error */
 PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs);
 

@@ -67,7 +67,9 @@ static int64_t row_of(Engine *engine, Log *log, PyObject *module)
     int64_t index, row = known_row(engine, place, &hash, &index);
     if (row != NONE)
         return row;
-    row = as_number(PyObject_CallFunction(engine->identify, "LO", log->module, module));
+    row = meet_module(engine, log->module, module);
+    if (row == NONE)
+        row = as_number(PyObject_CallFunction(engine->identify, "LO", log->module, module));
     if (row == FAILED)
         return FAILED;
     known_row(engine, place, &hash, &index); /* looked for again: Python may have come back here */
@@ -86,6 +88,19 @@ static int is_described(Engine *engine, int64_t row)
         engine->described_room = room;
     }
     return engine->described[row];
+}
+
+static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
+{
+    int done = describe_module(engine, log, row, module);
+    if (done == 0) {
+        PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
+        Py_XDECREF(described);
+        done = described == NULL ? -1 : 1;
+    }
+    if (done > 0 && row < engine->described_room)
+        engine->described[row] = 1;
+    return done < 0 ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- one call */
@@ -110,15 +125,7 @@ static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObjec
     Unseen unseen;
     if (enter_unseen(&unseen) < 0)
         return -1;
-    int done = 0;
-    if (!is_described(engine, row)) {
-        PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
-        Py_XDECREF(described);
-        if (described == NULL)
-            done = -1;
-        else if (row < engine->described_room)
-            engine->described[row] = 1;
-    }
+    int done = is_described(engine, row) ? 0 : describe(engine, log, row, module);
     if (done == 0 && log->module == NONE && log->unread != NULL && PyList_GET_SIZE(log->unread)) {
         PyObject *read = PyObject_CallOneArg(engine->read_settings, (PyObject *)log);
         Py_XDECREF(read);

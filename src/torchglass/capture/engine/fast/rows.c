@@ -72,14 +72,14 @@ static void row_fields_dealloc(RowFields *fields)
     Py_TYPE(fields)->tp_free((PyObject *)fields);
 }
 
-int has_row_room(const RowFields *fields, Py_ssize_t length)
+static int has_room(const RowFields *fields, Py_ssize_t length)
 {
     return fields->has_view && fields->at >= 0 && fields->at + HEAD + length <= fields->end
            && fields->at + HEAD + length <= fields->view.len;
 }
 
 /* The head comes last: until it is there, no row is. Python runs nothing in between. */
-void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
+static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
 {
     char *place = fields->memory + fields->at, head[HEAD], name[12];
     memcpy(name, &kind, 4);
@@ -95,7 +95,21 @@ void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *paylo
     memcpy(place, head, HEAD);
 }
 
-/* add(kind, number, payload): write one row; it is there when this returns. */
+int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, PyObject *payload)
+{
+    Py_ssize_t length = PyBytes_GET_SIZE(payload);
+    while (!has_room(fields, length)) { /* other threads may come in between, and fill what was made */
+        PyObject *made = PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length);
+        int is_made = made == NULL ? -1 : PyObject_IsTrue(made);
+        Py_XDECREF(made);
+        if (is_made <= 0)
+            return is_made; /* nothing may be written any more */
+    }
+    put_row(fields, kind, number, PyBytes_AS_STRING(payload), length);
+    return 0;
+}
+
+/* add(kind, number, payload) */
 static PyObject *rows_add(RowFields *fields, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 3 || !PyBytes_Check(args[2])) {
@@ -104,19 +118,8 @@ static PyObject *rows_add(RowFields *fields, PyObject *const *args, Py_ssize_t c
     }
     unsigned long kind = PyLong_AsUnsignedLong(args[0]);
     long long number = PyLong_AsLongLong(args[1]);
-    if (PyErr_Occurred())
+    if (PyErr_Occurred() || add_journal_row(fields, (uint32_t)kind, number, args[2]) < 0)
         return NULL;
-    Py_ssize_t length = PyBytes_GET_SIZE(args[2]);
-    while (!has_row_room(fields, length)) { /* other threads may come in between, and fill what was made */
-        PyObject *made = PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length);
-        int is_made = made == NULL ? -1 : PyObject_IsTrue(made);
-        Py_XDECREF(made);
-        if (is_made < 0)
-            return NULL;
-        if (is_made == 0)
-            Py_RETURN_NONE;
-    }
-    put_row(fields, (uint32_t)kind, number, PyBytes_AS_STRING(args[2]), length);
     Py_RETURN_NONE;
 }
 
