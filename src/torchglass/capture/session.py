@@ -62,8 +62,8 @@ class ModuleRow:
     path: str
     other: ModuleRow | None
     """The row of a module with the same ``id``: this one under another path, or one that is gone."""
-    parameters: tuple[str | int, ...] = ()
-    """Names and values by turns."""
+    parameters: str = ""
+    """Names and values by turns, as they stand in a row: ``,"weight",12,"bias",13``."""
     described: bool = False
     below: dict[int, list[str]] | None = None
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""

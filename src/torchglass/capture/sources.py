@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from torchglass.journal.layout import SOURCE
 from torchglass.journal.rows import SourceRow, encoded
 from torchglass.journal.writer import Journal
 from torchglass.source.text import file_state, read_source
+
+@lru_cache(maxsize=2048)
+def _unkept_row(file: str, state: tuple[int, ...]) -> bytes:
+    """Of a file whose text is not kept: the same in each recording until it is changed."""
+    return encoded(SourceRow(file, None, None, None, list(state)))
+
 
 Keep = Callable[[str, str], None]
 """Keeps a text under its digest, outside of the process."""
@@ -31,7 +38,7 @@ class SourceKeeper:
     def seen(self, file: str, origin: str) -> None:
         """Code of a file is met for the first time; a name that is no file may have a text that only Python knows."""
         if origin != "user" and not (origin == "generated" and file.startswith("<")):
-            self._write(SourceRow(file, None, None, None, list(file_state(file))))
+            self._journal.rows.add(SOURCE, 0, _unkept_row(file, file_state(file)))
             return
         self._unread[file] = None
         if self._keepers:

@@ -30,6 +30,8 @@ OTHER_PYTHON = "source may have changed since it ran, which only Python {}.{} co
 FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
 """How the names of files begin; code with another name may have been given to ``exec`` as text."""
 _CELL = re.compile(r"<(ipython-input|python-input|doctest|console)\b|.*[\\/]ipykernel_\d+[\\/]\d+\.py$")
+_stat, _is_absolute = os.stat, os.path.isabs
+"""Asked of each file in each block: a Path takes as long as the question."""
 _COARSE_CLOCK = 0.05
 """Seconds by which a file's time stamp can lie before the moment of writing."""
 _LONGEST_TEXT = 200_000
@@ -133,7 +135,7 @@ def read_unchanged(filename: str, state: Sequence[int]) -> SourceText:
 def file_state(filename: str) -> tuple[int, ...]:
     """What changes whenever a file is written: its time and size; () where there is none, or something else."""
     try:
-        found = Path(filename).stat()
+        found = _stat(filename)
     except (OSError, ValueError):
         return ()
     return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else ()
@@ -142,24 +144,21 @@ def file_state(filename: str) -> tuple[int, ...]:
 def is_in_doubt(filename: str) -> bool:
     """Whether code of this name must be compared with its text: the text may not be the one that ran."""
     try:
-        found = Path(filename).stat()
+        found = _stat(filename)
     except (OSError, ValueError):
         return not (is_cell(filename) or _was_registered(filename))
-    return max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not Path(filename).is_absolute()
+    return max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
 
 
 def read_source(filename: str) -> SourceText:
     """The source of a file, a notebook cell, a module in a zip file or ``python -c``."""
-    path = Path(filename)
     try:
-        stat = path.stat()
+        stat = _stat(filename)
     except (OSError, ValueError):
-        return _read_elsewhere(filename)
-    if not filename:
-        return SourceText.missing(filename)
+        return _read_elsewhere(filename) if filename else SourceText.missing(filename)
     stamp = max(stat.st_mtime, stat.st_ctime)
     # A relative name may mean another file by now.
-    trusted = stamp < PROCESS_START - _COARSE_CLOCK and path.is_absolute()
+    trusted = stamp < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
     return _read_file(filename, (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size), trusted)
 
 

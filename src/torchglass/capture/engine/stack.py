@@ -27,7 +27,7 @@ class StackTable:
         self._journal = journal
         self.codes = CodeTable(journal)
         self.ids: dict[StackKey, int] = {}
-        self._numbers = count()
+        self.numbers = count()
         self.tracers: dict[Any, Callable[..., Any]] = {}
         """Trace functions that follow variables, where nobody else has one, each by itself: our handlers pause them, or
         Python would tell them of every call in here, which takes as long as all the rest."""
@@ -80,7 +80,7 @@ class StackTable:
         return self._write(key, words)
 
     def _write(self, key: StackKey, words: list[int]) -> int:
-        number = next(self._numbers)
+        number = next(self.numbers)
         self._journal.rows.add(STACK_ROW, number, encoded_ints(words))
         self.ids[key] = number
         return number

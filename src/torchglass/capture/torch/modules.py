@@ -21,7 +21,7 @@ from torchglass.capture.torch import private
 from torchglass.capture.torch.settings import Settings, settings_of
 from torchglass.journal import layout
 from torchglass.journal.layout import NONE, STACK
-from torchglass.journal.rows import DescribedRow, encoded, encoded_module
+from torchglass.journal.rows import encoded_described, encoded_module, quoted
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -111,8 +111,7 @@ def answers(session: Session) -> dict[str, Any]:
         "module_class": ModuleRow,
         "class_number": session.class_number,
         "encoded_module": encoded_module,
-        "rows": session.journal.rows,
-        "rows_lock": session.journal.lock,
+        "quoted": quoted,
     }
 
 
@@ -159,11 +158,9 @@ def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     described.described = True
     described.cls = session.class_number(type(module))
     value_of = session.values.value_of
-    found: list[str | int] = []
-    for name, each in module._parameters.items():
-        if each is not None:
-            found += (name, value_of(each))
-    described.parameters = tuple(found)
+    described.parameters = "".join(
+        [f",{quoted(name)},{value_of(each)}" for name, each in module._parameters.items() if each is not None]
+    )
     log.unread.append(described)
     if described.root == NONE or log.listening:  # nobody else may hold it; or somebody shows it now
         read_settings(log)
@@ -175,7 +172,7 @@ def read_settings(log: ThreadLog) -> None:
     Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
     the time that they take between the operations of the model, where each finds the caches cold.
     """
-    session, described, known = log.session, list[list[Any]](), Settings()
+    session, described, known = log.session, list[str](), Settings()
     try:
         with _no_modes():  # some classes ask their tensors
             while True:
@@ -184,12 +181,13 @@ def read_settings(log: ThreadLog) -> None:
                 except IndexError:  # not asked before: a signal handler may come in between, and read them too
                     break
                 try:
-                    described.append([row.number, row.cls, _settings(session, row, known), *row.parameters])
+                    settings = quoted(_settings(session, row, known))
+                    described.append(f"[{row.number},{row.cls},{settings}{row.parameters}]")
                 except BaseException as fault:
                     session.forgive(fault)
     finally:
         if described:
-            session.journal.rows.add(layout.DESCRIBED, 0, encoded(DescribedRow(described)))
+            session.journal.rows.add(layout.DESCRIBED, 0, encoded_described(described))
 
 
 def read_all_settings(session: Session) -> None:

@@ -15,6 +15,12 @@ _known: dict[tuple[int, bool], tuple[Any, bytes]] = {}
 """By ``id`` of a function of torch's own, and whether ops are recorded: kept for the process."""
 
 
+_known_ops: dict[tuple[int, str | None], tuple[Any, bytes]] = {}
+"""The same for ops, by their notes …"""
+_KEPT = ("aten", "prim", "prims")
+"""… of these names, which torch keeps for ever, too."""
+
+
 def function_bytes(func: Any, ops_recorded: bool) -> bytes:
     """The row of a torch function."""
     known = _known.get((id(func), ops_recorded))
@@ -36,8 +42,13 @@ def _function_row(func: Any, ops_recorded: bool) -> WhatRow:
 
 def op_bytes(op: Any, note: str | None) -> bytes:
     """The row of an op."""
-    names, rest = op_parameters(op)
-    return encoded(WhatRow(OP, op_name(op), note, "", list(names), rest, False))
+    known = _known_ops.get((id(op), note))
+    if known is None or known[0] is not op:
+        names, rest = op_parameters(op)
+        known = (op, encoded(WhatRow(OP, op_name(op), note, "", list(names), rest, False)))
+        if getattr(op, "namespace", None) in _KEPT:
+            _known_ops[id(op), note] = known
+    return known[1]
 
 
 def op_name(op: Any) -> str:

@@ -7,13 +7,12 @@ stack, metadata, a module) they ask here, where the Python engine's own tables g
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchglass import compiled
 from torchglass.capture.engine.fast.names import torch_names
 from torchglass.capture.engine.fast.values import Values as Values
-from torchglass.capture.engine.forms import Describe
+from torchglass.capture.engine.forms import Describe, Form
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.torch.names import HAS_TORCH
 
@@ -57,7 +56,7 @@ class _Answers:
         self._session = session
         self._without_values: Describe | None = None
 
-    def by_name(self) -> dict[str, Callable[..., Any]]:
+    def by_name(self) -> dict[str, Any]:
         return {
             "meta_id": self.meta_id,
             "reluctant": self.reluctant,
@@ -66,7 +65,20 @@ class _Answers:
             "form_of_result": self.form_of_result,
             "describe_call": self.describe_call,
             "describe_result": self.describe_result,
+            "form_number": self._number,
             "find_stack": self.find_stack,
+            **self._shared(),
+        }
+
+    def _shared(self) -> dict[str, Any]:
+        """Tables of Python's that C looks into, and writes to."""
+        stacks, journal = self._session.stacks, self._session.journal
+        return {
+            "stack_ids": stacks.ids,
+            "stack_numbers": stacks.numbers,
+            "codes_kept": stacks.codes.kept,
+            "rows": journal.rows,
+            "rows_lock": journal.lock,
         }
 
     def meta_id(self, meta: tuple[Any, ...]) -> int:
@@ -78,12 +90,12 @@ class _Answers:
     def find_stack(self, anchor: int, base: int, frame: Any) -> int:
         return find_stack(self._session.stacks, anchor, base, frame)
 
-    def form_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> int:
-        """The number of a form whose values C has read."""
-        return self._call(args, kwargs, self._described_without_values(), [])
+    def form_of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Form:
+        """A form whose values C has read."""
+        return self._form(args, kwargs, self._described_without_values(), [])
 
-    def form_of_result(self, result: Any) -> int:
-        return self._number((1, self._described_without_values()(result, [])))
+    def form_of_result(self, result: Any) -> Form:
+        return (1, self._described_without_values()(result, []))
 
     def _described_without_values(self) -> Describe:
         if self._without_values is None:
@@ -93,22 +105,22 @@ class _Answers:
     def describe_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[int, list[int]]:
         """The number of a form, and the values in it."""
         found: list[int] = []
-        return self._call(args, kwargs, self._session.forms.describe, found), found
+        return self._number(self._form(args, kwargs, self._session.forms.describe, found)), found
 
     def describe_result(self, result: Any, from_op: bool) -> tuple[int, list[int]]:
         forms, found = self._session.forms, list[int]()
         described = (forms.describe_made if from_op else forms.describe)(result, found)
         return self._number((1, described)), found
 
-    def _call(self, args: Any, kwargs: Any, describe: Callable[..., Any], found: list[int]) -> int:
+    def _form(self, args: Any, kwargs: Any, describe: Describe, found: list[int]) -> Form:
         form: list[Any] = [len(args)]
         for arg in args:
             form.append(describe(arg, found))
         for name, arg in (kwargs or {}).items():
             form += (name, describe(arg, found))
-        return self._number(tuple(form))
+        return tuple(form)
 
-    def _number(self, form: tuple[Any, ...]) -> int:
+    def _number(self, form: Form) -> int:
         forms = self._session.forms
         number = forms.ids.get(form)
         return forms.intern(form) if number is None else number

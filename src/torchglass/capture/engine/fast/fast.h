@@ -138,10 +138,11 @@ typedef struct Engine {
     /* meeting.c */
     struct class_row { PyObject *ref; int64_t row; } class_rows[CLASS_ROWS]; /* the row of a class, by its address */
     PyObject *module_table, *modules_met; /* dicts of the session's: rows by number, and by the id of the module */
-    PyObject *module_numbers, *module_class, *class_number, *encoded_module, *rows, *rows_lock;
+    PyObject *module_numbers, *module_class, *class_number, *encoded_module, *quoted, *rows, *rows_lock;
+    PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
     /* asked of Python */
     PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
-    PyObject *find_stack, *finish_pops, *identify, *describe, *read_settings, *fail_module;
+    PyObject *form_number, *find_stack, *finish_pops, *identify, *describe, *read_settings, *fail_module;
 } Engine;
 
 /* Which callbacks an engine has, by name. */
@@ -149,7 +150,8 @@ typedef struct Engine {
     each(meta_id) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
     each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) each(read_settings)         \
     each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(module_class) each(class_number)  \
-    each(encoded_module) each(rows) each(rows_lock)
+    each(encoded_module) each(quoted) each(rows) each(rows_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
+    each(form_number)
 
 extern PyTypeObject EngineType;
 

@@ -118,11 +118,11 @@ static int read_item(Reading *reading, PyObject *item, int depth)
 }
 
 /* Objects whose addresses stand in a key must live as long as it. */
-static int keep_objects(Engine *engine, const Reading *reading)
+static int keep_objects(PyObject *kept, const Reading *reading)
 {
     for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2)
         if ((reading->words[at] == OBJECT || reading->words[at] == NAMED)
-            && PyList_Append(engine->kept, (PyObject *)(intptr_t)reading->words[at + 1]) < 0)
+            && PyList_Append(kept, (PyObject *)(intptr_t)reading->words[at + 1]) < 0)
             return -1;
     return 0;
 }
@@ -183,23 +183,58 @@ static int64_t described_call(Engine *engine, Log *log, PyObject *const *args, P
     return take_described(log, answer, first);
 }
 
-static int64_t new_form_of_call(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+/* ---------------------------------------------------------------- forms that are new in this session
+ *
+ * Programs use the same few in every recording: what Python made of a sequence of words is kept for the process. */
+
+#define MOST_KNOWN 4096
+static Table known; /* words → a place in the list */
+static PyObject *known_forms, *known_objects; /* lists; the second keeps what keys refer to */
+
+/* Python's form of what was read: what it was before, or what `make` says of these arguments. Owned. */
+static PyObject *find_form(const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
+{
+    uint64_t same;
+    int64_t place = table_find(&known, reading->words, reading->length, &same);
+    if (place != NONE)
+        return Py_NewRef(PyList_GET_ITEM(known_forms, place));
+    PyObject *form = PyObject_CallFunctionObjArgs(make, given[0], given[1], NULL);
+    if (form == NULL || (known_forms == NULL && (known_forms = PyList_New(0)) == NULL)
+        || (known_objects == NULL && (known_objects = PyList_New(0)) == NULL)) {
+        Py_XDECREF(form);
+        return NULL;
+    }
+    if (PyList_GET_SIZE(known_forms) < MOST_KNOWN && table_find(&known, reading->words, reading->length, &same) == NONE
+        && (keep_objects(known_objects, reading) < 0 || PyList_Append(known_forms, form) < 0
+            || table_add(&known, reading->words, reading->length, hash, PyList_GET_SIZE(known_forms) - 1) < 0))
+        Py_CLEAR(form);
+    return form;
+}
+
+/* A number that was given before all of them lost their meaning must not be remembered behind that. */
+static int64_t number_of(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
+{
+    const int64_t generation = engine->form_generation;
+    PyObject *form = find_form(reading, hash, make, given);
+    int64_t number = form == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->form_number, form));
+    Py_XDECREF(form);
+    if (number == FAILED || generation != engine->form_generation)
+        return number;
+    if (keep_objects(engine->kept, reading) < 0
+        || table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        return FAILED;
+    return number;
+}
+
+static int64_t new_form_of_call(Engine *engine, const Reading *reading, uint64_t hash, PyObject *const *args,
+                                Py_ssize_t count, PyObject *kwargs)
 {
     PyObject *packed = pack(args, count);
     if (packed == NULL)
         return FAILED;
-    PyObject *answer = PyObject_CallFunctionObjArgs(engine->form_of_call, packed, kwargs == NULL ? Py_None : kwargs, NULL);
+    PyObject *const given[] = {packed, kwargs == NULL ? Py_None : kwargs};
+    int64_t number = number_of(engine, reading, hash, engine->form_of_call, given);
     Py_DECREF(packed);
-    return as_number(answer);
-}
-
-/* A number that was given before all of them lost their meaning must not be remembered behind that. */
-static int64_t remember(Engine *engine, const Reading *reading, uint64_t hash, int64_t number, int64_t generation)
-{
-    if (number == FAILED || generation != engine->form_generation)
-        return number;
-    if (keep_objects(engine, reading) < 0 || table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
-        return FAILED;
     return number;
 }
 
@@ -237,8 +272,7 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
     int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
     if (number != NONE)
         return number;
-    int64_t generation = engine->form_generation;
-    return remember(engine, &reading, hash, new_form_of_call(engine, args, count, kwargs), generation);
+    return new_form_of_call(engine, &reading, hash, args, count, kwargs);
 }
 
 int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first)
@@ -265,7 +299,6 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
     int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
     if (number != NONE)
         return number;
-    int64_t generation = engine->form_generation;
-    number = as_number(PyObject_CallOneArg(engine->form_of_result, result));
-    return remember(engine, &reading, hash, number, generation);
+    PyObject *const given[] = {result, NULL};
+    return number_of(engine, &reading, hash, engine->form_of_result, given);
 }

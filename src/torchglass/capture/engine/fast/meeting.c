@@ -145,20 +145,27 @@ static int64_t row_at(Engine *engine, const Place *place)
     return PyErr_Occurred() ? FAILED : number;
 }
 
+/* Whether a text stands in a row as it is, between quotes. */
+static int is_plain_text(PyObject *text)
+{
+    int is_plain = PyUnicode_CheckExact(text) && PyUnicode_IS_COMPACT_ASCII(text);
+    for (Py_ssize_t at = 0; is_plain && at < PyUnicode_GET_LENGTH(text); at++) {
+        Py_UCS1 each = PyUnicode_1BYTE_DATA(text)[at];
+        is_plain = each >= ' ' && each < 127 && each != '"' && each != '\\';
+    }
+    return is_plain;
+}
+
 /* The bytes of the row (journal/rows.py: encoded_module); Python spells what is not plain text. */
 static PyObject *payload_of(Engine *engine, int64_t cls, PyObject *root, PyObject *path)
 {
-    Py_ssize_t length = 0;
-    const char *text = PyUnicode_IS_COMPACT_ASCII(path) ? PyUnicode_AsUTF8AndSize(path, &length) : NULL;
-    int is_plain = text != NULL;
-    for (Py_ssize_t at = 0; at < length; at++)
-        is_plain &= text[at] >= ' ' && text[at] < 127 && text[at] != '"' && text[at] != '\\';
-    if (is_plain && length < LONGEST_PATH) {
+    if (is_plain_text(path) && PyUnicode_GET_LENGTH(path) < LONGEST_PATH) {
         char row[LONGEST_PATH + 64];
-        int size = snprintf(row, sizeof row, "[%lld,%lld,\"%s\"]", (long long)cls, PyLong_AsLongLong(root), text);
+        int size = snprintf(row, sizeof row, "[%lld,%lld,\"%s\"]", (long long)cls, PyLong_AsLongLong(root),
+                            (const char *)PyUnicode_1BYTE_DATA(path));
         return PyBytes_FromStringAndSize(row, size);
     }
-    return PyErr_Occurred() ? NULL : PyObject_CallFunction(engine->encoded_module, "LOO", (long long)cls, root, path);
+    return PyObject_CallFunction(engine->encoded_module, "LOO", (long long)cls, root, path);
 }
 
 /* Write the row; with the journal's lock held, as another thread may meet the same. */
@@ -228,28 +235,43 @@ int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
 
 /* ---------------------------------------------------------------- its parameters */
 
-/* Names and values by turns, as a tuple. */
+/* A parameter, appended to those before it: `,"weight",12`. */
+static int append_parameter(Engine *engine, PyObject **all, PyObject *name, PyObject *parameter)
+{
+    int64_t value = value_of(engine, parameter);
+    PyObject *longer = NULL;
+    if (value != FAILED && is_plain_text(name)) {
+        longer = PyUnicode_FromFormat("%U,\"%U\",%lld", *all, name, (long long)value);
+    } else if (value != FAILED) {
+        PyObject *quoted = PyObject_CallOneArg(engine->quoted, name);
+        longer = quoted == NULL ? NULL : PyUnicode_FromFormat("%U,%U,%lld", *all, quoted, (long long)value);
+        Py_XDECREF(quoted);
+    }
+    if (longer == NULL)
+        return -1;
+    Py_SETREF(*all, longer);
+    return 0;
+}
+
+/* Names and values by turns, as they stand in a row. */
 static PyObject *parameters_of(Engine *engine, PyObject *module)
 {
-    PyObject *all = held(module, parameters_name), *found = PyList_New(0), *name, *parameter;
-    Py_ssize_t at = 0, size = all == NULL ? 0 : PyDict_GET_SIZE(all);
+    PyObject *held_ones = held(module, parameters_name), *found = PyUnicode_New(0, 127), *name, *parameter;
+    Py_ssize_t at = 0, size = held_ones == NULL ? 0 : PyDict_GET_SIZE(held_ones);
     int done = found == NULL ? -1 : 0;
-    while (done == 0 && size && PyDict_GET_SIZE(all) == size && PyDict_Next(all, &at, &name, &parameter)) {
+    while (done == 0 && size && PyDict_GET_SIZE(held_ones) == size && PyDict_Next(held_ones, &at, &name, &parameter)) {
         if (parameter == Py_None)
             continue;
         Py_INCREF(name); /* what is read here may run code */
         Py_INCREF(parameter);
-        int64_t value = value_of(engine, parameter);
-        PyObject *number = value == FAILED ? NULL : PyLong_FromLongLong(value);
-        done = number == NULL || PyList_Append(found, name) < 0 || PyList_Append(found, number) < 0 ? -1 : 0;
-        Py_XDECREF(number);
+        done = append_parameter(engine, &found, name, parameter);
         Py_DECREF(parameter);
         Py_DECREF(name);
     }
-    PyObject *tuple = done < 0 ? NULL : PyList_AsTuple(found);
-    Py_XDECREF(found);
-    Py_XDECREF(all);
-    return tuple;
+    if (done < 0)
+        Py_CLEAR(found);
+    Py_XDECREF(held_ones);
+    return found;
 }
 
 /* Of a module below a root, whose settings are read with those of the others: 1 done, 0 Python's affair, -1 error. */

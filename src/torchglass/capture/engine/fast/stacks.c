@@ -1,12 +1,48 @@
 /* Where a call stands (stack.py): the frames from the caller up to the nearest open event, as a number. */
 #include "fast.h"
 
+#define STACK_ROW 7 /* a kind of row (journal/layout.py) */
 #define NEAR 16 /* frames; a longer walk leaves milestones, which is Python's affair (milestones.py) */
 
 static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
 {
     PyObject *caller = frame == NULL ? Py_None : (PyObject *)frame;
     return as_number(PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
+}
+
+/* Give a new stack a number, where all code in it is known (stack.py: _add); NONE: Python does that. */
+static int64_t add_stack(Engine *engine, const int64_t *words, Py_ssize_t length)
+{
+    char row[(2 * NEAR + 1) * 24];
+    int size = 0;
+    PyObject *key = PyTuple_New(length), *number = NULL, *payload = NULL;
+    for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
+        PyObject *word = PyLong_FromLongLong(words[at]), *code = NULL;
+        int64_t shown = words[at];
+        if (word != NULL && at % 2 == 1) { /* the address of a code object: `id`, for Python */
+            code = PyDict_GetItemWithError(engine->codes_kept, word); /* borrowed: (code, number) */
+            shown = code == NULL ? NONE : PyLong_AsLongLong(PyTuple_GET_ITEM(code, 1));
+        }
+        if (word == NULL || (at % 2 == 1 && code == NULL)) {
+            Py_XDECREF(word);
+            Py_DECREF(key);
+            return PyErr_Occurred() ? FAILED : NONE;
+        }
+        PyTuple_SET_ITEM(key, at, word);
+        size += snprintf(row + size, sizeof row - (size_t)size, at ? ", %lld" : "[%lld", (long long)shown);
+    }
+    if (key == NULL)
+        return FAILED;
+    row[size++] = ']';
+    number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
+    if (number == NULL && !PyErr_Occurred() && (payload = PyBytes_FromStringAndSize(row, size)) != NULL
+        && (number = PyIter_Next(engine->stack_numbers)) != NULL
+        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), payload) < 0
+            || PyDict_SetItem(engine->stack_ids, key, number) < 0))
+        Py_CLEAR(number);
+    Py_XDECREF(payload);
+    Py_DECREF(key);
+    return as_number(number);
 }
 
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
@@ -26,7 +62,9 @@ int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
             number = table_find(&engine->stacks, words, length, &hash);
             if (number != NONE)
                 return number;
-            number = ask_python(engine, log, frame);
+            number = add_stack(engine, words, length);
+            if (number == NONE)
+                number = ask_python(engine, log, frame);
             if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
                 return FAILED;
             return number;
