@@ -8,16 +8,18 @@ memory a batch at a time; what had not arrived when the process died is unknown.
 from __future__ import annotations
 
 import ctypes
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchglass.capture.torch import private
+from torchglass.compiled import extension
 
 THREADS = 256
 A_THREAD = 32
@@ -44,6 +46,7 @@ class _Kernels:
             found = private.load_cuda_module(program, names)
         self._functions = {getattr(torch, name): found[f"of_{name}"].func for name in DTYPES}
         self._launch = private.cuda_library().cuLaunchKernel
+        self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self.most_blocks = BLOCKS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
         self._data, self._count, self._row = ctypes.c_void_p(), ctypes.c_ulonglong(), ctypes.c_void_p()
         self._parts, self._ended = ctypes.c_void_p(), ctypes.c_void_p()
@@ -53,6 +56,10 @@ class _Kernels:
 
     def has(self, dtype: Any) -> bool:
         return dtype in self._functions
+
+    def address(self, dtype: Any) -> int:
+        """Of the kernel for a dtype, as libcuda knows it."""
+        return self._functions[dtype].value or 0
 
     def launch(self, run: tuple[Any, int, int], stream: _Stream, row: int) -> None:
         """Measure a run of numbers (dtype, address, count), behind what the stream is doing now."""
@@ -71,28 +78,63 @@ _kernels: dict[int, _Kernels] = {}
 """By device: they take a second to compile, and stay for the process."""
 
 
-class _Batch:
-    """Rows of one stream that go back together."""
+def _kernels_of(device: int) -> _Kernels:
+    found = _kernels.get(device)
+    if found is None:
+        found = _kernels[device] = _Kernels(device)
+    return found
 
-    __slots__ = ("address", "arrived", "found", "here", "table", "used", "values")
+
+class BatchFields:
+    """What the compiled engine reads and writes of a batch (engine/fast/device.c), where there is none."""
+
+    address = used = room = launching = 0
+    has_arrived = False
+    values: list[int]
+
+    def begin(self) -> int:
+        """A row that is nobody else's, or -1; the batch is not sent before ``end``."""
+        if self.used >= self.room:
+            return -1
+        self.launching += 1
+        self.used += 1
+        return self.used - 1
+
+    def end(self) -> None:
+        self.launching -= 1
+
+
+class StreamFields:
+    """The same of a stream."""
+
+    index = handle = parts = most_blocks = launch = 0
+    batch: Any
+
+
+if not TYPE_CHECKING and extension is not None:
+    BatchFields, StreamFields = extension.BatchFields, extension.StreamFields
+
+
+class _Batch(BatchFields):
+    """Rows of one stream that go back together."""
 
     def __init__(self, device: Any) -> None:
         self.table: Any = torch.empty((BATCH, ROW), dtype=torch.float64, device=device)
-        self.address = self.table.data_ptr()
-        self.used = 0
-        self.values: list[tuple[int, int, int]] = []
-        """Each with its row, and how often the numbers of that are there."""
+        self.address, self.room = self.table.data_ptr(), BATCH
+        self.values = []
+        """By turns: a value, its row, and how often the numbers of that are there."""
         self.here: Any = None
+        """The rows, on their way or here: then it has arrived."""
         self.arrived: Any = None
-        self.found: list[list[float]] | None = None
-        """The rows, when they have arrived."""
 
 
-class _Stream:
+class _Stream(StreamFields):
     """What kernels of one stream share: they run one after the other."""
 
-    def __init__(self, device: Any, handle: int, most_blocks: int) -> None:
-        self.device, self.handle = device, handle
+    def __init__(self, device: Any, handle: int, kernels: _Kernels) -> None:
+        most_blocks = kernels.most_blocks
+        self.device, self.index, self.handle = device, device.index, handle
+        self.most_blocks, self.launch = most_blocks, kernels.launch_address
         self.stream = torch.cuda.current_stream(device)
         self.scratch = torch.zeros(most_blocks * ROW + 1, dtype=torch.float64, device=device)
         self.parts = self.scratch.data_ptr() + 8
@@ -103,20 +145,30 @@ class _Stream:
 class CudaTallies:
     """What was measured by kernels and is not in the journal yet."""
 
-    def __init__(self, give: Give) -> None:
-        self._give = give
-        self._streams: dict[tuple[int, int], _Stream] = {}
+    def __init__(self, give: Give, alarm: Callable[[], None], engine: Any) -> None:
+        self._give, self._alarm, self._engine = give, alarm, engine
+        self._streams: list[_Stream] = []
         self._sent: list[_Batch] = []
         self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, _Batch, int]] = {}
         """By address, size and dtype: the tensor that was measured there, its version, and where the numbers are."""
         self._lock = Lock()
+        if engine is not None:
+            engine.ask({
+                "device_streams": self._streams, "send_batch": self._send_full, "is_capturing": private.is_capturing,
+                "current_device": private.current_device, "current_raw_stream": private.current_raw_stream,
+            })  # fmt: skip
+
+    def plan(self, tensor: Any) -> tuple[int, int] | None:
+        """The device and the kernel by which the compiled engine measures tensors like this one, if it can."""
+        if self._engine is None or tensor.is_complex() or not _fills(tensor) or not tensor.numel():
+            return None
+        kernels = _kernels_of(tensor.device.index)
+        return (tensor.device.index, kernels.address(tensor.dtype)) if kernels.has(tensor.dtype) else None
 
     def measure(self, tensor: Any, number: int, changed: bool) -> bool:
         """Have a tensor measured; False where this cannot. Raises where there is no compiler or no library."""
         device = tensor.device.index
-        kernels = _kernels.get(device)
-        if kernels is None:
-            kernels = _kernels[device] = _Kernels(device)
+        kernels = _kernels_of(device)
         if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == device:
             part, times, dense = tensor, 1, tensor  # as most are: nothing of torch runs
         else:
@@ -125,6 +177,8 @@ class CudaTallies:
                 dense = part if _fills(part) else part.contiguous()
         if not kernels.has(dense.dtype) or not dense.numel():
             return False
+        if dense.untyped_storage().nbytes() < (dense.storage_offset() + dense.numel()) * dense.element_size():
+            return True  # its memory was given back: there is nothing to measure
         place = (part.data_ptr(), part.numel(), part.dtype)
         version = -1 if tensor.is_inference() else tensor._version
         with self._lock:
@@ -133,31 +187,52 @@ class CudaTallies:
                 self._add(number, known[2], known[3], times)
                 return True
             stream = self._stream(tensor.device, kernels)
-            batch, row = stream.batch, stream.batch.used
-            kernels.launch((dense.dtype, dense.data_ptr(), dense.numel()), stream, batch.address + row * ROW * 8)
-            batch.used += 1
-            batch.values.append((number, row, times))
+            if stream.batch.used >= BATCH:
+                self._send_unseen(stream)
+            batch, row = stream.batch, stream.batch.begin()
+            try:
+                kernels.launch((dense.dtype, dense.data_ptr(), dense.numel()), stream, batch.address + row * ROW * 8)
+            finally:
+                batch.end()
+            batch.values += (number, row, times)
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen[place] = (weakref.ref(tensor), version, batch, row)
             if batch.used == BATCH:
-                with self._unseen(device):
-                    self._send(stream)
-                    self._take(wait=False)
+                self._send_unseen(stream)
         return True
+
+    def _send_full(self, stream: _Stream) -> None:
+        """Asked by the compiled engine, when a batch is full."""
+        with self._lock:
+            if stream.batch.used >= BATCH:
+                self._send_unseen(stream)
+
+    def _send_unseen(self, stream: _Stream) -> None:
+        with self._unseen(stream.index):
+            self._send(stream)
+            self._take(wait=False)
 
     @staticmethod
     @contextmanager
     def _unseen(device: int) -> Iterator[None]:
-        """Run functions of torch's out of sight of modes and autograd, on a device."""
-        unseen = private.no_subclasses(), private.no_dispatch()
-        with torch.inference_mode(False), torch.no_grad(), unseen[0], unseen[1], torch.cuda.device(device):
+        """Run functions of torch's out of sight of modes and autograd, on a device.
+
+        The two in the middle are at work from when they are made: made before the first, they would stay for ever.
+        """
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            private.no_subclasses(),
+            private.no_dispatch(),
+            torch.cuda.device(device),
+        ):
             yield
 
     def finish(self) -> None:
         """Bring back the rest, and wait for it."""
         with self._lock:
-            for stream in self._streams.values():
+            for stream in list(self._streams):
                 if stream.batch.used:
                     self._send(stream)
             self._take(wait=True)
@@ -171,21 +246,24 @@ class CudaTallies:
 
     def _stream(self, device: Any, kernels: _Kernels) -> _Stream:
         handle = private.current_raw_stream(device.index)
-        found = self._streams.get((device.index, handle))
+        found = next((each for each in self._streams if each.index == device.index and each.handle == handle), None)
         if found is None:
             with self._unseen(device.index):
-                found = self._streams[device.index, handle] = _Stream(device, handle, kernels.most_blocks)
+                found = _Stream(device, handle, kernels)
+            self._streams.append(found)
         return found
 
     def _add(self, number: int, batch: _Batch, row: int, times: int) -> None:
         """The numbers of a value are those of another one."""
-        if batch.found is not None:
-            self._give(number, _times(batch.found[row], times))
+        if batch.has_arrived:
+            self._give(number, _times(batch.here[row].tolist(), times))
         else:
-            batch.values.append((number, row, times))
+            batch.values += (number, row, times)
 
     def _send(self, stream: _Stream) -> None:
         batch, stream.batch = stream.batch, _Batch(stream.device)
+        while batch.launching:
+            time.sleep(0)  # another thread has taken a row, and is about to launch
         with torch.cuda.stream(stream.stream):
             batch.here = torch.empty((batch.used, ROW), dtype=torch.float64, pin_memory=True)
             batch.here.copy_(batch.table[: batch.used], non_blocking=True)
@@ -202,9 +280,13 @@ class CudaTallies:
                     return
                 batch.arrived.synchronize()
             self._sent.pop(0)
+            batch.has_arrived, batch.table = True, None
+            if self._engine is not None:
+                if self._engine.take_rows(batch.values, batch.here.data_ptr()):
+                    self._alarm()
+                continue
             found: list[list[float]] = batch.here.tolist()
-            batch.found, batch.here, batch.table = found, None, None
-            for number, row, times in batch.values:
+            for number, row, times in zip(*[iter(batch.values)] * 3, strict=True):
                 self._give(number, _times(found[row], times))
 
 

@@ -41,14 +41,19 @@ class _Sent(NamedTuple):
 class DeviceTallies:
     """What was measured on devices and is not in the journal yet."""
 
-    def __init__(self, session: Session, write: Callable[[int, Numbers, int], None]) -> None:
+    def __init__(
+        self, session: Session, write: Callable[[int, Numbers, int], None], alarm: Callable[[], None]
+    ) -> None:
+        """``alarm`` is called when something is bad that the compiled engine has written itself."""
         self._session = session
         self._write = write
         self._waiting: dict[Any, tuple[list[int], list[Any]]] = {}
         """By device and stream: values, and a row of numbers on the device for each."""
         self._sent: list[_Sent] = []
         self._lock = Lock()
-        self._kernels: CudaTallies | None = CudaTallies(lambda value, row: write(value, _numbers(row), BY_KERNEL))
+        self._kernels: CudaTallies | None = CudaTallies(
+            lambda value, row: write(value, _numbers(row), BY_KERNEL), alarm, session.engine
+        )
         """None: they cannot be had here."""
 
     def measure(self, tensor: Any, number: int, changed: bool = False) -> None:
@@ -69,6 +74,12 @@ class DeviceTallies:
             if len(values) >= BATCH:
                 self._send((tensor.device, stream))
                 self._take(wait=False)
+
+    def plan(self, tensor: Any) -> tuple[int, int] | None:
+        """The device and the kernel by which the compiled engine measures tensors like this one, if it can."""
+        if self._kernels is None or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+            return None
+        return None if private.is_capturing() else self._kernels.plan(tensor)
 
     def _by_kernel(self, tensor: Any, number: int, changed: bool) -> bool:
         if self._kernels is None:

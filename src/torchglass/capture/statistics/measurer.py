@@ -48,7 +48,7 @@ class Measurer:
         self._last: dict[int, int] = {}
         """By ``id`` of a tensor: the value that it was when it was last seen."""
         self._refused: set[str] = set()
-        self.devices = DeviceTallies(session, self._write)
+        self.devices = DeviceTallies(session, self._write, self._raise_alarm)
         values, forms, engine = session.values, session.forms, session.engine
         self._value_of = values.value_of
         self._walk = forms.describing(lambda tensor: self._see(tensor, values.value_of(tensor)))
@@ -63,6 +63,9 @@ class Measurer:
         # -inf alone may be a mask; where it is not, something becomes NaN or +inf, or the loss itself is -inf.
         if nans or posinf or (neginf and count == 1):
             self._is_alarmed = True
+
+    def _raise_alarm(self) -> None:
+        self._is_alarmed = True
 
     def _ask(self) -> None:
         self._is_alarmed = False
@@ -111,11 +114,15 @@ class Measurer:
         """Whether nobody wants to be asked, or to have the values themselves."""
         return not self.on_bad and self.saver is None
 
-    def plan(self, tensor: Any) -> tuple[int, Any] | None:
-        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it."""
+    def plan(self, tensor: Any) -> tuple[Any, ...] | None:
+        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it.
+
+        On a GPU also which one it is, and the kernel there.
+        """
         try:
-            layout = layout_of(tensor)
-            return None if layout is None else (tensor.element_size(), layout)
+            kernel = self.devices.plan(tensor) if tensor.is_cuda else ()
+            layout = None if kernel is None else layout_of(tensor)
+            return None if layout is None or kernel is None else (tensor.element_size(), layout, *kernel)
         except Exception as refusal:
             foreign(refusal)
             return None

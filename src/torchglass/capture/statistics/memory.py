@@ -101,7 +101,7 @@ def tally_of(tensor: Any, kind: Packing) -> Tally:
 def layout_of(tensor: Any) -> tuple[str, int, int, tuple[tuple[int, int], ...]] | None:
     """How its numbers lie, as the compiled engine takes it; None where it is to be looked at in Python."""
     kind = KINDS.get(tensor.dtype)
-    if kind is None or not kind.compiled or not tensor.is_cpu or tensor.layout is not torch.strided:
+    if kind is None or not kind.compiled or not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
         return None
     sizes, repeats = _sizes(tensor)
     if not tensor.numel() or tensor.is_quantized or len(sizes) > MOST_SIZES or prod(size for _, size in sizes) > LARGE:

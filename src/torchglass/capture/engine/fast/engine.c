@@ -176,6 +176,7 @@ static PyMethodDef engine_methods[] = {
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
     {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
     {"see", (PyCFunction)engine_see, METH_VARARGS, NULL},
+    {"take_rows", (PyCFunction)engine_take_rows, METH_VARARGS, NULL},
     {"open_event", FAST(engine_open), NULL},
     {"close_event", FAST(engine_close), NULL},
     {"close_op", FAST(engine_close_op), NULL},
@@ -315,7 +316,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     for (int at = 0; module != NULL && at < 4; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
-    if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+    if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -3,7 +3,8 @@
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor is
  * which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
- * three that torch and the program call, meeting.c the first call of a module; measuring.c which values are measured, tally.c and floats.c what is in them.
+ * three that torch and the program call, meeting.c the first call of a module; measuring.c which values are measured, tally.c and floats.c what is in them, device.c
+ * the same on a GPU.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -139,6 +140,7 @@ typedef struct Engine {
     struct class_row { PyObject *ref; int64_t row; } class_rows[CLASS_ROWS]; /* the row of a class, by its address */
     PyObject *module_table, *modules_met; /* dicts of the session's: rows by number, and by the id of the module */
     PyObject *module_numbers, *module_class, *class_number, *encoded_module, *quoted, *rows, *rows_lock;
+    PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
     /* asked of Python */
     PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
@@ -151,7 +153,8 @@ typedef struct Engine {
     each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) each(read_settings)         \
     each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(module_class) each(class_number)  \
     each(encoded_module) each(quoted) each(rows) each(rows_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
-    each(form_number)
+    each(form_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
+    each(send_batch)
 
 extern PyTypeObject EngineType;
 
@@ -241,6 +244,16 @@ int measure_given(Engine *engine, PyObject *result, int from_op);
 void measuring_forget(Engine *engine); /* the tensors that it knows */
 void measuring_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);
+int write_measured(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5], int64_t how);
+
+/* ---------------------------------------------------------------- device.c */
+
+/* Numbers on a GPU, and the kernel for their dtype. */
+typedef struct { int64_t device, function, address, count; } DeviceRun;
+int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where, int64_t *row);
+int measured_with(PyObject *batch, int64_t number, int64_t row); /* its numbers are in that row: 1; 0: no longer to be had */
+PyObject *engine_take_rows(Engine *engine, PyObject *args);
+int device_ready(PyObject *module);
 
 extern PyTypeObject FunctionModeType;
 int functions_ready(PyObject *module);

@@ -13,8 +13,9 @@
 
 /* How the tensors of one row of metadata lie in memory. */
 typedef struct {
-    enum { NOT_KNOWN, BY_PYTHON, HERE } way;
+    enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
     int item; /* bytes of an element */
+    long long device, function; /* which GPU, and the kernel for the dtype there */
     Layout layout;
 } Plan;
 
@@ -26,6 +27,8 @@ typedef struct {
     PyObject *ref; /* weak */
     int64_t counts[5];
     double numbers[5];
+    PyObject *batch; /* of one on a GPU: where its numbers gather … */
+    int64_t batch_row; /* … and in which row */
 } Measured;
 
 struct Measuring {
@@ -39,8 +42,10 @@ struct Measuring {
 void measuring_forget(Engine *engine)
 {
     struct Measuring *state = engine->measuring;
-    for (int at = 0; state != NULL && at < VIEWS; at++)
+    for (int at = 0; state != NULL && at < VIEWS; at++) {
         Py_CLEAR(state->places[at].ref);
+        Py_CLEAR(state->places[at].batch);
+    }
 }
 
 void measuring_clear(Engine *engine)
@@ -97,8 +102,9 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
         PyObject *layout;
-        plan->way = HERE;
-        if (!PyArg_ParseTuple(described, "iO!", &plan->item, &PyTuple_Type, &layout) || read_layout(layout, &plan->layout) < 0) {
+        plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 2 ? ON_DEVICE : HERE;
+        if (!PyArg_ParseTuple(described, "iO!|LL", &plan->item, &PyTuple_Type, &layout, &plan->device, &plan->function)
+            || read_layout(layout, &plan->layout) < 0) {
             Py_DECREF(described);
             return -1;
         }
@@ -160,7 +166,7 @@ static int shows_the_same(const Measured *known, uintptr_t address, const Plan *
     return same;
 }
 
-static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5])
+int write_measured(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5], int64_t how)
 {
     ValueFields *fields = engine->measured;
     int64_t place = number * ENTRY_BYTES + fields->shift;
@@ -169,26 +175,88 @@ static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], 
         char *entry = fields->memory + place;
         memcpy(entry, counts, 40);
         memcpy(entry + 40, numbers, 40);
-        *(volatile int64_t *)(entry + 80) = BY_COMPILED; /* last: it says that the others are there */
+        *(volatile int64_t *)(entry + 80) = how; /* last: it says that the others are there */
         return 0;
     }
     PyObject *done = PyObject_CallMethod(
         (PyObject *)fields, "write", "L(LLLLLddddd)i", (long long)number, (long long)counts[0], (long long)counts[1],
         (long long)counts[2], (long long)counts[3], (long long)counts[4], numbers[0], numbers[1], numbers[2], numbers[3],
-        numbers[4], BY_COMPILED);
+        numbers[4], (int)how);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
 
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
 
+/* Remember where a tensor was measured; `batch` is taken over. */
+static Measured *remember(Engine *engine, PyObject *tensor, uintptr_t address, const Plan *plan, int64_t version, int64_t row,
+                          PyObject *batch)
+{
+    if (engine->measuring == NULL) { /* other threads may have run: nothing from before is used */
+        Py_XDECREF(batch);
+        return NULL;
+    }
+    PyObject *ref = PyWeakref_NewRef(tensor, NULL);
+    Measured *known = place_at(engine->measuring, address, plan);
+    PyObject *old_ref = known->ref, *old_batch = known->batch;
+    *known = (Measured){
+        address, plan->layout.count * plan->layout.parts * plan->layout.repeats, version, row, plan->layout.kind,
+        plan->layout.is_dense && plan->layout.repeats == 1, ref,
+    };
+    known->batch = batch;
+    Py_XDECREF(old_ref);
+    Py_XDECREF(old_batch);
+    return known;
+}
+
+static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
+                          int64_t version, int64_t row)
+{
+    Tally tally;
+    int64_t counts[5];
+    double numbers[5];
+    if (!tally_memory(&plan->layout, (const char *)address, &tally))
+        return LEFT_TO_PYTHON;
+    tally_numbers(&tally, counts, numbers);
+    Measured *known = remember(engine, tensor, address, plan, version, row, NULL);
+    if (known != NULL) {
+        memcpy(known->counts, counts, sizeof counts);
+        memcpy(known->numbers, numbers, sizeof numbers);
+    }
+    return write_measured(engine, number, counts, numbers, BY_COMPILED) < 0 ? ERROR : MEASURED_HERE;
+}
+
+static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
+                         int64_t version, int64_t row)
+{
+    const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count};
+    PyObject *batch;
+    int64_t batch_row;
+    int done = measure_on_device(engine, &run, number, &batch, &batch_row);
+    if (done <= 0)
+        return done < 0 ? ERROR : LEFT_TO_PYTHON;
+    Measured *known = remember(engine, tensor, address, plan, version, row, batch);
+    if (known != NULL)
+        known->batch_row = batch_row;
+    return MEASURED_HERE;
+}
+
+/* What was measured at the same place shows the same numbers: 1 taken over, 0 no, -1 error. */
+static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t address, int64_t version, int64_t row)
+{
+    const Measured *known = place_at(engine->measuring, address, plan);
+    if ((plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
+        return 0;
+    if (plan->way == ON_DEVICE)
+        return measured_with(known->batch, number, known->batch_row);
+    return write_measured(engine, number, known->counts, known->numbers, BY_COMPILED) < 0 ? -1 : 1;
+}
+
 static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
 {
     Plan plan;
-    Tally tally;
-    int64_t version, counts[5];
-    double numbers[5];
-    if (plan_of(engine, tensor, row, &plan) < 0 || plan.way != HERE)
+    int64_t version;
+    if (plan_of(engine, tensor, row, &plan) < 0 || plan.way == BY_PYTHON)
         return PyErr_Occurred() ? ERROR : LEFT_TO_PYTHON;
     int is_negated = is_set(plan.layout.parts > 1 ? torch.is_conj : torch.is_neg, tensor);
     if (is_negated == 0 && plan.layout.parts > 1)
@@ -196,24 +264,13 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
     int64_t address = is_negated ? FAILED : ask(torch.data_ptr, tensor);
     if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
         return LEFT_TO_PYTHON;
-    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan);
-    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row))
-        return write_entry(engine, number, known->counts, known->numbers) < 0 ? ERROR : MEASURED_HERE;
-    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &tally))
+    int taken = changed || engine->measuring == NULL ? 0 : take_over(engine, number, &plan, (uintptr_t)address, version, row);
+    if (taken != 0)
+        return taken < 0 ? ERROR : MEASURED_HERE;
+    if (is_there(tensor, &plan) <= 0)
         return LEFT_TO_PYTHON;
-    tally_numbers(&tally, counts, numbers);
-    if (engine->measuring != NULL) { /* other threads may have run: nothing from above is used again */
-        known = place_at(engine->measuring, (uintptr_t)address, &plan);
-        PyObject *ref = PyWeakref_NewRef(tensor, NULL), *old = known->ref;
-        *known = (Measured){
-            (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
-            plan.layout.is_dense && plan.layout.repeats == 1, ref,
-        };
-        memcpy(known->counts, counts, sizeof counts);
-        memcpy(known->numbers, numbers, sizeof numbers);
-        Py_XDECREF(old);
-    }
-    return write_entry(engine, number, counts, numbers) < 0 ? ERROR : MEASURED_HERE;
+    return (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address, version,
+                                                                    row);
 }
 
 /* A value that an event takes or gives. */

@@ -87,8 +87,9 @@ static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t v
     }
     Living *known = &engine->living[place_of(engine, tensor)];
     PyObject *old_ref = known->ref, *old_meta = known->meta;
+    const int64_t measured = known->tensor == tensor && is_alive(known) ? known->measured : 0; /* or it was another's */
     engine->living_count += known->tensor == NULL;
-    *known = (Living){tensor, ref, value, version, meta, before, known->measured};
+    *known = (Living){tensor, ref, value, version, meta, before, measured};
     Py_XDECREF(old_ref);
     Py_XDECREF(old_meta);
     return 0;

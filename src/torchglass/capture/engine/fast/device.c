@@ -1,0 +1,271 @@
+/* Values on an NVIDIA GPU (statistics/cuda.py): a kernel is launched behind what the stream is doing, and nothing waits.
+ *
+ * Python compiles the kernels, makes the streams' tables and brings back what has gathered there. What is done here for
+ * each value is the launch: libcuda is not linked, its cuLaunchKernel is handed over as an address.
+ */
+#include "fast.h"
+#include "structmember.h"
+#include <math.h>
+
+#define ROW 9 /* doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean */
+#define BY_KERNEL 4
+#define THREADS 256
+#define A_THREAD 32
+
+typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
+                      void *stream, void **arguments, void **extra);
+
+/* ---------------------------------------------------------------- rows that go back together; the base of _Batch */
+
+typedef struct {
+    PyObject_HEAD
+    long long address, used, room, launching;
+    char has_arrived;
+    PyObject *values; /* a list: number, row and times of each value, by turns */
+} BatchFields;
+
+/* begin() → a row that is nobody else's; -1: all are taken. The batch is not sent before end(). */
+static int64_t begin_row(BatchFields *batch)
+{
+    if (batch->used >= batch->room)
+        return NONE;
+    batch->launching++;
+    return batch->used++;
+}
+
+static PyObject *batch_begin(BatchFields *batch, PyObject *unused)
+{
+    return PyLong_FromLongLong(begin_row(batch));
+}
+
+static PyObject *batch_end(BatchFields *batch, PyObject *unused)
+{
+    batch->launching--;
+    Py_RETURN_NONE;
+}
+
+static int batch_traverse(BatchFields *batch, visitproc visit, void *arg)
+{
+    Py_VISIT(batch->values);
+    return 0;
+}
+
+static int batch_clear(BatchFields *batch)
+{
+    Py_CLEAR(batch->values);
+    return 0;
+}
+
+static void batch_dealloc(BatchFields *batch)
+{
+    PyObject_GC_UnTrack(batch);
+    batch_clear(batch);
+    Py_TYPE(batch)->tp_free((PyObject *)batch);
+}
+
+#define WORD(owner, name) {#name, T_LONGLONG, offsetof(owner, name), 0, NULL}
+static PyMemberDef batch_members[] = {
+    WORD(BatchFields, address), WORD(BatchFields, used), WORD(BatchFields, room), WORD(BatchFields, launching),
+    {"has_arrived", T_BOOL, offsetof(BatchFields, has_arrived), 0, NULL},
+    {"values", T_OBJECT, offsetof(BatchFields, values), 0, NULL}, {NULL},
+};
+static PyMethodDef batch_methods[] = {
+    {"begin", (PyCFunction)batch_begin, METH_NOARGS, NULL}, {"end", (PyCFunction)batch_end, METH_NOARGS, NULL}, {NULL},
+};
+static PyTypeObject BatchFieldsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.BatchFields",
+    .tp_doc = "Rows of one stream that go back together.",
+    .tp_basicsize = sizeof(BatchFields),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)batch_dealloc,
+    .tp_traverse = (traverseproc)batch_traverse,
+    .tp_clear = (inquiry)batch_clear,
+    .tp_members = batch_members,
+    .tp_methods = batch_methods,
+};
+
+/* ---------------------------------------------------------------- one stream; the base of _Stream */
+
+typedef struct {
+    PyObject_HEAD
+    long long device, handle, parts, most_blocks, launch;
+    PyObject *batch;
+} StreamFields;
+
+static int stream_traverse(StreamFields *stream, visitproc visit, void *arg)
+{
+    Py_VISIT(stream->batch);
+    return 0;
+}
+
+static int stream_clear(StreamFields *stream)
+{
+    Py_CLEAR(stream->batch);
+    return 0;
+}
+
+static void stream_dealloc(StreamFields *stream)
+{
+    PyObject_GC_UnTrack(stream);
+    stream_clear(stream);
+    Py_TYPE(stream)->tp_free((PyObject *)stream);
+}
+
+static PyMemberDef stream_members[] = {
+    {"index", T_LONGLONG, offsetof(StreamFields, device), 0, NULL}, WORD(StreamFields, handle), WORD(StreamFields, parts),
+    WORD(StreamFields, most_blocks), WORD(StreamFields, launch),
+    {"batch", T_OBJECT, offsetof(StreamFields, batch), 0, NULL}, {NULL},
+};
+static PyTypeObject StreamFieldsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.StreamFields",
+    .tp_doc = "What kernels of one stream share.",
+    .tp_basicsize = sizeof(StreamFields),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)stream_dealloc,
+    .tp_traverse = (traverseproc)stream_traverse,
+    .tp_clear = (inquiry)stream_clear,
+    .tp_members = stream_members,
+};
+
+/* The stream that is current on a device, owned; NULL where it is Python's affair. */
+static StreamFields *current_stream(Engine *engine, int64_t device)
+{
+    PyObject *capturing = PyObject_CallNoArgs(engine->is_capturing);
+    int is_capturing = capturing == NULL ? -1 : PyObject_IsTrue(capturing);
+    Py_XDECREF(capturing);
+    if (is_capturing != 0 || as_number(PyObject_CallNoArgs(engine->current_device)) != device)
+        return NULL;
+    PyObject *index = PyLong_FromLongLong(device);
+    int64_t handle = index == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->current_raw_stream, index));
+    Py_XDECREF(index);
+    for (Py_ssize_t at = 0; handle != FAILED && at < PyList_GET_SIZE(engine->device_streams); at++) {
+        StreamFields *each = (StreamFields *)PyList_GET_ITEM(engine->device_streams, at); /* borrowed from the list */
+        if (each->device == device && each->handle == handle)
+            return (StreamFields *)Py_NewRef((PyObject *)each);
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- one value */
+
+static int add_value(BatchFields *batch, int64_t number, int64_t row)
+{
+    const int64_t words[] = {number, row, 1};
+    PyObject *found[3] = {NULL};
+    int done = batch->values != NULL && PyList_CheckExact(batch->values) ? 0 : -1;
+    for (int at = 0; done == 0 && at < 3; at++)
+        done = (found[at] = PyLong_FromLongLong(words[at])) == NULL ? -1 : 0;
+    Py_ssize_t before = done == 0 ? PyList_GET_SIZE(batch->values) : 0;
+    for (int at = 0; done == 0 && at < 3; at++)
+        done = PyList_Append(batch->values, found[at]);
+    if (done < 0 && batch->values != NULL && PyList_GET_SIZE(batch->values) > before)
+        PyList_SetSlice(batch->values, before, PyList_GET_SIZE(batch->values), NULL); /* all three, or none */
+    for (int at = 0; at < 3; at++)
+        Py_XDECREF(found[at]);
+    return done;
+}
+
+int measured_with(PyObject *batch, int64_t number, int64_t row)
+{
+    BatchFields *fields = (BatchFields *)batch;
+    return fields == NULL || fields->has_arrived ? 0 : add_value(fields, number, row) < 0 ? -1 : 1;
+}
+
+/* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
+static int launch(const StreamFields *stream, void *function, uint64_t address, uint64_t count, uint64_t row)
+{
+    const uint64_t share = THREADS * A_THREAD, wanted = (count + share - 1) / share;
+    uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
+    void *arguments[] = {&address, &count, &parts, &ended, &row};
+    unsigned blocks = (unsigned)(wanted < (uint64_t)stream->most_blocks ? wanted : (uint64_t)stream->most_blocks);
+    Launch call = (Launch)(intptr_t)stream->launch;
+    void *handle = (void *)(intptr_t)stream->handle;
+    int problem;
+    Py_BEGIN_ALLOW_THREADS
+    problem = call(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, NULL);
+    Py_END_ALLOW_THREADS
+    return problem;
+}
+
+/* Have so many numbers measured: 1 done, with the batch (owned) and its row; 0 Python's affair, -1 error. */
+int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where, int64_t *row)
+{
+    *where = NULL;
+    StreamFields *stream = engine->device_streams == NULL ? NULL : current_stream(engine, run->device);
+    if (stream == NULL || stream->batch == NULL || !PyObject_TypeCheck(stream->batch, &BatchFieldsType)) {
+        Py_XDECREF(stream);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    BatchFields *batch = (BatchFields *)Py_NewRef(stream->batch);
+    int done = 0;
+    if ((*row = begin_row(batch)) != NONE) {
+        done = launch(stream, (void *)(intptr_t)run->function, (uint64_t)run->address, (uint64_t)run->count,
+                      (uint64_t)batch->address + (uint64_t)*row * ROW * 8) == 0;
+        batch->launching--;
+        if (done && add_value(batch, number, *row) < 0)
+            done = -1;
+        if (batch->used >= batch->room && batch->launching == 0 && done >= 0) {
+            PyObject *sent = PyObject_CallOneArg(engine->send_batch, (PyObject *)stream);
+            Py_XDECREF(sent);
+            done = sent == NULL ? -1 : done;
+        }
+    }
+    Py_DECREF(stream);
+    if (done == 1)
+        *where = (PyObject *)batch;
+    else
+        Py_DECREF(batch);
+    return done;
+}
+
+/* ---------------------------------------------------------------- what has come back */
+
+/* 1: something is bad, by the same rule as in measurer.py. */
+static int write_row(Engine *engine, int64_t number, const double *row, double times)
+{
+    int64_t counts[5], finite;
+    double numbers[5] = {NAN, NAN, NAN, NAN, NAN};
+    for (int at = 0; at < 5; at++)
+        counts[at] = (int64_t)(row[at] * times);
+    finite = counts[0] - counts[1] - counts[2] - counts[3];
+    if (finite > 0) {
+        double squares = row[8] * times, mean = row[7] * times / (double)finite;
+        numbers[0] = row[5];
+        numbers[1] = row[6];
+        numbers[2] = mean;
+        numbers[3] = sqrt(squares / (double)finite);
+        numbers[4] = sqrt(squares + (double)finite * mean * mean);
+    }
+    if (write_measured(engine, number, counts, numbers, BY_KERNEL) < 0)
+        return -1;
+    return counts[1] || counts[2] || (counts[3] && counts[0] == 1);
+}
+
+/* take_rows(values, address): the rows of a batch lie there; write down what they say of its values. True: one is bad. */
+PyObject *engine_take_rows(Engine *engine, PyObject *args)
+{
+    PyObject *values;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "O!K", &PyList_Type, &values, &address))
+        return NULL;
+    int is_bad = 0;
+    for (Py_ssize_t at = 0; at + 2 < PyList_GET_SIZE(values); at += 3) {
+        int64_t number = PyLong_AsLongLong(PyList_GET_ITEM(values, at)), row = PyLong_AsLongLong(PyList_GET_ITEM(values, at + 1));
+        double times = PyLong_AsDouble(PyList_GET_ITEM(values, at + 2));
+        int found = PyErr_Occurred() ? -1 : write_row(engine, number, (const double *)(uintptr_t)address + row * ROW, times);
+        if (found < 0)
+            return NULL;
+        is_bad |= found;
+    }
+    return PyBool_FromLong(is_bad);
+}
+
+int device_ready(PyObject *module)
+{
+    if (PyType_Ready(&BatchFieldsType) < 0 || PyType_Ready(&StreamFieldsType) < 0
+        || PyModule_AddObjectRef(module, "BatchFields", (PyObject *)&BatchFieldsType) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "StreamFields", (PyObject *)&StreamFieldsType);
+}

@@ -1,0 +1,147 @@
+"""The compiled engine's way to a GPU, with a launch of our own in the place of libcuda's: it needs no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchglass as tg
+from torchglass.capture.statistics import cuda
+from torchglass.capture.statistics.measurer import Measurer
+from torchglass.capture.statistics.memory import layout_of
+from torchglass.compiled import COMPILED, engine
+from torchglass.journal.layout import BY_KERNEL, NONE
+
+pytestmark = pytest.mark.skipif(engine() != COMPILED, reason="there is no compiled engine")
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
+HANDLE, FUNCTION, ROOM = 77, 4711, 15
+
+
+class Driver:
+    """What libcuda does: measures float32, at once."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[int, ...]] = []
+        self.problem = 0
+        self.call = LAUNCH(self._launch)
+
+    def _launch(self, function: int, *rest: Any) -> int:
+        *grid, stream, arguments, _ = rest
+        address, count, _, _, row = (ctypes.c_uint64.from_address(arguments[at]).value for at in range(5))
+        self.launched.append((function, stream, *grid, count))
+        if not self.problem:
+            numbers = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address)).astype(float)
+            found = (count, 0, 0, 0, (numbers == 0).sum(), numbers.min(), numbers.max(), numbers.sum(), numbers.var() * count)
+            np.ctypeslib.as_array((ctypes.c_double * cuda.ROW).from_address(row))[:] = found
+        return self.problem
+
+
+class Batch(cuda.BatchFields):
+    def __init__(self, room: int) -> None:
+        self.here = torch.zeros(room, cuda.ROW, dtype=torch.float64)
+        self.address, self.room, self.values = self.here.data_ptr(), room, []
+
+
+class Stream(cuda.StreamFields):
+    def __init__(self, driver: Driver) -> None:
+        self.index, self.handle, self.parts, self.most_blocks = 0, HANDLE, 8, 3
+        self.launch = ctypes.cast(driver.call, ctypes.c_void_p).value or 0
+        self.batch = Batch(ROOM)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """CPU tensors of float32 are taken for a GPU's."""
+    driver = Driver()
+    begin = Measurer.__init__
+
+    def __init__(self: Any, session: Any) -> None:
+        begin(self, session)
+        stream = Stream(driver)
+
+        def send(full: Stream) -> None:
+            batch, full.batch = full.batch, Batch(ROOM)
+            batch.has_arrived = True
+            session.engine.take_rows(batch.values, batch.address)
+
+        self.finish_batch = lambda: send(stream)
+        session.engine.ask({
+            "device_streams": [stream], "send_batch": send, "is_capturing": lambda: False, "current_device": lambda: 0,
+            "current_raw_stream": lambda device: HANDLE,
+        })  # fmt: skip
+
+    def plan(self: Any, tensor: Any) -> Any:
+        layout = layout_of(tensor)
+        return None if layout is None else (tensor.element_size(), layout, 0, FUNCTION)
+
+    monkeypatch.setattr(Measurer, "__init__", __init__)
+    monkeypatch.setattr(Measurer, "plan", plan)
+    finish = Measurer.finish
+    monkeypatch.setattr(Measurer, "finish", lambda self: (self.finish_batch(), finish(self))[1])
+    yield driver
+
+
+def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
+    x = torch.arange(20_000.0)
+    with tg.record(values="stats") as trace:
+        for _ in range(10):
+            y = x + 1
+            y.view(100, 200).t()  # the same numbers in another order
+            y.mul_(2)
+    assert BY_KERNEL in trace.tables.value_measured
+    assert set(trace.tables.value_measured) <= {BY_KERNEL, NONE}
+    assert len(driver.launched) == 1 + 10 + 10  # x, each sum, each product
+    assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, cuda.THREADS, 1, 1, 0, 20_000)}
+    values = [(event.name, event.outputs[0].stats) for event in trace.events()]
+    for name, stats in values:
+        expected = (x + 1) * (2 if name == "Tensor.mul_" else 1)
+        assert stats is not None
+        assert stats[:5] == (20_000, 0, 0, 0, 0)
+        assert stats[5:] == pytest.approx(
+            (expected.min(), expected.max(), expected.double().mean(), expected.double().std(correction=0),
+             expected.double().norm())
+        )  # fmt: skip
+
+
+def test_a_launch_that_fails_leaves_the_value_to_python(driver: Driver) -> None:
+    driver.problem = 700
+    with tg.record(values="stats") as trace:
+        torch.ones(10) + 1
+    (event,) = [each for each in trace.events() if each.name == "Tensor.add"]
+    assert event.outputs[0].stats is not None
+    assert event.outputs[0].stats.mean == 2
+    assert driver.launched
+    assert BY_KERNEL not in trace.tables.value_measured
+
+
+def test_memory_that_was_given_back_is_not_read(driver: Driver) -> None:
+    x = torch.ones(1000)
+    with tg.record(values="stats"):
+        x.untyped_storage().resize_(0)
+        x.view(10, 100)
+    assert not driver.launched
+
+
+def test_dispatch_modes_work_after_what_is_done_out_of_their_sight() -> None:
+    """A guard of torch's that was left too late kept every mode of the thread off, for ever."""
+    seen: list[Any] = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        with cuda.CudaTallies._unseen(-1):
+            torch.ones(2) + 1
+        assert not seen
+        torch.ones(2) + 1
+    assert len(seen) == 2
