@@ -55,11 +55,12 @@ def test_the_numbers_are_numpys(dtype: torch.dtype, size: int) -> None:
     "layout",
     [
         lambda x: x.t(), lambda x: x[:, ::3], lambda x: x.permute(2, 0, 1) if x.dim() == 3 else x, lambda x: x[None],
-        lambda x: x[0, 0], lambda x: x[:0], lambda x: x.expand(3, *x.shape), lambda x: x.flip(0),
+        lambda x: x[0, 0], lambda x: x[:0], lambda x: x[:, :16], lambda x: x[:, 4:20], lambda x: x[:, 1:17],
+        lambda x: x[::2, 8:24].t(), lambda x: x.expand(3, *x.shape), lambda x: x.flip(0),
     ],
 )  # fmt: skip
 def test_whatever_way_it_lies(layout: Any) -> None:
-    base = torch.randn(40, 50, device="cuda")
+    base = torch.randn(40, 52, device="cuda")
     with tg.record(values="stats") as trace:
         shown = layout(base)
         shown.clone()

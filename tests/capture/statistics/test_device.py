@@ -35,7 +35,8 @@ class Driver:
 
     def _launch(self, function: int, *rest: Any) -> int:
         *grid, stream, arguments, _ = rest
-        address, count, _, _, row = (ctypes.c_uint64.from_address(arguments[at]).value for at in range(5))
+        address, count, run, _, _, _, row = (ctypes.c_uint64.from_address(arguments[at]).value for at in range(7))
+        assert run == count
         self.launched.append((function, stream, *grid, count))
         if not self.problem:
             numbers = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address)).astype(float)
@@ -80,7 +81,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
     def plan(self: Any, tensor: Any) -> Any:
         layout = layout_of(tensor)
-        return None if layout is None else (tensor.element_size(), layout, 0, FUNCTION)
+        return None if layout is None else (tensor.element_size(), layout, 0, FUNCTION, tensor.numel(), 0)
 
     monkeypatch.setattr(Measurer, "__init__", __init__)
     monkeypatch.setattr(Measurer, "plan", plan)
@@ -106,8 +107,8 @@ def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
         assert stats is not None
         assert stats[:5] == (20_000, 0, 0, 0, 0)
         assert stats[5:] == pytest.approx(
-            (expected.min(), expected.max(), expected.double().mean(), expected.double().std(correction=0),
-             expected.double().norm())
+            [expected.min().item(), expected.max().item(), expected.double().mean().item(),
+             expected.double().std(correction=0).item(), expected.double().norm().item()]
         )  # fmt: skip
 
 
@@ -128,6 +129,18 @@ def test_memory_that_was_given_back_is_not_read(driver: Driver) -> None:
         x.untyped_storage().resize_(0)
         x.view(10, 100)
     assert not driver.launched
+
+
+def test_numbers_in_runs() -> None:
+    qkv = torch.randn(2, 5, 3, 4, 16)
+    assert cuda._runs(qkv) == (qkv.numel(), 0)
+    assert cuda._runs(qkv.permute(4, 1, 0, 3, 2)) == (qkv.numel(), 0)
+    query = qkv.permute(2, 0, 3, 1, 4)[1]
+    assert cuda._runs(query) == (64, 192)
+    assert cuda._span(query) == 9 * 192 + 64
+    assert cuda._runs(query[:, :, ::2]) is None  # of two distances
+    assert cuda._runs(torch.randn(4, 10)[:, :3]) is None  # no whole loads
+    assert cuda._runs(torch.ones(1)) == (1, 0)
 
 
 def test_dispatch_modes_work_after_what_is_done_out_of_their_sight() -> None:

@@ -25,6 +25,8 @@ THREADS = 256
 A_THREAD = 32
 """Elements that a thread is given at least."""
 BLOCKS_A_PROCESSOR = 4
+ALIGNED = 16
+"""Bytes that are read at once."""
 ROW = 9
 """Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
 BATCH = 1024
@@ -49,9 +51,10 @@ class _Kernels:
         self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self.most_blocks = BLOCKS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
         self._data, self._count, self._row = ctypes.c_void_p(), ctypes.c_ulonglong(), ctypes.c_void_p()
+        self._run, self._pitch = ctypes.c_ulonglong(), ctypes.c_ulonglong()
         self._parts, self._ended = ctypes.c_void_p(), ctypes.c_void_p()
         self._lock = Lock()
-        fields = (self._data, self._count, self._parts, self._ended, self._row)
+        fields = (self._data, self._count, self._run, self._pitch, self._parts, self._ended, self._row)
         self._arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
 
     def has(self, dtype: Any) -> bool:
@@ -61,13 +64,14 @@ class _Kernels:
         """Of the kernel for a dtype, as libcuda knows it."""
         return self._functions[dtype].value or 0
 
-    def launch(self, run: tuple[Any, int, int], stream: _Stream, row: int) -> None:
-        """Measure a run of numbers (dtype, address, count), behind what the stream is doing now."""
-        dtype, address, count = run
+    def launch(self, dense: Any, runs: tuple[int, int], stream: _Stream, row: int) -> None:
+        """Measure a tensor that lies in runs, behind what the stream is doing now."""
+        dtype, address, count = dense.dtype, dense.data_ptr(), dense.numel()
         blocks = min(self.most_blocks, -(-count // (THREADS * A_THREAD)))
         function, handle = self._functions[dtype], ctypes.c_void_p(stream.handle)
         with self._lock:  # what the kernel is given lies in one place for all threads
             self._data.value, self._count.value, self._row.value = address, count, row
+            self._run.value, self._pitch.value = runs
             self._parts.value, self._ended.value = stream.parts, stream.parts - 8
             problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, self._arguments, None)
         if problem:
@@ -158,26 +162,28 @@ class CudaTallies:
                 "current_device": private.current_device, "current_raw_stream": private.current_raw_stream,
             })  # fmt: skip
 
-    def plan(self, tensor: Any) -> tuple[int, int] | None:
-        """The device and the kernel by which the compiled engine measures tensors like this one, if it can."""
-        if self._engine is None or tensor.is_complex() or not _fills(tensor) or not tensor.numel():
+    def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
+        """The device, the kernel and the runs by which the compiled engine measures tensors like this one, if it can."""
+        runs = None if self._engine is None or tensor.is_complex() or not tensor.numel() else _runs(tensor)
+        if runs is None:
             return None
         kernels = _kernels_of(tensor.device.index)
-        return (tensor.device.index, kernels.address(tensor.dtype)) if kernels.has(tensor.dtype) else None
+        return (tensor.device.index, kernels.address(tensor.dtype), *runs) if kernels.has(tensor.dtype) else None
 
     def measure(self, tensor: Any, number: int, changed: bool) -> bool:
         """Have a tensor measured; False where this cannot. Raises where there is no compiler or no library."""
         device = tensor.device.index
         kernels = _kernels_of(device)
         if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == device:
-            part, times, dense = tensor, 1, tensor  # as most are: nothing of torch runs
+            part, times, dense, runs = tensor, 1, tensor, None  # as most are: nothing of torch runs
         else:
             with self._unseen(device):
                 part, times = _without_repeats(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-                dense = part if _fills(part) else part.contiguous()
+                runs = _runs(part) if part.data_ptr() % ALIGNED == 0 else None
+                dense = part if _fills(part) or runs is not None else part.contiguous()
         if not kernels.has(dense.dtype) or not dense.numel():
             return False
-        if dense.untyped_storage().nbytes() < (dense.storage_offset() + dense.numel()) * dense.element_size():
+        if dense.untyped_storage().nbytes() < (dense.storage_offset() + _span(dense)) * dense.element_size():
             return True  # its memory was given back: there is nothing to measure
         place = (part.data_ptr(), part.numel(), part.dtype)
         version = -1 if tensor.is_inference() else tensor._version
@@ -191,7 +197,7 @@ class CudaTallies:
                 self._send_unseen(stream)
             batch, row = stream.batch, stream.batch.begin()
             try:
-                kernels.launch((dense.dtype, dense.data_ptr(), dense.numel()), stream, batch.address + row * ROW * 8)
+                kernels.launch(dense, runs or (dense.numel(), 0), stream, batch.address + row * ROW * 8)
             finally:
                 batch.end()
             batch.values += (number, row, times)
@@ -305,6 +311,34 @@ def _without_repeats(tensor: Any) -> tuple[Any, int]:
             times *= tensor.size(dim)
             tensor = tensor.select(dim, 0)
     return tensor, times
+
+
+def _runs(tensor: Any) -> tuple[int, int] | None:
+    """How long the runs are that its elements lie in, in whatever order, and how far apart; None: not so.
+
+    The kernel reads sixteen bytes at once, which all runs but a single one must be made of.
+    """
+    run, pitch, behind = 1, 0, 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if step == run and not pitch:
+            run *= size
+        elif step > run and not pitch:
+            pitch, behind = step, step * size
+        elif pitch and step == behind:
+            behind *= size
+        else:
+            return None
+    item = tensor.element_size()
+    if pitch and (run * item % ALIGNED or pitch * item % ALIGNED or behind * item // ALIGNED >= 1 << 32):
+        return None
+    return run, pitch
+
+
+def _span(tensor: Any) -> int:
+    """From its first element to behind the last."""
+    return 1 + sum(step * (size - 1) for step, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
 def _fills(tensor: Any) -> bool:

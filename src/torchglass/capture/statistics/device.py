@@ -75,8 +75,8 @@ class DeviceTallies:
                 self._send((tensor.device, stream))
                 self._take(wait=False)
 
-    def plan(self, tensor: Any) -> tuple[int, int] | None:
-        """The device and the kernel by which the compiled engine measures tensors like this one, if it can."""
+    def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
+        """The device, the kernel and the runs by which the compiled engine measures tensors like this one, if it can."""
         if self._kernels is None or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return None
         return None if private.is_capturing() else self._kernels.plan(tensor)

@@ -46,6 +46,30 @@ template <typename Real> __device__ __forceinline__ void add(Sums<Real> &t, Real
     t.two += d * d;
 }
 
+__device__ __forceinline__ float smaller(float a, float b) { return fminf(a, b); }
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ double smaller(double a, double b) { return fmin(a, b); }
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
+
+/* The numbers of one load, together: as good as all are plain. */
+template <int wide, typename Real> __device__ __forceinline__ void add_all(Sums<Real> &t, const Real (&x)[wide])
+{
+    Real one = 0, two = 0;
+#pragma unroll
+    for (int k = 0; k < wide; k++) { Real d = x[k] - t.shift; one += d; two += d * d; }
+    if (!(is_plain(one) && is_plain(two))) { /* also where one of them is NaN */
+        for (int k = 0; k < wide; k++) add(t, x[k]);
+        return;
+    }
+    t.one += one; t.two += two; t.finite += wide;
+#pragma unroll
+    for (int k = 0; k < wide; k++) {
+        t.zeros += x[k] == (Real)0;
+        t.low = smaller(x[k], t.low);
+        t.high = larger(x[k], t.high);
+    }
+}
+
 template <typename Real> __device__ __forceinline__ void drain(Sums<Real> &t)
 {
     t.sum += t.one; t.squares += t.two;
@@ -94,27 +118,47 @@ template <typename Real> __device__ __forceinline__ void settle(Sums<Real> &t, R
     if (!settled && x - x == (Real)0) { t.shift = x; settled = true; }
 }
 
+#define AHEAD 4 /* loads that are under way at once: one alone leaves the memory idle */
+
+template <typename Raw, typename Real, typename Read, int wide = 16 / sizeof(Raw)>
+__device__ __forceinline__ void take(Sums<Real> &s, const uint4 &loaded, bool &settled, Read read)
+{
+    const Raw *raw = (const Raw *)&loaded;
+    Real x[wide];
+#pragma unroll
+    for (int k = 0; k < wide; k++) x[k] = (Real)read(raw[k]);
+    if (!settled)
+        for (int k = 0; k < wide; k++) settle(s, x[k], settled);
+    add_all(s, x);
+}
+
+/* The numbers are one run; or several runs, each so far behind the last one as the pitch says: then all begin where a load
+ * of sixteen bytes may begin. */
 template <typename Raw, typename Real, typename Read>
-__device__ void measure(const Raw *data, u64 count, double *parts, u32 *ended, double *row, Read read)
+__device__ void measure(const Raw *data, u64 count, u64 run, u64 pitch, double *parts, u32 *ended, double *row, Read read)
 {
     const int wide = 16 / sizeof(Raw);
     Sums<Real> s = {0, 0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0, 0, 0, 0.0, 0.0};
     u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
-    u64 head = (16 - ((u64)data & 15)) % 16 / sizeof(Raw); /* up to where loads of sixteen bytes may begin */
+    u64 head = (16 - ((u64)data & 15)) % 16 / sizeof(Raw); /* up to where such loads may begin */
     if (head > count) head = count;
     const uint4 *vectors = (const uint4 *)(data + head);
     u64 whole = (count - head) / wide, tail = head + whole * wide;
+    const u32 loads = run / wide, apart = pitch / wide;
+    const bool is_one = run == count;
+#define PLACE(AT) (is_one ? (AT) : (u64)((u32)(AT) / loads) * apart + (u32)(AT) % loads)
     int taken = 0;
     bool settled = false;
-    for (u64 each = at; each < whole; each += step) {
-        uint4 loaded = vectors[each];
-        const Raw *raw = (const Raw *)&loaded;
-        if (!settled)
-            for (int k = 0; k < wide; k++) settle(s, (Real)read(raw[k]), settled);
+    u64 each = at;
+    for (; each + (AHEAD - 1) * step < whole; each += AHEAD * step) {
+        uint4 loaded[AHEAD];
 #pragma unroll
-        for (int k = 0; k < wide; k++) add(s, (Real)read(raw[k]));
-        if (++taken == 32) { drain(s); taken = 0; }
+        for (int k = 0; k < AHEAD; k++) loaded[k] = vectors[PLACE(each + k * step)];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) take<Raw, Real>(s, loaded[k], settled, read);
+        if (++taken == 8) { drain(s); taken = 0; }
     }
+    for (; each < whole; each += step) take<Raw, Real>(s, vectors[PLACE(each)], settled, read);
     drain(s);
     for (u64 each = at; each < head + (count - tail); each += step) { /* what is left at both ends */
         Real x = read(data[each < head ? each : tail + each - head]);
@@ -148,8 +192,8 @@ __device__ void measure(const Raw *data, u64 count, double *parts, u32 *ended, d
 
 #define KERNEL(NAME, RAW, REAL, READ) \
 struct read_##NAME { __device__ __forceinline__ REAL operator()(RAW x) const { return READ; } }; \
-extern "C" __global__ void NAME(const RAW *data, u64 count, double *parts, u32 *ended, double *row) \
-{ measure<RAW, REAL>(data, count, parts, ended, row, read_##NAME()); }
+extern "C" __global__ void NAME(const RAW *data, u64 count, u64 run, u64 pitch, double *parts, u32 *ended, double *row) \
+{ measure<RAW, REAL>(data, count, run, pitch, parts, ended, row, read_##NAME()); }
 
 KERNEL(of_float32, float, float, x)
 KERNEL(of_float64, double, double, x)

@@ -174,17 +174,19 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
 }
 
 /* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
-static int launch(const StreamFields *stream, void *function, uint64_t address, uint64_t count, uint64_t row)
+static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t row)
 {
+    uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
+    uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
     const uint64_t share = THREADS * A_THREAD, wanted = (count + share - 1) / share;
     uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
-    void *arguments[] = {&address, &count, &parts, &ended, &row};
+    void *arguments[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
     unsigned blocks = (unsigned)(wanted < (uint64_t)stream->most_blocks ? wanted : (uint64_t)stream->most_blocks);
     Launch call = (Launch)(intptr_t)stream->launch;
     void *handle = (void *)(intptr_t)stream->handle;
     int problem;
     Py_BEGIN_ALLOW_THREADS
-    problem = call(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, NULL);
+    problem = call((void *)(intptr_t)numbers->function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, NULL);
     Py_END_ALLOW_THREADS
     return problem;
 }
@@ -201,8 +203,7 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     BatchFields *batch = (BatchFields *)Py_NewRef(stream->batch);
     int done = 0;
     if ((*row = begin_row(batch)) != NONE) {
-        done = launch(stream, (void *)(intptr_t)run->function, (uint64_t)run->address, (uint64_t)run->count,
-                      (uint64_t)batch->address + (uint64_t)*row * ROW * 8) == 0;
+        done = launch(stream, run, (uint64_t)batch->address + (uint64_t)*row * ROW * 8) == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;

@@ -15,7 +15,7 @@
 typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
     int item; /* bytes of an element */
-    long long device, function; /* which GPU, and the kernel for the dtype there */
+    long long device, function, run, pitch; /* which GPU, the kernel for the dtype there, and how its runs lie */
     Layout layout;
 } Plan;
 
@@ -103,7 +103,8 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
     if (described != Py_None) {
         PyObject *layout;
         plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 2 ? ON_DEVICE : HERE;
-        if (!PyArg_ParseTuple(described, "iO!|LL", &plan->item, &PyTuple_Type, &layout, &plan->device, &plan->function)
+        if (!PyArg_ParseTuple(described, "iO!|LLLL", &plan->item, &PyTuple_Type, &layout, &plan->device, &plan->function,
+                              &plan->run, &plan->pitch)
             || read_layout(layout, &plan->layout) < 0) {
             Py_DECREF(described);
             return -1;
@@ -229,9 +230,11 @@ static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, cons
 static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
                          int64_t version, int64_t row)
 {
-    const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count};
+    const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch};
     PyObject *batch;
     int64_t batch_row;
+    if (plan->layout.repeats != 1 || (plan->pitch && address % 16))
+        return LEFT_TO_PYTHON;
     int done = measure_on_device(engine, &run, number, &batch, &batch_row);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
