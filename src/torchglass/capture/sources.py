@@ -10,12 +10,6 @@ from torchglass.journal.rows import SourceRow, encoded
 from torchglass.journal.writer import Journal
 from torchglass.source.text import file_state, read_source
 
-@lru_cache(maxsize=2048)
-def _unkept_row(file: str, state: tuple[int, ...]) -> bytes:
-    """Of a file whose text is not kept: the same in each recording until it is changed."""
-    return encoded(SourceRow(file, None, None, None, list(state)))
-
-
 Keep = Callable[[str, str], None]
 """Keeps a text under its digest, outside of the process."""
 
@@ -69,3 +63,9 @@ class SourceKeeper:
 
     def _write(self, row: SourceRow) -> None:
         self._journal.rows.add(SOURCE, 0, encoded(row))
+
+
+@lru_cache(maxsize=2048)
+def _unkept_row(file: str, state: tuple[int, ...]) -> bytes:
+    """Of a file whose text is not kept: the same in each recording until it is changed."""
+    return encoded(SourceRow(file, None, None, None, list(state)))

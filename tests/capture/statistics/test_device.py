@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,12 @@ from torchglass.journal.layout import BY_KERNEL, NONE
 
 pytestmark = pytest.mark.skipif(engine() != COMPILED, reason="there is no compiled engine")
 LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+    ctypes.c_int,
+    ctypes.c_void_p,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
 )
 HANDLE, FUNCTION, ROOM = 77, 4711, 15
 
@@ -40,7 +44,17 @@ class Driver:
         self.launched.append((function, stream, *grid, count))
         if not self.problem:
             numbers = np.ctypeslib.as_array((ctypes.c_float * count).from_address(address)).astype(float)
-            found = (count, 0, 0, 0, (numbers == 0).sum(), numbers.min(), numbers.max(), numbers.sum(), numbers.var() * count)
+            found = (
+                count,
+                0,
+                0,
+                0,
+                (numbers == 0).sum(),
+                numbers.min(),
+                numbers.max(),
+                numbers.sum(),
+                numbers.var() * count,
+            )
             np.ctypeslib.as_array((ctypes.c_double * cuda.ROW).from_address(row))[:] = found
         return self.problem
 
@@ -59,7 +73,7 @@ class Stream(cuda.StreamFields):
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """CPU tensors of float32 are taken for a GPU's."""
     driver = Driver()
     begin = Measurer.__init__
@@ -87,7 +101,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(Measurer, "plan", plan)
     finish = Measurer.finish
     monkeypatch.setattr(Measurer, "finish", lambda self: (self.finish_batch(), finish(self))[1])
-    yield driver
+    return driver
 
 
 def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:

@@ -22,9 +22,10 @@ from torchglass.capture.torch import private
 from torchglass.compiled import extension
 
 THREADS = 256
+"""Of a block; the kernel relies on it."""
 A_THREAD = 32
 """Elements that a thread is given at least."""
-BLOCKS_A_PROCESSOR = 4
+BLOCKS_A_PROCESSOR = 3
 ALIGNED = 16
 """Bytes that are read at once."""
 ROW = 9
@@ -163,7 +164,7 @@ class CudaTallies:
             })  # fmt: skip
 
     def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
-        """The device, the kernel and the runs by which the compiled engine measures tensors like this one, if it can."""
+        """The device, the kernel and the runs by which the compiled engine measures tensors like this one; or None."""
         runs = None if self._engine is None or tensor.is_complex() or not tensor.numel() else _runs(tensor)
         if runs is None:
             return None

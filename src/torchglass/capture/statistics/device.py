@@ -41,9 +41,7 @@ class _Sent(NamedTuple):
 class DeviceTallies:
     """What was measured on devices and is not in the journal yet."""
 
-    def __init__(
-        self, session: Session, write: Callable[[int, Numbers, int], None], alarm: Callable[[], None]
-    ) -> None:
+    def __init__(self, session: Session, write: Callable[[int, Numbers, int], None], alarm: Callable[[], None]) -> None:
         """``alarm`` is called when something is bad that the compiled engine has written itself."""
         self._session = session
         self._write = write
@@ -76,7 +74,7 @@ class DeviceTallies:
                 self._take(wait=False)
 
     def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
-        """The device, the kernel and the runs by which the compiled engine measures tensors like this one, if it can."""
+        """The device, the kernel and the runs by which the compiled engine measures tensors like this one; or None."""
         if self._kernels is None or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return None
         return None if private.is_capturing() else self._kernels.plan(tensor)

@@ -96,19 +96,28 @@ template <typename Real> __device__ __forceinline__ void join(Tally<Real> &t, co
 }
 
 #define BELOW(FIELD) o.FIELD = __shfl_down_sync(~0u, t.FIELD, step)
-template <typename Real> __device__ Tally<Real> over_block(Tally<Real> t)
+template <typename Real> __device__ __forceinline__ void over_lanes(Tally<Real> &t, int step)
 {
-    __shared__ Tally<Real> warps[32];
-    for (int step = 16; step; step >>= 1) {
+    for (; step; step >>= 1) {
         Tally<Real> o;
         BELOW(nans); BELOW(posinf); BELOW(neginf); BELOW(zeros); BELOW(low); BELOW(high);
         BELOW(finite); BELOW(mean); BELOW(squares);
         join(t, o);
     }
+}
+
+/* The first thread gets what all have. */
+template <typename Real> __device__ Tally<Real> over_block(Tally<Real> t)
+{
+    __shared__ Tally<Real> warps[32];
+    over_lanes(t, 16);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = t;
     __syncthreads();
-    if (threadIdx.x == 0)
-        for (int each = 1; each < blockDim.x / 32; each++) join(t, warps[each]);
+    if (threadIdx.x < 32) {
+        if (threadIdx.x < blockDim.x / 32) t = warps[threadIdx.x];
+        else t = {0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0.0, 0.0, 0.0};
+        over_lanes(t, 4); /* there are eight warps */
+    }
     return t;
 }
 

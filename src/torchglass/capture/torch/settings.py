@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 Settings = dict[int, tuple[type, tuple[str, ...] | None]]
-"""By ``id`` of a class: names to read, or None for a class that shows itself. It holds classes, so it is let go soon."""
+"""By ``id`` of a class: names to read, or None for a class that shows itself. It holds classes: let it go soon."""
 
 
 def settings_of(module: nn.Module, known: Settings) -> str:
