@@ -33,7 +33,9 @@ def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
     for index, (name, nothing) in enumerate(zip(MEASURED_FIELDS, NOT_MEASURED, strict=True)):
         column = array("d" if isnan(nothing) else "q", [nothing]) * len(tables.value_meta)
         for number, entry in found.items():
-            column[number] = entry[index]  # type: ignore[assignment]  # whole numbers come first
+            # Whole numbers come first; adding 0 makes -0.0 into 0.0, since SQLite keeps no sign of it and a trace
+            # is to say the same before and after it was saved.
+            column[number] = entry[index] + 0  # type: ignore[assignment]
         setattr(tables, name, column)
 
 
