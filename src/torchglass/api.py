@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,8 @@ from torchglass.views.text.style import Page, page_for, writable
 def _in_notebook(shown: Trace) -> dict[str, str]:
     from torchglass.views.page.notebook import mimebundle  # not needed to record
 
-    return mimebundle(shown)
+    with _unseen():
+        return mimebundle(shown)
 
 
 def _at_prompt(shown: Trace) -> str:
@@ -361,7 +363,19 @@ def export(trace: Trace, path: str | os.PathLike[str], /, **options: Any) -> Non
     expect(trace, Trace, "export() takes a trace and the path of a file")
     from torchglass.views.export import export as write  # not needed to record
 
-    write(trace, Path(os.fspath(path)), options)
+    with _unseen():
+        write(trace, Path(os.fspath(path)), options)
+
+
+def _unseen() -> ExitStack:
+    """Out of sight of a recording that goes on: a page counts the numbers of kept tensors, and torch does that."""
+    hidden = ExitStack()
+    if "torch" in sys.modules:
+        from torchglass.capture.torch.private import no_functions, no_modes
+
+        hidden.enter_context(no_functions())
+        hidden.enter_context(no_modes())
+    return hidden
 
 
 def view_lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:

@@ -66,7 +66,7 @@ const WORDS = new Set("and as assert async await break class continue def del el
 const TOKEN = /(#.*)|("""|'''|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.]*)|([A-Za-z_]\w*)/g;
 
 function makeCode(app, pane) {
-  const chooser = h("select", { "aria-label": "file", onchange: () => showFile(Number(chooser.value)) });
+  const chooser = h("select", { "aria-label": "file", onchange: () => { showFile(Number(chooser.value)); dim(app.found ? linesOf(app.found.events) : null); } });
   const path = h("span", { class: "dim path" }), steps = h("span", { class: "rounds" });
   const lines = h("div", { class: "lines", tabindex: 0 });
   pane.append(h("header", {}, chooser, path, h("span", { class: "grow" }), steps), lines);
@@ -105,14 +105,32 @@ function makeCode(app, pane) {
     rowOf.set(line, { row, source, text });
     return row;
   }
+  function linesOf(events) {
+    const found = new Map();
+    for (const look of new Set([...events].map((event) => lookOf(app.model, event)))) {
+      if (!look.at || look.at.file < 0) continue;
+      if (!found.has(look.at.file)) found.set(look.at.file, new Set());
+      for (let line = look.at.line; line <= look.at.endLine; line++) found.get(look.at.file).add(line);
+    }
+    return found;
+  }
+  function dim(hits) {
+    const here = hits ? hits.get(shown) : null;
+    for (const [line, { row }] of rowOf) row.classList.toggle("hit", !!here && here.has(line));
+  }
   return {
     draw(isFollowed) {
       for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
       marked = [];
       const at = app.selected >= 0 ? lookOf(app.model, app.selected).at : null;
       steps.replaceChildren(...app.lineButtons());
+      const hits = app.found ? linesOf(app.found.events) : null;
+      lines.classList.toggle("searched", !!hits && hits.size > 0);
+      if (hits && hits.size && app.selected < 0) showFile([...hits.keys()][0]);
+      dim(hits);
       if (!at || at.file < 0) { if (shown < 0 && app.model.files.length) showFile(0); return; }
       showFile(at.file);
+      dim(hits);
       for (let line = at.line; line <= at.endLine; line++) {
         const found = rowOf.get(line);
         if (!found) continue;
@@ -124,7 +142,7 @@ function makeCode(app, pane) {
       }
       const first = rowOf.get(at.line);
       if (first && isFollowed) {
-        const top = first.row.offsetTop - lines.offsetTop;
+        const top = first.row.offsetTop;
         if (top < lines.scrollTop + 20 || top > lines.scrollTop + lines.clientHeight - 60) lines.scrollTop = Math.max(0, top - lines.clientHeight / 3);
       }
     },
@@ -213,7 +231,7 @@ const { scene } = in_graph;
 const { h, svgElement } = in_dom;
 const { svg } = in_picture;
 
-const MOST_SEEN = 400;
+const MOST_SEEN = 400, READABLE = 0.7;
 
 function makeFlow(app, pane) {
   const title = h("span", { class: "dim" });
@@ -293,8 +311,10 @@ function makeFlow(app, pane) {
     const number = drawn.marks.findIndex((each) => each.item === selected && (each.c.startsWith("box") || each.c.startsWith("group")));
     if (number < 0) return;
     const mark = drawn.marks[number], { w, h: height } = size(), isCircle = mark.t === "circle";
+    const isSmall = at.k < READABLE && !wasMoved; // a sheet that was made to fit is too small to read one box on it
+    if (isSmall) at.k = 1;
     const x = (isCircle ? mark.x : mark.x + mark.w / 2) * at.k + at.x, y = (isCircle ? mark.y : mark.y + Math.min(mark.h / 2, 60)) * at.k + at.y;
-    if (x < 40 || x > w - 40) at.x += w / 2 - x;
+    if (isSmall || x < 40 || x > w - 40) at.x += w / 2 - x;
     if (y < 40 || y > height - 60) at.y += height / 3 - y;
     move();
   }
@@ -431,9 +451,9 @@ function stats(model, value) {
   const known = model.values.stats[value];
   if (!known) return "";
   const number = (each) => (typeof each === "number" ? (Math.abs(each) >= 1e5 || (each && Math.abs(each) < 1e-3) ? each.toExponential(2) : String(Math.round(each * 1000) / 1000)) : String(each));
-  const words = [["mean", "μ"], ["std", "σ"], ["nan", "NaN"], ["inf", "inf"], ["zeros", "zeros"]].filter(([name]) => known[name] !== undefined && (name.length > 3 ? true : known[name] > 0 || name === "std")).map(([name, sign]) => h("span", {}, `${sign} ${number(known[name])}`));
+  const words = [["mean", "μ"], ["std", "σ"], ["nan", "NaN"], ["inf", "inf"], ["zeros", "zeros"]].filter(([name]) => known[name] !== undefined && (name === "mean" || name === "std" || known[name] > 0)).map(([name, sign]) => h("span", {}, `${sign} ${number(known[name])}`));
   const range = known.min !== undefined && known.max !== undefined ? h("span", {}, `${number(known.min)} … ${number(known.max)}`) : "";
-  const bars = Array.isArray(known.histogram) ? known.histogram : null, most = bars ? Math.max(1, ...bars) : 1;
+  const bars = known.histogram ? [...known.histogram].map(Number) : null, most = 9;
   return h("div", { class: "stats" + (known.nan || known.inf ? " bad" : "") }, bars ? h("span", { class: "histogram" }, bars.map((bar) => h("i", { style: `height:${Math.max(1, Math.round((18 * bar) / most))}px` }))) : "", words, range);
 }
 
@@ -527,7 +547,7 @@ function makeTimeline(app, pane) {
           pen.save();
           pen.beginPath(); pen.rect(x, y + level * ROW, w - 2, ROW); pen.clip();
           pen.fillStyle = event === app.selected ? "#fff" : colours.text;
-          pen.fillText(safe(name(look)), Math.max(x, 0) + 4, y + level * ROW + 10);
+          pen.fillText(safe(shortName(event)), Math.max(x, 0) + 4, y + level * ROW + 10);
           pen.restore();
         }
       }
@@ -537,6 +557,13 @@ function makeTimeline(app, pane) {
     title.textContent = `host time, ${duration(view.to - view.from, model.tick)} · scroll to zoom`;
   }
   function name(look) { return look.kind === "module" ? look.module || look.name : look.name; }
+  function shortName(event) {
+    const whole = name(lookOf(model, event));
+    let around = model.events.parent[event];
+    while (around >= 0 && lookOf(model, around).kind !== "module") around = model.events.parent[around];
+    const above = around >= 0 ? lookOf(model, around).module : "";
+    return lookOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
+  }
   function at(pointer) {
     const box = canvas.getBoundingClientRect(), scale = box.width / (view.to - view.from), time = view.from + (pointer.clientX - box.left) / scale;
     let y = 17, best = -1;
@@ -810,7 +837,9 @@ function build(app, body) {
   const box = h("input", { type: "search", placeholder: "softmax   op:matmul   shape:2,*,128   line:42   module:h.*", "aria-label": "search", spellcheck: "false" });
   const found = h("span", { class: "count" });
   let waiting = 0;
-  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => app.searchFor(box.value), 40); });
+  let asked = "";
+  const ask = () => { clearTimeout(waiting); if (asked !== box.value) { asked = box.value; app.searchFor(asked); } };
+  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(ask, 40); });
   const time = h("button", { onclick: () => showTime() }, "Timeline");
   const showTime = () => { panes.timeline.hidden = !panes.timeline.hidden; time.classList.toggle("on", !panes.timeline.hidden); app.panes.timeline.draw(); };
   const dark = h("button", { title: "dark or light", onclick: () => setDark(!document.documentElement.classList.contains("dark")) }, "☾");
@@ -825,7 +854,7 @@ function build(app, body) {
   app.panes.details = makeDetails(app, panes.details);
   app.panes.timeline = makeTimeline(app, panes.timeline);
   setTab("flow");
-  keys(app, box, showTime, () => dark.click());
+  keys(app, box, ask, { t: showTime, d: () => dark.click() });
   return box;
 }
 
@@ -855,10 +884,12 @@ function wantsDark() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function keys(app, box, showTime, turnDark) {
+function keys(app, box, ask, more) {
+  const clear = () => { box.value = ""; ask(); };
   document.addEventListener("keydown", (key) => {
     if (key.target === box) {
-      if (key.key === "Escape") { box.value = ""; app.searchFor(""); box.blur(); }
+      if (key.key === "Escape") { clear(); box.blur(); }
+      if (key.key === "Enter") ask();
       if (key.key === "Enter" && app.found) { const event = nextMatch(app, key.shiftKey ? -1 : 1); if (event >= 0) app.select(event); }
       return;
     }
@@ -867,8 +898,8 @@ function keys(app, box, showTime, turnDark) {
       "/": () => box.focus(), ArrowDown: () => app.step(1), ArrowUp: () => app.step(-1), j: () => app.step(1), k: () => app.step(-1),
       ArrowRight: () => app.item && (app.item.children.length && !app.open.has(app.item.number) ? app.toggle(app.item) : app.step(1)),
       ArrowLeft: () => { if (!app.item) return; const around = app.model.items[app.item.parent]; if (app.item.children.length && app.open.has(app.item.number)) app.toggle(app.item); else if (around) app.select(app.eventOf(around) >= 0 ? app.eventOf(around) : app.firstInside(around)); },
-      Enter: () => app.item && app.toggle(app.item), "[": () => press(app, 0), "]": () => press(app, 1), t: showTime, d: turnDark,
-      "+": () => app.panes.flow.zoom(1.25), "-": () => app.panes.flow.zoom(0.8), 0: () => app.panes.flow.fit(), Escape: () => { if (app.found) { box.value = ""; app.searchFor(""); } },
+      Enter: () => app.item && app.toggle(app.item), "[": () => press(app, 0), "]": () => press(app, 1), ...more,
+      "+": () => app.panes.flow.zoom(1.25), "-": () => app.panes.flow.zoom(0.8), 0: () => app.panes.flow.fit(), Escape: clear,
     }[key.key];
     if (does) { key.preventDefault(); does(); }
   });
