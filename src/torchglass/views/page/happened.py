@@ -30,6 +30,7 @@ class Happened:
         self._flow, self._texts, self._files = flow, texts, files
         self._digest, self._trace = flow.outline.digest, flow.outline.digest.trace
         self._values: Values = flow.values
+        self._places: dict[int, list[int]] = {}
 
     def looks(self) -> list[list[Any]]:
         """One entry for each way of saying an event."""
@@ -54,9 +55,13 @@ class Happened:
     def _place(self, at: Location | None) -> list[int]:
         if at is None:
             return []
-        file = self._files.get(at.file, -1)
-        name = self._texts.number(at.file) if file < 0 else 0
-        return [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
+        found = self._places.get(id(at))  # the samples, which live as long as this, share them
+        if found is None:
+            file = self._files.get(at.file, -1)
+            name = self._texts.number(at.file) if file < 0 else 0
+            found = [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
+            self._places[id(at)] = found
+        return found
 
     def events(self) -> dict[str, Any]:
         """One entry an event, in order of opening."""
