@@ -40,6 +40,10 @@ class Forest(Protocol):
         """Whether several in a row with equal keys are one item: calls at one place, not layers."""
         ...
 
+    def line(self, node: int, /) -> int:
+        """The line of the code that it stands at: two that never came together are shown in that order. 0: none."""
+        ...
+
     def rounds(self, node: int, /) -> bool | None:
         """Of a loop whether its rounds may be laid over each other; False: they are layers. None: no loop."""
         ...
@@ -135,10 +139,9 @@ def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _
 def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
     """One item for each place that something happened at in some of the sequences, in their order."""
     found: dict[Hashable, Item] = {}
-    order = _Order()
+    order = _Order(lambda place: forest.line(found[place].nodes[0]))
     for slot, (sequence, label) in enumerate(sequences):
         places = _places(forest, sequence)
-        order.add(places)
         for node, place in zip(sequence, places, strict=True):
             item = found.get(place)
             if item is None:
@@ -146,6 +149,7 @@ def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
             item.nodes.append(node)
             item.slots.append(slot)
             item.labels.append(label)
+        order.add(places)
     return [found[place] for place in order.places()]
 
 
@@ -164,29 +168,48 @@ def _places(forest: Forest, sequence: Sequence[int]) -> list[Hashable]:
 
 
 class _Order:
-    """An order in which several sequences agree as far as they do: what is new stands behind what came before it."""
+    """An order in which several sequences agree as far as they do: what is new stands behind what came before it.
 
-    def __init__(self) -> None:
+    Of two that never came together, the branches of an ``if``, the one whose line comes first stands first.
+    """
+
+    def __init__(self, line: Callable[[Hashable], int]) -> None:
+        self._line = line
         self._after: dict[Hashable, Hashable] = {}
         self._first: Hashable = None
-        self._last: Hashable = None
 
     def add(self, places: Sequence[Hashable]) -> None:
-        """One more sequence; one that shares nothing with the others comes behind them."""
-        after = self._after
+        """One more sequence."""
+        known = self._after
+        new = [place not in known for place in places]
+        if not any(new):
+            return
+        here = set(places)
         before: Hashable = None
-        if not any(place in after for place in places):
-            before = self._last
-        for place in places:
-            if place not in after:
-                after[place] = self._first if before is None else after[before]
+        is_alone = all(new)
+        for place, is_new in zip(places, new, strict=True):
+            if is_new and place not in known:
+                before = self._behind(before, place, here, is_alone)
+                known[place] = self._first if before is None else known[before]
                 if before is None:
                     self._first = place
                 else:
-                    after[before] = place
-                if after[place] is None:
-                    self._last = place
+                    known[before] = place
             before = place
+
+    def _behind(self, before: Hashable, place: Hashable, here: set[Hashable], is_alone: bool) -> Hashable:
+        """What a new place comes behind: what it came behind, and what was never there with it and is written above.
+
+        Where no lines are known a sequence that shares nothing with the others comes behind them.
+        """
+        line = self._line(place)
+        while True:
+            following = self._first if before is None else self._after[before]
+            if following is None or following in here:
+                return before
+            if not (is_alone if line == 0 else 0 < self._line(following) <= line):
+                return before
+            before = following
 
     def places(self) -> Iterator[Hashable]:
         """All of them, in order."""
