@@ -30,6 +30,7 @@ from torchglass.capture.engine.values import ValueTable
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
+from torchglass.capture.torch.parameters import ParameterNames
 from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal import layout, rows, writer
 from torchglass.journal.layout import END, NONE, PARENT
@@ -138,6 +139,9 @@ class Session:
         """… and takes them off when it ends (capture/torch/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int, int] | None = None
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
+        self.runs: list[Any] = []
+        """The runs of the autograd engine under way, outermost first (capture/torch/gradients.py)."""
+        self.parameters = ParameterNames(self)
         self.journal.carry = self.carry
         self._write_head()
         self.open_event, self.close_event, self.close_op = self._edges()

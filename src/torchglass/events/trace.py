@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
 from torchglass.events import schema
 from torchglass.events.database import fill_database
+from torchglass.events.gradients import gradients_of, missed_words, tells_of_gradients
 from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
@@ -299,6 +300,9 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     if measured:
         ways = sorted({_WAYS[how] for how in set(tables.value_measured) - {NONE}})
         lines.append(f"  statistics of {measured:,} values, by {' and '.join(ways)}")
+    missed = _without_gradient(tables)
+    if missed:
+        lines.append(f"  no gradient: {missed}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
     failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
@@ -309,6 +313,18 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+def _without_gradient(tables: Tables) -> str:
+    """The parameters that got none although backward ran; "" when there are none."""
+    telling = {at for at, what in enumerate(tables.whats) if tells_of_gradients(what.kind, what.name)}
+    # Of events that took and gave what bears the same names one is enough.
+    first: dict[tuple[int, int, int], int] = {}
+    for at, look in enumerate(zip(tables.what, tables.args, tables.result, strict=True)):
+        if look[0] in telling:
+            first.setdefault(look, at)
+    events = map(tables.event, first.values())
+    return missed_words(gradients_of(events, tables.module_infos())) if first else ""
 
 
 _WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device", 4: "a kernel on their device"}

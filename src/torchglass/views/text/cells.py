@@ -175,6 +175,8 @@ def gives_cell(event: Event, device: bool = False, brief: bool = False, others: 
     if event.error is not None:
         text = "✗ " + clean(event.error)
         return Cell(ERROR, text.partition(":")[0] if brief else text)
+    if is_summed_up(event):
+        return Cell(GIVES, "")
     if others:
         return Cell(GIVES, _gives_of([event, *others], device))
     if event.outputs:
@@ -190,6 +192,11 @@ def _gives_of(events: Sequence[Event], device: bool) -> str:
     )
     words = [", ".join(_grouped(values_words(given, device)))] if given else []
     return " | ".join([*words, *([texts_word(texts)] if texts else [])])
+
+
+def is_summed_up(event: Event) -> bool:
+    """Whether it took or gave so many tensors that their shapes tell nothing: the view ``gradients`` shows them."""
+    return event.kind == "step" or event.name == "AccumulateGrad"
 
 
 def takes_cell(words: tuple[str, ...], sign: str = ", ") -> Cell:
@@ -229,7 +236,9 @@ def event_cells(event: Event, said: Said) -> Cells:
         label = ""
     events = (event, *others)
     device = any(map(devices_differ, events))
-    if others:
+    if is_summed_up(event):
+        words = ()
+    elif others:
         words = values_words([each.inputs for each in events], device)
     elif event.operator in BINARY and len(event.inputs) == 2:
         words = tuple([_word(value, device) for value in event.inputs])
