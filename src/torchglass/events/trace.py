@@ -305,7 +305,7 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
         lines.append(f"  no gradient: {missed}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
-    failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
+    failed = [n for n in range(len(tables)) if tables.error[n] != NONE and not _is_meant(tables.texts[tables.error[n]])]
     if failed:
         lines.append(
             f"  {len(failed)} event(s) left by an exception, the last by {tables.texts[tables.error[failed[-1]]]}"
@@ -313,6 +313,11 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+def _is_meant(error: str) -> bool:
+    """A checkpoint ends a recomputation by an exception as soon as it has what backward needs."""
+    return error == "_StopRecomputationError"
 
 
 def _without_gradient(tables: Tables) -> str:

@@ -13,7 +13,7 @@ from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.statistics.saver import Saver
-from torchglass.capture.torch import conversions, guards, modules, optimizers, private, scripted
+from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private, scripted
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
@@ -32,6 +32,7 @@ def patches() -> list[Any]:
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
+        Patch(torch.autograd.Function, "apply", custom.make_apply),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
         *(Patch(torch, name, conversions.make_conversion) for name in ("from_numpy", "frombuffer", "from_dlpack")),
         Patch(dlpack, "from_dlpack", conversions.make_conversion),

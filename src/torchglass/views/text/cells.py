@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from torchglass.events.types import Event, Value
-from torchglass.views.nesting import settings_of
+from torchglass.views.nesting import is_recomputed, settings_of
 from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell
 from torchglass.views.text.ranges import texts_word, values_words
 from torchglass.views.text.words import clean, cut, one_line, shape_word
@@ -20,6 +20,7 @@ BINARY = _SIGNS | frozenset(sign + "=" for sign in _SIGNS if sign[-1] not in "=<
 _SELF = re.compile(r"(?<![\w.])self\.")
 
 Cells = tuple[Cell, ...]
+RECOMPUTED = "recomputed"
 
 
 # ---------------------------------------------------------------- the expression
@@ -250,7 +251,7 @@ def event_cells(event: Event, said: Said) -> Cells:
         Cell(FOLD if fold else NAME, prefix),
         Cell(EXPRESSION, label),
         _class_cell(event, label or fold, others),
-        Cell(COUNT, said.inside, short=""),
+        Cell(COUNT, ", ".join(filter(None, (RECOMPUTED if is_recomputed(event) else "", said.inside))), short=""),
         Cell(ROUNDS, said.rounds),
         takes,
         gives_cell(event, device, said.brief, others),
