@@ -111,9 +111,7 @@ def test_double_backward_is_tied_to_the_first_one_and_so_to_its_line() -> None:
     with tg.record(ops=True) as trace:
         (first,) = torch.autograd.grad(x.exp().sum(), x, create_graph=True)  # first order
         first.sum().backward()  # second order
-    second = [
-        event for event in trace.events() if event.phase == "backward" and event.line == marked("second order")
-    ]
+    second = [event for event in trace.events() if event.phase == "backward" and event.line == marked("second order")]
     assert {line_of(trace, event) for event in second if event.forward_event} == {
         marked("first order"),
         marked("second order"),  # its own sum
@@ -196,7 +194,9 @@ def test_no_op_is_lost_when_backward_is_tied() -> None:
 def test_the_listing_shows_the_gradient_below_its_line() -> None:
     lines = tg.render(small(ops=True, values="stats"), "listing", backward=True, width=160).splitlines()
     at = next(number for number, line in enumerate(lines) if "# in a loop" in line)
-    assert re.fullmatch(r" +∂ f32\[3, 4\] μ \S+ σ \S+ \[\S+, \S+\]: tanh_backward ×2", lines[at + 1].replace("detach ×2, ", ""))
+    assert re.fullmatch(
+        r" +∂ f32\[3, 4\] μ \S+ σ \S+ \[\S+, \S+\]: tanh_backward ×2", lines[at + 1].replace("detach ×2, ", "")
+    )
     assert "∂" not in tg.render(small(ops=True, values="stats"), "listing")
 
 

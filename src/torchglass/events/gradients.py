@@ -16,6 +16,8 @@ from torchglass.events.types import Event, ModuleInfo, Value
 ACCUMULATE = "AccumulateGrad"
 BACKWARD = "autograd.backward"
 """What ``Tensor.backward`` calls, and programs with several losses."""
+CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
+"""By which GradScaler finds out whether a step is to be skipped."""
 MOST_NAMED = 5
 """Parameters without a gradient that are told by name."""
 _UNNAMED = re.compile(r"tensor \d+")
@@ -75,6 +77,8 @@ class Gradients:
     """How often backward ran."""
     steps: list[str] = field(default_factory=list[str])
     """The optimizers, a name for each step."""
+    skipped: int = 0
+    """How often a GradScaler found gradients that overflowed, and made no step."""
 
     @property
     def missed(self) -> list[Leaf]:
@@ -108,7 +112,7 @@ def parameter_name(holder: ModuleInfo, name: str) -> str:
 
 def tells_of_gradients(kind: str, name: str) -> bool:
     """Whether an event is one of those that ``gradients_of`` reads."""
-    return kind == "step" or name in (ACCUMULATE, BACKWARD)
+    return kind == "step" or (kind == "function" and (name in (ACCUMULATE, BACKWARD) or name.endswith(CHECKS)))
 
 
 def gradients_of(
@@ -143,6 +147,8 @@ class _Reader:
         elif event.name == ACCUMULATE and event.kind == "function":
             for parameter, gradient in zip(event.inputs, event.outputs, strict=False):
                 self._leaf(parameter, event).accumulated.append(gradient)
+        elif event.kind == "function" and event.name.endswith(CHECKS):
+            self.found.skipped += any(_overflows(value) for value in event.inputs)
         elif event.kind == "step":
             self.found.steps.append(event.name)
             updates = {place: value for value in event.outputs if (place := _place(value)) >= 0}
@@ -181,6 +187,10 @@ def _pairs(inputs: Sequence[Value]) -> Iterator[tuple[Value, Value | None]]:
         has = behind is not None and behind.role == f"{inputs[at].role}.grad"
         yield inputs[at], behind if has else None
         at += 2 if has else 1
+
+
+def _overflows(value: Value) -> bool:
+    return value.stats is not None and value.stats.finite < value.stats.count
 
 
 def _place(value: Value) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 from torchglass.capture.engine.calls import recorded_call
 from torchglass.capture.engine.log import LOGS
-from torchglass.capture.session import FUNCTION
+from torchglass.capture.session import FUNCTION, Session
+from torchglass.journal.rows import WhatRow, encoded
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -24,7 +25,16 @@ def make_apply(original: Any) -> Any:
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_functions:
             return plain(cls, *args, **kwargs)
-        what = log.session.what(FUNCTION, f"{_name_of(cls)}.apply")
+        what = _what(log.session, f"{_name_of(cls)}.apply")
         return recorded_call(log, what, sys._getframe(1), partial(plain, cls), args, kwargs)
 
     return classmethod(apply)
+
+
+def _what(session: Session, name: str) -> int:
+    """Its number; all that it is given by position goes to ``forward``, under names that need not be known."""
+    number = session.named.get((FUNCTION, name, ""))
+    if number is None:
+        row = WhatRow(FUNCTION, name, None, "", [], "args", False)
+        number = session.named[FUNCTION, name, ""] = session.add_what(FUNCTION, encoded(row))
+    return number

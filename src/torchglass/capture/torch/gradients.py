@@ -16,7 +16,6 @@ from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.ours import foreign
-from torchglass.journal.layout import NUMBER_MASK
 
 ACCUMULATE = "AccumulateGrad"
 """The name of the event is that of the autograd node."""
@@ -83,7 +82,7 @@ def _state(grad: Any) -> tuple[int, int]:
 
 def _record(log: ThreadLog, frame: FrameType | None, got: list[tuple[Any, Any]]) -> None:
     session, parent = log.session, log.parent
-    got.sort(key=lambda pair: session.values.value_of(pair[0]) & NUMBER_MASK)
+    got.sort(key=lambda pair: session.values.last_number(pair[0]))  # not in the order in which an engine keeps them
     names = session.parameters.names([leaf for leaf, _ in got])
     what = session.what(FUNCTION, ACCUMULATE)
     for first in range(0, max(len(got), 1), MOST_IN_ONE):

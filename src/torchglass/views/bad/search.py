@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from torchglass.events.gradients import CHECKS
 from torchglass.events.types import Event, Value
 from torchglass.views.bad import judge
 from torchglass.views.digest import Recorded
 
-CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
-"""By which GradScaler finds out that a step is to be skipped."""
 MOST_USES = 1000
 """Uses of a mask that are followed."""
 SKIPPED = "an overflow of scaled gradients before it is not counted: GradScaler saw it, and skipped the step"
@@ -37,6 +36,11 @@ def first_bad(trace: Recorded, test: judge.Test, allow: tuple[str, ...] = ()) ->
 def _is_new_in(around: Event, value: Value) -> bool:
     """Whether what an op took was made by the function around it, out of sight: from a number, as in ``x[0] = inf``."""
     return all(value.id != each.id for each in around.inputs)
+
+
+def _scales(event: Event) -> bool:
+    """Whether a GradScaler did it: the scaled loss may overflow, too."""
+    return any(frame.origin == "torch" and frame.file.endswith("grad_scaler.py") for frame in event.stack)
 
 
 class _Search:
@@ -154,7 +158,7 @@ class _Search:
         return spans
 
     def _is_skipped(self, event: Event) -> bool:
-        if not self._skipped or (event.phase != "backward" and CHECKS not in event.name):
+        if not self._skipped or (event.phase != "backward" and CHECKS not in event.name and not _scales(event)):
             return False
         return any(first < (event.end_ns or 0) <= last for first, last in self._skipped)
 

@@ -201,6 +201,8 @@ def _below(found: Gradients, leaves: Sequence[Leaf], measured: bool) -> Iterator
     counted = [f"backward ran {'once' if found.runs == 1 else plural(found.runs, 'time')}"]
     counted += [f"{plural(times, 'step')} of {clean(name)}" for name, times in steps.items()]
     yield Cell(COUNT, " · ".join(counted))
+    if found.skipped:
+        yield Cell(NOTE, f"GradScaler skipped {plural(found.skipped, 'step')}: gradients overflowed")
     sampled = any(norms_of([[leaf]]).sampled for leaf in leaves)
     if sampled:
         yield Cell(REMARK, "≈: of so many parameters every n-th number of an update was compared")
