@@ -1,4 +1,4 @@
-"""Writes docs/what-is-seen.md from the cases in tests/test_what_is_seen.py, so that it claims only what a test shows."""
+"""Writes docs/what-is-seen.md from the cases in tests/test_what_is_seen.py: it claims only what a test shows."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Session:
         """By ``id``: a class of modules, and its row."""
         self.settings: weakref.WeakKeyDictionary[type, tuple[str, ...] | None] = weakref.WeakKeyDictionary()
         """What modules of a class show of themselves (capture/torch/settings.py)."""
-        self.records_modules = self.records_calls = False
+        self.records_modules = self.records_calls = self.records_functions = self.records_ops = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""
         self.faults: dict[str, int] = {}
@@ -125,8 +125,6 @@ class Session:
         self.recordings = 0
         """How many there have been."""
         self.running = True
-        self.records_functions = False
-        self.records_ops = False
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
@@ -139,9 +137,8 @@ class Session:
         """… and takes them off when it ends (capture/torch/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int, int] | None = None
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
-        self.runs: list[Any] = []
-        """The runs of the autograd engine under way, outermost first (capture/torch/gradients.py)."""
-        self.parameters = ParameterNames(self)
+        self.runs: list[Any] = []  # of the autograd engine, under way (capture/torch/gradients.py)
+        self.parameters = ParameterNames(self.modules)
         self.journal.carry = self.carry
         self._write_head()
         self.open_event, self.close_event, self.close_op = self._edges()

@@ -39,7 +39,9 @@ class Updates:
             return [self._difference(*pair) for pair in zip(self._parameters, self._before, strict=True)]
 
     def _difference(self, parameter: Any, before: Any) -> Any:
-        after = None if before is None else self._sample(parameter)
+        if before is None:
+            return None
+        after = self._sample(parameter)
         if after is None or after.shape != before.shape:
             return None
         change = after.sub_(before)

@@ -10,8 +10,6 @@ from torchglass.journal.layout import NONE
 if TYPE_CHECKING:
     from torch import nn
 
-    from torchglass.capture.session import Session
-
 Known = tuple["weakref.ref[nn.Module]", str, str]
 """The module that holds a parameter, its name there, and its whole name."""
 
@@ -22,8 +20,9 @@ class ParameterNames:
     No reference to a parameter is kept, not even a weak one, which ``swap_tensors`` would refuse.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, modules: dict[int, Any]) -> None:
+        self._modules = modules
+        """The session's own: modules that were called, each as a ``ModuleRow``."""
         self._known: dict[int, Known] = {}
 
     def names(self, tensors: list[Any]) -> list[str]:
@@ -45,7 +44,7 @@ class ParameterNames:
         """Go through the models; a parameter that several hold has the name of the first."""
         self._known.clear()
         classes: dict[str, int] = {}
-        for row in list(self._session.modules.values()):
+        for row in list(self._modules.values()):
             owner = row.module() if row.root == NONE else None
             if owner is not None:
                 name = type(owner).__name__

@@ -26,7 +26,7 @@ NOT_CALLED = "No gradient is selected: parameters got some, but none of a module
 
 
 @dataclass(slots=True)
-class Node:
+class Holder:
     """A module or a parameter while the rows are made."""
 
     name: str
@@ -84,10 +84,10 @@ def name_of_leaf(trace: Recorded, value: Value) -> str:
 # ---------------------------------------------------------------- modules and parameters
 
 
-def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Node], list[int]]:
+def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Holder], list[int]]:
     """Parameters under the modules that hold them, in the order in which a model has them."""
     classes = {(info.root, info.path): info.name for info in trace.modules()}
-    nodes: list[Node] = []
+    nodes: list[Holder] = []
     known: dict[tuple[str, ...], int] = {}
     roots: list[int] = []
 
@@ -96,7 +96,7 @@ def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Node], list[in
         if key not in known:
             known[key] = len(nodes)
             above, _, name = path.rpartition(".")
-            nodes.append(Node(name or root, classes.get(key, "")))
+            nodes.append(Holder(name or root, classes.get(key, "")))
             (nodes[module(root, above)].children if path else roots).append(known[key])
         return known[key]
 
@@ -104,14 +104,14 @@ def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Node], list[in
         holder = leaf.holder
         within = roots if holder is None else nodes[module(holder.root, holder.path)].children
         within.append(len(nodes))
-        nodes.append(Node(leaf.name, leaf=leaf, below=[leaf]))
+        nodes.append(Holder(leaf.name, leaf=leaf, below=[leaf]))
     for node in reversed(_in_order(nodes, roots)):
         if nodes[node].leaf is None:
             nodes[node].below = [leaf for child in nodes[node].children for leaf in nodes[child].below]
     return nodes, roots
 
 
-def _in_order(nodes: Sequence[Node], roots: Sequence[int]) -> list[int]:
+def _in_order(nodes: Sequence[Holder], roots: Sequence[int]) -> list[int]:
     order: list[int] = []
     pending = list(reversed(roots))
     while pending:
@@ -124,7 +124,7 @@ def _in_order(nodes: Sequence[Node], roots: Sequence[int]) -> list[int]:
 class _Forest:
     """Modules and parameters to fold: none stands for another but where they are equal."""
 
-    nodes: list[Node]
+    nodes: list[Holder]
 
     def below(self, node: int) -> Sequence[int]:
         return self.nodes[node].children
