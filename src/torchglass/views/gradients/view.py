@@ -138,6 +138,9 @@ class _Forest:
     def rounds(self, node: int) -> bool | None:
         return None
 
+    def line(self, node: int) -> int:
+        return 0
+
     def own(self, item: Item) -> Hashable:
         """What is the same for layers that are shown as one; norms are ranges, what got none is told apart."""
         node = self.nodes[item.nodes[0]]
