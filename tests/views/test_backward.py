@@ -209,3 +209,15 @@ def test_the_tree_shows_backward_in_its_own_order() -> None:
     shown = tg.render(small(ops=True), inner=True, fold=False, width=160)
     order = [name for name in re.findall(r"aten::(\w+)", shown) if name in ("mean", "div", "pow", "tanh_backward")]
     assert order[:5] == ["pow", "mean", "div", "pow", "tanh_backward"]
+
+
+def test_the_tree_says_which_module_an_op_of_backward_belongs_to() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    with tg.record(ops=True) as trace:
+        net(torch.rand(2, 4)).sum().backward()
+    shown = tg.render(trace, inner=True, fold=False, width=160)
+    behind = shown[shown.index("autograd.backward") :]
+    assert re.search(r"aten::tanh_backward +of 1 ", behind)
+    products = re.findall(r"aten::mm +of (\d) ", behind)
+    assert products == ["2", "2", "0"]
+    assert not re.search(r"aten::\w+ +of ", shown[: shown.index("autograd.backward")])
