@@ -124,7 +124,7 @@ def _is_below(event: int, above: int, parents: Sequence[int | None]) -> bool:
 def _at_place_of(event: Event, forward: Event) -> Event:
     """An op of backward as it is shown: its numbers are its own, its place is the forward step's."""
     return event._replace(
-        name=SIGN + op_name(event.name), parent=forward.parent, thread=forward.thread, stack=forward.stack,
+        name=SIGN + op_name(event.name), parent=forward.id, thread=forward.thread, stack=forward.stack,
         location=forward.location, owner=forward.owner, code=forward.code, module=forward.module, root=forward.root,
         target=(), direct=False, note=None,
     )  # fmt: skip
