@@ -371,6 +371,19 @@ def test_a_neighbour_of_training_is_seen_and_gives_the_plain_result(each: Case, 
         check(trace)
 
 
+@pytest.mark.parametrize("ops", [True, False])
+def test_an_overflow_that_a_scaler_skips_does_not_stop_the_program(ops: bool) -> None:
+    _, trace = run(skipping.program, stop_on="nonfinite", values="stats", ops=ops)
+    assert len(list(trace.events(kind="step"))) == 1
+    assert tg.first_bad(trace) is None
+
+
+def test_a_bad_gradient_says_how_to_find_its_step() -> None:
+    net = nn.Linear(2, 1)
+    _, trace = run(lambda: net(torch.zeros(1, 2)).mul(0).sum().sqrt().backward(), values="stats")
+    assert "AccumulateGrad: a gradient; record(ops=True) names the step" in str(tg.first_bad(trace))
+
+
 def test_the_page_is_up_to_date() -> None:
     root = Path(__file__).resolve().parent.parent
     spec = importlib.util.spec_from_file_location("seen_page", root / "scripts" / "seen_page.py")
