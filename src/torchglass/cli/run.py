@@ -57,7 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--calls", metavar="WHOSE", default="none", help="user: calls of the program's own functions are events too; "
         "or names of packages, as user,trainer"
     )  # fmt: skip
-    parser.add_argument("--values", choices=["stats", "all"], help="measure what is in every tensor; all: keep them")
+    parser.add_argument(
+        "--values", metavar="WHICH", help="stats: measure what is in every tensor; all: keep them too; "
+        "module=encoder.*,function=softmax: both, of such events only"
+    )  # fmt: skip
     parser.add_argument(
         "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
     )
@@ -204,13 +207,22 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
         "calls": "none" if options.calls == "none" else [each.strip() for each in options.calls.split(",")],
-        "values": options.values or ("stats" if options.first_bad else None),
+        "values": _values(options.values) or ("stats" if options.first_bad else None),
         "stop_on": options.stop_on,
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,
         "name": options.name,
     }
+
+
+def _values(given: str | None) -> Any:
+    """A word, or which events are meant: ``module=encoder.*,function=softmax``."""
+    if given is None or "=" not in given:
+        return given
+    from torchglass.cli.views import selection
+
+    return selection(given.split(","), "--values")
 
 
 class _Ending:

@@ -190,7 +190,8 @@ class Trace:
         if found is None:
             raise NotRecorded(
                 f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one, "
-                "record(values='all') keeps them all (of one that was marked, the trace's notes say why not)"
+                "record(values='all') keeps them all, values=select(…) those of some events (of one that was marked, "
+                "the trace's notes say why not)"
             )
         return found
 

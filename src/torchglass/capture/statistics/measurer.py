@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Parameter
 
+from torchglass.capture.engine.log import ThreadLog
+from torchglass.capture.statistics.choosing import Chooser
 from torchglass.capture.statistics.device import DeviceTallies
 from torchglass.capture.statistics.memory import KINDS, NoNumbers, layout_of, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
@@ -40,6 +43,12 @@ class Measurer:
         """Asked when an event gave something that is not finite; they raise what is to stop the program."""
         self.saver: Saver | None = None
         """Keeps the values themselves, while a recording asks for that."""
+        self.choosers: list[Chooser] = []
+        """Of recordings that want the values of some events only."""
+        self.measures_all = self.keeps_all = True
+        """Whether all values are measured, and whether all are kept where there is a saver."""
+        self._now = local()
+        """By thread: whether the values that are looked at now are to be kept."""
         self._is_alarmed = False
         self._done = bytearray()
         """For each value whether it was looked at."""
@@ -71,9 +80,11 @@ class Measurer:
 
     # What the engines call
 
-    def took(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    def took(self, log: ThreadLog, at: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """An event opens: what was not seen before is measured now, since the event may write into it."""
         try:
+            if not self._is_meant(log, at):
+                return
             for arg in args:
                 cls = type(arg)
                 if cls is Tensor or cls is Parameter:
@@ -86,30 +97,41 @@ class Measurer:
         except BaseException as fault:
             self._session.forgive(fault)
 
-    def gave(self, tensor: Any, value: int) -> None:
+    def gave(self, log: ThreadLog, at: int, tensor: Any, value: int) -> None:
         """An event closes that gave one tensor, which is this value."""
         try:
-            self._see(tensor, value)
+            if self._is_meant(log, at):
+                self._see(tensor, value)
             if self._is_alarmed and self.on_bad:
                 self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
 
-    def gave_several(self, result: Any, from_op: bool) -> None:
+    def gave_several(self, log: ThreadLog, at: int, result: Any, from_op: bool) -> None:
         """An event closes that gave anything else."""
         try:
-            (self._walk_made if from_op else self._walk)(result, [])
+            if self._is_meant(log, at):
+                (self._walk_made if from_op else self._walk)(result, [])
             if self._is_alarmed and self.on_bad:
                 self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
+
+    def _is_meant(self, log: ThreadLog, at: int) -> bool:
+        """Whether what this event takes and gives is to be looked at, and kept."""
+        if not self.choosers:
+            self._now.keeps = self.keeps_all
+            return True
+        chosen = [each.chooses(log, at) for each in self.choosers]  # all: each says at the end if it met nothing
+        keeps = self._now.keeps = self.keeps_all or any(chosen)
+        return self.measures_all or keeps
 
     # What the compiled engine asks, where it measures what it can itself
 
     @property
     def is_plain(self) -> bool:
         """Whether nobody wants to be asked, or to have the values themselves."""
-        return not self.on_bad and self.saver is None
+        return not self.on_bad and self.saver is None and not self.choosers
 
     def plan(self, tensor: Any) -> tuple[int, Any] | None:
         """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it."""
@@ -130,6 +152,21 @@ class Measurer:
         (self._engine_walk_made if from_op else self._engine_walk)(found, [])
 
     # What else is asked of it
+
+    def choose(self, recorders: list[Any]) -> None:
+        """Look at what these recordings want; those that have ended say what they missed."""
+        wanting = [each for each in recorders if each.options.chosen is not None]
+        for chooser in self.choosers:
+            if chooser.recorder not in wanting:
+                chooser.finish()
+        known = {id(each.recorder): each for each in self.choosers}
+        self.choosers = [known.get(id(each)) or Chooser(each) for each in wanting]
+        ways = {each.options.values for each in recorders if each.options.chosen is None}
+        self.measures_all, self.keeps_all = bool(ways - {""}), "all" in ways
+        budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.values == "all"]
+        if budgets and self.saver is None:
+            way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
+            self.saver = Saver(self._session, max(budgets), way)
 
     def forget(self, *tensors: Any) -> None:
         """Drop weak references to these tensors: they are about to be swapped."""
@@ -159,12 +196,14 @@ class Measurer:
         before, self._last[place] = self._last.get(place, number), number
         if number >= len(done):
             done.extend(bytes(number + SPARE - len(done)))
-        if not done[number]:
+        is_new = not done[number]
+        if is_new:
             done[number] = 1
             if issubclass(type(tensor), Tensor):
                 self._measure(tensor, number, before != number)
-                if self.saver is not None:
-                    self.saver.save(tensor, value)
+        # What an event that was not meant has shown may be asked for by a later one.
+        if self.saver is not None and (is_new or self.choosers) and self._now.keeps:
+            self.saver.save(tensor, value)
         return value
 
     def _measure(self, tensor: Any, number: int, changed: bool) -> None:

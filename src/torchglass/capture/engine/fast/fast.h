@@ -217,8 +217,8 @@ int leave_unseen(Unseen *unseen);
 
 PyObject *tally_at(PyObject *module, PyObject *args);
 PyObject *use_processor(PyObject *module, PyObject *wanted);
-int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
-int measure_given(Engine *engine, PyObject *result, int from_op);
+int measure_taken(Engine *engine, Log *log, int64_t at, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
+int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
 void measuring_forget(Engine *engine); /* the tensors that it knows */
 void measuring_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);

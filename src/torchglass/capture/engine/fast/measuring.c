@@ -274,13 +274,13 @@ static int answered(PyObject *answer)
     return answer == NULL ? -1 : 0;
 }
 
-int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     if (!engine->measures) {
         PyObject *packed = pack(args, count);
         int done = packed == NULL ? -1
-                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OO", packed,
-                                                                 kwargs == NULL ? Py_None : kwargs));
+                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OLOO", log, (long long)record,
+                                                                 packed, kwargs == NULL ? Py_None : kwargs));
         Py_XDECREF(packed);
         return done;
     }
@@ -297,7 +297,7 @@ int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObj
     return forgiven(engine, done);
 }
 
-int measure_given(Engine *engine, PyObject *result, int from_op)
+int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
     if (engine->measures)
         return forgiven(engine, measure_all(engine, result, from_op, 0));
@@ -305,9 +305,11 @@ int measure_given(Engine *engine, PyObject *result, int from_op)
         int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
         if (value == FAILED)
             return -1;
-        return answered(PyObject_CallMethod(engine->measurer, "gave", "OL", result, (long long)value));
+        return answered(PyObject_CallMethod(engine->measurer, "gave", "OLOL", log, (long long)at, result,
+                                            (long long)value));
     }
-    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OO", result, from_op ? Py_True : Py_False));
+    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OLOO", log, (long long)at, result,
+                                        from_op ? Py_True : Py_False));
 }
 
 /* see(tensor, value) → value: what Python's walk through other containers finds. */
