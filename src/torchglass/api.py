@@ -46,8 +46,10 @@ def _at_prompt(shown: Trace) -> str:
 
 
 Trace.in_notebook = staticmethod(_in_notebook)
+
+
 Trace.at_prompt = staticmethod(_at_prompt)
-WAYS = ("stats", "all")
+WAYS = ("stats", "stats+sketch", "all")
 """What ``record(values=…)`` takes beside a selection."""
 ROWS_AT_PROMPT = 12
 LARGEST_AT_PROMPT = 50_000

@@ -20,6 +20,7 @@ from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
+from torchglass.events.types import Value
 
 Stored = tuple[store.SavedTensor, Any]
 """The row of a tensor, and its bytes."""
@@ -217,6 +218,15 @@ def opened(content: store.Content, tables: Tables, value: int) -> Any:
     from torchglass.capture.contents import opened as opened_as
 
     return opened_as(content, tables.metas[tables.value_meta[value]].kind)
+
+
+def _described(tensor: Any) -> Value:
+    from torchglass.capture.statistics.given import described  # not needed to record
+
+    return described(tensor)
+
+
+Trace.describes = staticmethod(_described)
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

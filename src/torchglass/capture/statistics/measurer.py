@@ -17,9 +17,10 @@ from torch.nn import Parameter
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.statistics.choosing import Chooser
 from torchglass.capture.statistics.device import DeviceTallies
-from torchglass.capture.statistics.memory import KINDS, NoNumbers, layout_of, tally_of
+from torchglass.capture.statistics.memory import KINDS, MOST_SIZES, NoNumbers, layout_of, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
 from torchglass.capture.statistics.saver import Saver
+from torchglass.capture.statistics.sketch import order_of, sketch_of
 from torchglass.capture.statistics.tally import Tally
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK, Numbers
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SPARE = 4096
 WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
+NO_SKETCH = "values on a device other than the CPU have statistics and no sketch: that would have to wait for them"
 LOST = "the device failed: the numbers of values that were still on their way from it are unknown"
 MOST_SEEN = 16384
 """Tensors of which it is known what was measured."""
@@ -54,6 +56,10 @@ class Measurer:
         """For each value whether it was looked at."""
         self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Tally]] = {}
         """By address, size and dtype: the tensor that was measured there, its version, and what was found."""
+        self.sketches = False
+        """Whether it is also kept by what the numbers are known again."""
+        self._sketched: dict[tuple[Any, ...], tuple[weakref.ref[Any], int, bytes]] = {}
+        """By address, dtype, sizes and strides: the tensor that was sketched there, its version, and the sketch."""
         self._last: dict[int, int] = {}
         """By ``id`` of a tensor: the value that it was when it was last seen."""
         self._refused: set[str] = set()
@@ -133,11 +139,16 @@ class Measurer:
         """Whether nobody wants to be asked, or to have the values themselves."""
         return not self.on_bad and self.saver is None and not self.choosers
 
-    def plan(self, tensor: Any) -> tuple[int, Any] | None:
-        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it."""
+    def plan(self, tensor: Any) -> tuple[int, Any, Any] | None:
+        """Of all tensors with the same metadata the size of an element, how they lie, and in which order.
+
+        None: ``measure`` it.
+        """
         try:
             layout = layout_of(tensor)
-            return None if layout is None else (tensor.element_size(), layout)
+            if layout is None or sum(size != 1 for size in tensor.shape) > MOST_SIZES:
+                return None
+            return tensor.element_size(), layout, order_of(tensor, KINDS[tensor.dtype])
         except Exception as refusal:
             foreign(refusal)
             return None
@@ -163,6 +174,7 @@ class Measurer:
         self.choosers = [known.get(id(each)) or Chooser(each) for each in wanting]
         ways = {each.options.values for each in recorders if each.options.chosen is None}
         self.measures_all, self.keeps_all = bool(ways - {""}), "all" in ways
+        self.sketches = "stats+sketch" in ways
         budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.values == "all"]
         if budgets and self.saver is None:
             way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
@@ -174,6 +186,9 @@ class Measurer:
         for place, (reference, _, _) in list(self._seen.items()):
             if id(reference()) in wanted:
                 self._seen.pop(place, None)
+        for place, (reference, _, _) in list(self._sketched.items()):
+            if id(reference()) in wanted:
+                self._sketched.pop(place, None)
         self.devices.forget(wanted)
 
     def finish(self) -> None:
@@ -186,6 +201,7 @@ class Measurer:
         if self.saver is not None:
             self.saver.finish()
         self._seen.clear()
+        self._sketched.clear()
         self._last.clear()
 
     # One value
@@ -210,6 +226,7 @@ class Measurer:
         if len(self._last) >= MOST_SEEN:
             self._last.clear()
             self._seen.clear()
+            self._sketched.clear()
         try:
             tally = self._of_plain(tensor, number, changed)
         except Exception as refusal:
@@ -228,6 +245,8 @@ class Measurer:
             raise NoNumbers("it may refuse to be read")
         if not tensor.is_cpu:
             if not tensor.is_meta:
+                if self.sketches:
+                    self._session.note(NO_SKETCH)
                 self.devices.measure(tensor, number, changed)
                 if self.on_bad:
                     self._session.note(WAITS)
@@ -240,11 +259,30 @@ class Measurer:
         version = -1 if tensor.is_inference() else tensor._version
         found = None if changed else self._seen.get(place)
         if found is not None and found[1] == version and _shows_the_same(found[0](), tensor, version):
-            return found[2]
-        tally = tally_of(tensor, kind)
-        if version >= 0 and place[1]:
-            self._seen[place] = (weakref.ref(tensor), version, tally)
+            tally = found[2]
+        else:
+            tally = tally_of(tensor, kind)
+            if version >= 0 and place[1]:
+                self._seen[place] = (weakref.ref(tensor), version, tally)
+        if self.sketches:
+            self._sketch(tensor, number, tally, -1 if changed else version)
         return tally
+
+    def _sketch(self, tensor: Any, number: int, tally: Tally, version: int) -> None:
+        """Write by what the numbers are known again; ``version`` -1: what was found before may not be true any more."""
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        known = self._sketched.get(place) if version >= 0 and tensor.numel() else None
+        alive = None if known is None else known[0]()
+        if known is not None and alive is not None and known[1] == version == alive._version:
+            sketch = known[2]
+        else:
+            try:
+                sketch = sketch_of(tensor, KINDS[tensor.dtype], tally)
+            except NoNumbers as reason:
+                self._session.note(f"some values have no sketch: {reason}")
+                return
+            self._sketched[place] = (weakref.ref(tensor), version, sketch)
+        self._session.journal.sketched.write(number, sketch)
 
     def _of_odd(self, tensor: Any) -> Tally | None:
         try:

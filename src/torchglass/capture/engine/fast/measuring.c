@@ -4,9 +4,11 @@
  * to have the values themselves, is Python's.
  */
 #include "fast.h"
-#include "tally.h"
+#include "sketch.h"
 
 #define ENTRY_BYTES 88
+#define SKETCH_BYTES 216
+#define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
 #define DEEPEST 8
@@ -16,6 +18,7 @@ typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE } way;
     int item; /* bytes of an element */
     Layout layout;
+    Order order;
 } Plan;
 
 /* The tensor that was measured last at some place, so that a view of the same numbers need not be. */
@@ -24,8 +27,9 @@ typedef struct {
     int64_t count, version, row;
     int kind, is_dense;
     PyObject *ref; /* weak */
-    int64_t counts[5];
-    double numbers[5];
+    Tally tally;
+    Sketch sketch;
+    int is_sketched;
 } Measured;
 
 struct Measuring {
@@ -96,9 +100,10 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
         return -1;
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
-        PyObject *layout;
+        PyObject *layout, *order;
         plan->way = HERE;
-        if (!PyArg_ParseTuple(described, "iO!", &plan->item, &PyTuple_Type, &layout) || read_layout(layout, &plan->layout) < 0) {
+        if (!PyArg_ParseTuple(described, "iO!O!", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order)
+            || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
             return -1;
         }
@@ -160,8 +165,11 @@ static int shows_the_same(const Measured *known, uintptr_t address, const Plan *
     return same;
 }
 
-static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5])
+static int write_tally(Engine *engine, int64_t number, const Tally *tally)
 {
+    int64_t counts[5];
+    double numbers[5];
+    tally_numbers(tally, counts, numbers);
     ValueFields *fields = engine->measured;
     int64_t place = number * ENTRY_BYTES + fields->shift;
     if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
@@ -180,14 +188,43 @@ static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], 
     return done == NULL ? -1 : 0;
 }
 
+static int write_sketch(Engine *engine, int64_t number, const Sketch *sketch)
+{
+    ValueFields *fields = engine->sketched;
+    int64_t place = number * SKETCH_BYTES + fields->shift;
+    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
+        && place + SKETCH_BYTES <= fields->view.len) {
+        memcpy(fields->memory + place, sketch, sizeof *sketch);
+        *(volatile int64_t *)(fields->memory + place + sizeof *sketch) = 1; /* last: it says that the rest is there */
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod((PyObject *)fields, "write", "Ly#", (long long)number, (const char *)sketch,
+                                         (Py_ssize_t)sizeof *sketch);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* What was found in a value goes into the journal. */
+static int write_found(Engine *engine, int64_t number, const Measured *found)
+{
+    if (write_tally(engine, number, &found->tally) < 0)
+        return -1;
+    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
+}
+
+static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Measured *found)
+{
+    found->is_sketched = engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
+    if (found->is_sketched)
+        sketch_memory(&plan->order, (const char *)address, &found->tally, &found->sketch);
+}
+
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
 
 static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
 {
     Plan plan;
-    Tally tally;
-    int64_t version, counts[5];
-    double numbers[5];
+    int64_t version;
     if (plan_of(engine, tensor, row, &plan) < 0 || plan.way != HERE)
         return PyErr_Occurred() ? ERROR : LEFT_TO_PYTHON;
     int is_negated = is_set(plan.layout.parts > 1 ? torch.is_conj : torch.is_neg, tensor);
@@ -196,24 +233,31 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
     int64_t address = is_negated ? FAILED : ask(torch.data_ptr, tensor);
     if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
         return LEFT_TO_PYTHON;
-    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan);
-    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row))
-        return write_entry(engine, number, known->counts, known->numbers) < 0 ? ERROR : MEASURED_HERE;
-    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &tally))
+    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan), found;
+    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row)) {
+        found = *known;
+        found.ref = NULL;
+        if (found.row != row || !found.is_sketched) /* the numbers are the same, and may stand in another order */
+            add_sketch(engine, &plan, (uintptr_t)address, &found);
+        return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
+    }
+    found = (Measured){
+        (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
+        plan.layout.is_dense && plan.layout.repeats == 1,
+    };
+    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &found.tally))
         return LEFT_TO_PYTHON;
-    tally_numbers(&tally, counts, numbers);
+    add_sketch(engine, &plan, (uintptr_t)address, &found);
+    PyObject *ref = PyWeakref_NewRef(tensor, NULL);
     if (engine->measuring != NULL) { /* other threads may have run: nothing from above is used again */
         known = place_at(engine->measuring, (uintptr_t)address, &plan);
-        PyObject *ref = PyWeakref_NewRef(tensor, NULL), *old = known->ref;
-        *known = (Measured){
-            (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
-            plan.layout.is_dense && plan.layout.repeats == 1, ref,
-        };
-        memcpy(known->counts, counts, sizeof counts);
-        memcpy(known->numbers, numbers, sizeof numbers);
-        Py_XDECREF(old);
+        PyObject *old = known->ref;
+        *known = found;
+        known->ref = ref;
+        ref = old;
     }
-    return write_entry(engine, number, counts, numbers) < 0 ? ERROR : MEASURED_HERE;
+    Py_XDECREF(ref);
+    return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
 /* A value that an event takes or gives. */

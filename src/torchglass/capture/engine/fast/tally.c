@@ -236,11 +236,16 @@ static void join(Tally *tally, const Tally *block)
 
 static int chosen = -1; /* the processor's way */
 
-static void add_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
+int used_processor(void)
 {
     if (chosen < 0)
         chosen = processor();
-    const int this = chosen;
+    return chosen;
+}
+
+static void add_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
+{
+    const int this = used_processor();
     Tally block;
     for (Py_ssize_t at = 0; at < count; at += BLOCK) {
         Py_ssize_t size = count - at < BLOCK ? count - at : BLOCK, done = 0;
