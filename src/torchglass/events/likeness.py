@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from torchglass.errors import NotRecorded, WrongType
 from torchglass.events.schema import NONE
+from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Sketch, Value
 
@@ -85,8 +86,11 @@ class Occurrence(NamedTuple):
     likeness: Likeness
 
     def __str__(self) -> str:
-        at = f"{self.event.file}:{self.event.line}" if self.event.file else "no line of the program"
-        return f"{self.event.code or self.event.name} at {at}: {self.likeness}"
+        event = self.event
+        name = (event.file or "").replace("\\", "/").rpartition("/")[2]
+        at = f" at {name}:{event.line}" if name else ""
+        how = "taken by" if self.value.id in {each.id for each in event.inputs} else "given by"
+        return clean(f"{how} {event.code or event.name}{at}: {self.likeness}")
 
 
 def find(tables: Tables, wanted: Value, tolerance: float | None = None) -> list[Occurrence]:

@@ -1,7 +1,7 @@
 /* By what numbers are known again (statistics/sketch.py is the definition): a hash of the bits, sums with weights by
  * place in the flat order, sums with weights by place on each axis, and sums that do not ask for the place.
  *
- * Numbers come in blocks of 1,024, in their logical order, read where they lie or gathered. Weights come from a counter
+ * Numbers come in their logical order, some blocks of 1,024 at a time, read where they lie or gathered. Weights come from a counter
  * and repeat, with another sign, from block to block: so nothing is read but the numbers. What float32 holds exactly
  * is summed in it, sixteen lanes and at most sixteen additions each, and then in doubles.
  */
@@ -19,9 +19,12 @@
 #endif
 
 #define BLOCK 1024 /* numbers; also the bytes after which the hash is stirred */
+#define PIECE (4 * BLOCK) /* numbers that are gathered or widened together … */
+#define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
 #define LANES 16
 #define STRIP 256 /* numbers that are summed in float32 before they go to doubles */
 #define PRIME 17
+#define TURNS 8
 #define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
 #define LARGE_ENOUGH (1 << 16)
 
@@ -202,17 +205,28 @@ typedef struct {
     }
 
 /* Rows that follow one another, or a part of one, each with the weights of its axis: into sixteen sums in a row, which
- * ones and with which factor its place on the axis above says. */
+ * ones and with which factor its place on the axis above says. In turns: what was just written one step beside cannot be
+ * read at once. */
 #define DEFINE_ROWS(target, name, type, Vector)                                                                       \
     target static void name(const type *from, const type *by, int size, int rows, const Above *above, double *axes)   \
     {                                                                                                                 \
-        const int whole = size / LANES * LANES, rest = size - whole;                                                  \
+        const int whole = size / LANES * LANES, rest = size - whole, turns = rows < TURNS ? 1 : TURNS;                \
+        double several[TURNS][2 * LANES];                                                                             \
+        memset(several, 0, turns * sizeof several[0]);                                                                \
         for (int row = 0; row < rows; row++, from += size) {                                                          \
             Vector sum = {0}, x, w;                                                                                   \
-            for (int at = 0; at < whole; at += LANES) {                                                               \
-                memcpy(&x, from + at, sizeof x);                                                                      \
-                memcpy(&w, by + at, sizeof w);                                                                        \
-                sum += x * w;                                                                                         \
+            Doubles sums = {0};                                                                                       \
+            for (int begin = 0; begin < whole; begin += STRIP) {                                                      \
+                const int end = whole - begin < STRIP ? whole : begin + STRIP;                                        \
+                if (begin) {                                                                                          \
+                    sums += __builtin_convertvector(sum, Doubles);                                                    \
+                    sum = (Vector){0};                                                                                \
+                }                                                                                                     \
+                for (int at = begin; at < end; at += LANES) {                                                         \
+                    memcpy(&x, from + at, sizeof x);                                                                  \
+                    memcpy(&w, by + at, sizeof w);                                                                    \
+                    sum += x * w;                                                                                     \
+                }                                                                                                     \
             }                                                                                                         \
             if (rest) {                                                                                               \
                 x = (Vector){0};                                                                                      \
@@ -223,12 +237,15 @@ typedef struct {
             const uint64_t at = (uint64_t)above->at + (uint64_t)row, place = at % BLOCK;                              \
             const double factor = above->has_axis ? above->factor * wide_weights[place] : above->factor;              \
             const uint64_t shift = (uint64_t)above->shift + (above->has_axis ? at % LANES : 0);                       \
-            double *to = axes + (shift < PRIME ? shift : shift - PRIME);                                              \
+            double *to = several[row & (turns - 1)] + (shift < PRIME ? shift : shift - PRIME);                        \
             Doubles before;                                                                                           \
             memcpy(&before, to, sizeof before);                                                                       \
-            before += __builtin_convertvector(sum, Doubles) * factor;                                                 \
+            before += (sums + __builtin_convertvector(sum, Doubles)) * factor;                                        \
             memcpy(to, &before, sizeof before);                                                                       \
         }                                                                                                             \
+        for (int turn = 0; turn < turns; turn++)                                                                      \
+            for (int at = 0; at < 2 * LANES; at++)                                                                    \
+                axes[at] += several[turn][at];                                                                        \
     }
 
 /* Where rows stand on the axes outside of them: on the next one from `at` on, all in one block of its weights. */
@@ -259,6 +276,8 @@ static const Ways WAYS_OF[PROCESSORS] = {WAYS(plain), WAYS(avx2), WAYS(avx512)};
 /* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */
 
 enum { F8, F4, F2, BF, I1, U1, B1, I2, U2, I4, U4, I8, U8 }; /* in the order of tally.c */
+
+static const int WIDTHS[] = {8, 4, 2, 2, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 
 static int is_narrow(int kind)
 {
@@ -380,7 +399,7 @@ static void add_axes(Sums *sums, Place *place, const void *numbers, int count, i
     for (int done = 0; done < count;) {
         const int64_t at = place->index[last], size = place->sizes[last], block = at / BLOCK;
         const int64_t above_at = last ? place->index[last - 1] : 0;
-        int64_t rows = 1, run = least(least(count - done, size - at), least(STRIP, BLOCK - at % BLOCK));
+        int64_t rows = 1, run = least(least(count - done, size - at), BLOCK - at % BLOCK);
         if (at == 0 && run == size && last) /* whole rows, as far as they go on in one block of weights above */
             rows = least(least((count - done) / size, place->sizes[last - 1] - above_at), BLOCK - above_at % BLOCK);
         Above above = {place->factor * block_weight(block), above_at, (int)((place->shift + block) % PRIME), last > 0};
@@ -412,43 +431,50 @@ static void add_axes(Sums *sums, Place *place, const void *numbers, int count, i
     }
 }
 
-static void add_powers(Sums *sums, const double powers[3], int exponent)
+static void add_block(Sums *sums, const double lanes[LANES], const double powers[3], int64_t block)
 {
-    sums->sizes += ldexp(powers[0], exponent);
-    sums->cubes += ldexp(powers[1], 3 * exponent);
-    sums->fourths += ldexp(powers[2], 4 * exponent);
-}
-
-static void add_flat(Sums *sums, const double lanes[LANES], int64_t block, int exponent)
-{
-    const double factor = ldexp(block_weight(block), exponent);
+    const double factor = block_weight(block);
+    double *flat = sums->flat + block % PRIME;
     for (int lane = 0; lane < LANES; lane++)
-        sums->flat[block % PRIME + lane] += lanes[lane] * factor;
+        flat[lane] += lanes[lane] * factor;
+    sums->sizes += powers[0];
+    sums->cubes += powers[1];
+    sums->fourths += powers[2];
 }
 
-/* A block whose numbers float32 holds; `exponent`: of the largest. */
-static void add_floats(Sums *sums, Place *place, const float *numbers, int count, int64_t block, int exponent, const Ways *ways)
+/* The sums were of numbers without this exponent. */
+static void scale_back(Sums *sums, int exponent)
 {
-    float padded[BLOCK] __attribute__((aligned(64)));
-    const float *whole = numbers;
+    for (int at = 0; at < 2 * LANES; at++)
+        sums->flat[at] = ldexp(sums->flat[at], exponent);
+    sums->sizes = ldexp(sums->sizes, exponent);
+    sums->cubes = ldexp(sums->cubes, 3 * exponent);
+    sums->fourths = ldexp(sums->fourths, 4 * exponent);
+}
+
+/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. */
+static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, const Ways *ways)
+{
     double lanes[LANES], powers[3];
-    const int filled = (count + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
-    if (filled != count) {
-        memcpy(padded, numbers, (size_t)count * sizeof(float));
-        memset(padded + count, 0, (size_t)(filled - count) * sizeof(float));
-        whole = padded;
+    const float scale = ldexpf(1.0f, -exponent);
+    for (int at = 0; at < count; at += BLOCK, block++) {
+        float padded[BLOCK] __attribute__((aligned(64)));
+        const float *whole = numbers + at;
+        const int size = count - at < BLOCK ? count - at : BLOCK, filled = (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
+        if (filled != size) {
+            memcpy(padded, whole, (size_t)size * sizeof(float));
+            memset(padded + size, 0, (size_t)(filled - size) * sizeof(float));
+            whole = padded;
+        }
+        ways->floats_block(whole, filled, scale, lanes, powers);
+        add_block(sums, lanes, powers, block);
     }
-    ways->floats_block(whole, filled, ldexpf(1.0f, -exponent), lanes, powers);
-    add_flat(sums, lanes, block, exponent);
-    add_powers(sums, powers, exponent);
-    if (place->count > 1)
-        add_axes(sums, place, numbers, count, 0, ways);
 }
 
-static void add_doubles(Sums *sums, Place *place, double *numbers, int count, int64_t block, const Ways *ways)
+/* The same for all others; what is not to be summed becomes 0. There is room for a block behind the last number. */
+static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, const Ways *ways)
 {
     double lanes[LANES], powers[3];
-    const int filled = (count + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
     for (int at = 0; at < count; at++) {
         const double x = numbers[at];
         if (!(fabs(x) <= LARGEST)) {
@@ -461,13 +487,28 @@ static void add_doubles(Sums *sums, Place *place, double *numbers, int count, in
         sums->low = x < sums->low ? x : sums->low;
         sums->high = x > sums->high ? x : sums->high;
     }
-    for (int at = count; at < filled; at++)
+    for (int at = count; at % (2 * LANES); at++)
         numbers[at] = 0.0;
-    ways->doubles_block(numbers, filled, 1.0, lanes, powers);
-    add_flat(sums, lanes, block, 0);
-    add_powers(sums, powers, 0);
-    if (place->count > 1)
-        add_axes(sums, place, numbers, count, 1, ways);
+    for (int at = 0; at < count; at += BLOCK, block++) {
+        const int size = count - at < BLOCK ? count - at : BLOCK;
+        ways->doubles_block(numbers + at, (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES), 1.0, lanes, powers);
+        add_block(sums, lanes, powers, block);
+    }
+}
+
+static void gather_run(char *to, const char *from, int64_t count, int64_t step, size_t item)
+{
+    switch (item) {
+#define GATHER(type)                                                                                                  \
+    case sizeof(type):                                                                                                \
+        for (int64_t at = 0; at < count; at++)                                                                        \
+            ((type *)to)[at] = *(const type *)(from + at * step);                                                     \
+        break;
+        GATHER(uint8_t) GATHER(uint16_t) GATHER(uint32_t) GATHER(uint64_t)
+    default:
+        for (int64_t at = 0; at < count; at++)
+            memcpy(to + (size_t)at * item, from + at * step, item);
+    }
 }
 
 /* The next elements in their logical order, side by side. */
@@ -484,8 +525,7 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
         if (order->steps[last] == (int64_t)item)
             memcpy(to, from, (size_t)run * item);
         else
-            for (int64_t at = 0; at < run; at++)
-                memcpy(to + (size_t)at * item, from + at * order->steps[last], item);
+            gather_run(to, from, run, order->steps[last], item);
         to += (size_t)run * item;
         count -= (int)run;
         index[last] += run;
@@ -520,43 +560,57 @@ static uint64_t finished(const uint64_t lanes[8], int64_t bytes)
     return hash;
 }
 
-static void sketch_blocks(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t lanes[8])
+/* Numbers as floats, those that are not to be summed as 0. */
+static void add_narrow(Sums *sums, int kind, const char *from, int count, int is_odd, float *to)
 {
-    _Alignas(64) char gathered[BLOCK * 8];
-    _Alignas(64) double wide[BLOCK];
-    const int processor = used_processor(), numbers = BLOCK / order->parts, exponent = exponent_of(tally);
-    const Ways *ways = &WAYS_OF[processor];
+    for (int at = 0; at < count; at += BLOCK)
+        as_floats(kind, from + (int64_t)at * WIDTHS[kind], count - at < BLOCK ? count - at : BLOCK, to + at);
+    for (int at = 0; is_odd && at < count; at++)
+        if (!(fabsf(to[at]) <= (float)LARGEST)) {
+            to[at] = 0.0f;
+            sums->odd++;
+        }
+}
+
+static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t lanes[8])
+{
+    _Alignas(64) char gathered[PIECE * 8];
+    _Alignas(64) double wide[PIECE + 2 * LANES];
+    const int processor = used_processor(), exponent = exponent_of(tally), is_odd = tally->finite != tally->count;
     const int is_wide = !is_narrow(order->kind) || (tally->finite && (tally->low < -LARGEST || tally->high > LARGEST));
-    const int is_odd = tally->finite != tally->count;
+    const int is_read_there = order->is_contiguous && order->kind == F4 && !is_wide && !is_odd;
+    const int numbers = (is_read_there ? LARGE_PIECE : PIECE) / order->parts;
+    const Ways *ways = &WAYS_OF[processor];
     Place place;
-    int64_t index[MOST_AXES] = {0};
+    int64_t index[MOST_AXES] = {0}, block = 0;
     begin_place(&place, order);
-    for (int64_t at = 0, block = 0; at < order->count; at += numbers, block++) {
-        const int elements = (int)(order->count - at < numbers ? order->count - at : numbers), count = elements * order->parts;
+    for (int64_t at = 0; at < order->count; at += numbers, block += numbers * order->parts / BLOCK) {
+        const int elements = (int)least(order->count - at, numbers), count = elements * order->parts;
         const char *from = memory + at * order->item;
+        const void *read = from;
         if (!order->is_contiguous) {
             gather_next(order, memory, index, gathered, elements);
-            from = gathered;
+            read = from = gathered;
         }
         add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
         if (is_wide) {
-            as_doubles(order->kind, from, count, wide);
-            add_doubles(sums, &place, wide, count, block, ways);
-            continue;
+            for (int each = 0; each < count; each += BLOCK)
+                as_doubles(order->kind, from + (int64_t)each * WIDTHS[order->kind],
+                           count - each < BLOCK ? count - each : BLOCK, wide + each);
+            add_doubles(sums, wide, count, block, ways);
+            read = wide;
+        } else {
+            if (!is_read_there && (order->kind != F4 || is_odd)) {
+                add_narrow(sums, order->kind, from, count, is_odd, (float *)wide);
+                read = wide;
+            }
+            add_floats(sums, read, count, block, exponent, ways);
         }
-        const float *floats = (const float *)from;
-        if (order->kind != F4 || is_odd || ((uintptr_t)from & 3)) {
-            float *narrow = (float *)wide;
-            as_floats(order->kind, from, count, narrow);
-            for (int each = 0; is_odd && each < count; each++)
-                if (!(fabsf(narrow[each]) <= (float)LARGEST)) {
-                    narrow[each] = 0.0f;
-                    sums->odd++;
-                }
-            floats = narrow;
-        }
-        add_floats(sums, &place, floats, count, block, exponent, ways);
+        if (place.count > 1)
+            add_axes(sums, &place, read, count, is_wide, ways);
     }
+    if (!is_wide)
+        scale_back(sums, exponent);
     if (place.count == 1) /* the flat order is that of the one axis */
         memcpy(sums->axes, sums->flat, sizeof sums->axes);
     if (!is_wide && tally->finite) {
@@ -578,7 +632,7 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8000); /* what is too small for float32 is 0: powers of it would take a hundred times as long */
 #endif
-    sketch_blocks(order, memory, tally, &sums, lanes);
+    sketch_pieces(order, memory, tally, &sums, lanes);
 #if defined(__x86_64__) && defined(__GNUC__)
     _mm_setcsr(before);
 #endif
