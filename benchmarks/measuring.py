@@ -124,9 +124,7 @@ def main() -> None:
         print(f"  with sketches: {sketched:.2f}, {sketched / measured:.2f} times as much")
         kept = found["ops, all kept"] - found["ops, statistics"]
         print(f"  to keep all values, on top of statistics: {kept:.2f}; to clone them: {cloned(program, rounds):.2f}")
-    print(
-        "To measure so many float32, to sketch them too, to sum them; to measure over to sum, to sketch over to measure:"
-    )
+    print("Float32: to measure, to measure and sketch, to sum; measured over summed, sketched over measured:")
     for shape in ((1_000,), (256, 64), (100, 1000), (1000, 1000), (10_000, 1000)):
         measured, sketched, summed = of_one_tensor(shape, rounds)
         times = " ".join(f"{each * 1e6:10.1f} µs" for each in (measured, sketched, summed))

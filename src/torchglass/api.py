@@ -75,7 +75,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     of packages those of their functions; ``values="stats"`` measures what is in every tensor (``Value.stats``: how
     many numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), ``values="all"`` keeps the
     tensors themselves too, as they were at each event, up to ``max_bytes`` in all (``trace.tensor(value)``),
-    ``values=select(module="encoder.*")`` does both for what those events took and gave, and only for that, and
+    ``values="stats+sketch"`` keeps beside the statistics by what numbers are known again (``same``, ``trace.find``),
+    ``values=select(module="encoder.*")`` measures and keeps what those events took and gave, and nothing else, and
     ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite
     and was not meant to be; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the unfused
     attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a new
