@@ -58,8 +58,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "or names of packages, as user,trainer"
     )  # fmt: skip
     parser.add_argument(
-        "--values", metavar="WHICH", help="stats: measure what is in every tensor; stats+sketch: so that it is known again; "
-        "all: keep them too; "
+        "--values", metavar="WHICH", help="stats: measure what is in every tensor; stats+sketch: so that it is known "
+        "again; all: keep them too; "
         "module=encoder.*,function=softmax: both, of such events only"
     )  # fmt: skip
     parser.add_argument(
