@@ -30,6 +30,7 @@ from typing import Any
 from torchglass.cli.program import CannotStart, Program, find_module, find_script
 from torchglass.cli.uncaught import print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
+from torchglass.events.spelling import clean
 
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
@@ -260,6 +261,10 @@ class _Ending:
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
+        if not self.is_quiet and sys.stderr is not None:
+            for note in trace.notes:
+                if "kept nothing: " in note:  # --values named nothing that ran
+                    print(f"torchglass: {clean(note)}", file=sys.stderr)
         if self.view or self.first_bad:
             sys.stdout.flush()
         if self.view:

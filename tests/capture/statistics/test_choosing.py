@@ -171,6 +171,12 @@ def test_the_command_takes_it_as_keys_and_patterns(tmp_path: Path) -> None:
     trace = tg.load(tmp_path / "x.trace")
     assert {each.id for each in next(trace.events(function="softmax")).outputs} <= set(trace.kept())
     assert len(trace.kept()) == 2
+    missed = subprocess.run(
+        [*command[:4], "--to", "y.trace", "--values", "function=sofmax", "program.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "kept nothing: no function 'sofmax' ran; did you mean 'softmax'?" in missed.stderr
+    assert missed.stdout == ""
     wrong = subprocess.run([*command, "functon=x", "program.py"], cwd=tmp_path, capture_output=True, text=True)
     assert wrong.returncode
     assert "--values takes KEY=PATTERN" in wrong.stderr
