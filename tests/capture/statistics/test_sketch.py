@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+import torchglass as tg
 from tests.capture.statistics.test_memory import tensors
 from torchglass.capture.statistics.memory import KINDS, NoNumbers, tally_of, viewed
 from torchglass.capture.statistics.sketch import sketch_array, sketch_of
@@ -174,6 +175,25 @@ def test_an_expanded_tensor_is_its_numbers_in_their_order_and_a_vast_one_is_refu
     assert expanded.hash == repeated.hash
     with pytest.raises(NoNumbers, match="too large"):
         sketched(row.expand(1 << 40, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_views_of_what_was_just_sketched_have_sketches_of_their_own(dtype: Any) -> None:
+    x = torch.randn(12, 30, dtype=dtype)
+    with tg.record(values="stats+sketch", ops=True) as trace:
+        x.view(1, 12, 30)
+        x.view(360)
+        x.view(3, 4, 5, 6)
+        x.t()
+        x.view(12, 5, 6).transpose(0, 1)
+        x[:6]
+        x.view(2, 6, 30)
+    values = [value for event in trace.events(kind="op") for value in (*event.inputs, *event.outputs)]
+    assert len(values) == 16
+    for value in values:
+        expected = sketched(torch.as_strided(x, value.shape, value.stride))
+        check(value.sketch, expected)
+        assert value.sketch.hash == expected.hash
 
 
 def test_denormals_are_as_before_when_it_is_done() -> None:

@@ -29,6 +29,7 @@ typedef struct {
     PyObject *ref; /* weak */
     Tally tally;
     Sketch sketch;
+    Order order; /* of the sketch */
     int is_sketched;
 } Measured;
 
@@ -212,11 +213,18 @@ static int write_found(Engine *engine, int64_t number, const Measured *found)
     return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
 }
 
+/* What was found in the same memory before, or nothing: the numbers are the same, and may stand in another order. */
 static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Measured *found)
 {
+    const int was_sketched = found->is_sketched, is_flat = found->order.is_contiguous && plan->order.is_contiguous;
     found->is_sketched = engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
-    if (found->is_sketched)
+    if (!found->is_sketched || (was_sketched && is_same_order(&found->order, &plan->order)))
+        return;
+    if (was_sketched && is_flat)
+        sketch_axes(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    else
         sketch_memory(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    found->order = plan->order;
 }
 
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
@@ -237,8 +245,7 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
     if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row)) {
         found = *known;
         found.ref = NULL;
-        if (found.row != row || !found.is_sketched) /* the numbers are the same, and may stand in another order */
-            add_sketch(engine, &plan, (uintptr_t)address, &found);
+        add_sketch(engine, &plan, (uintptr_t)address, &found);
         return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
     }
     found = (Measured){

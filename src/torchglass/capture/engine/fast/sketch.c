@@ -572,7 +572,8 @@ static void add_narrow(Sums *sums, int kind, const char *from, int count, int is
         }
 }
 
-static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t lanes[8])
+/* `lanes` of the hash NULL: only the sums by axes are wanted. */
+static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t *lanes)
 {
     _Alignas(64) char gathered[PIECE * 8];
     _Alignas(64) double wide[PIECE + 2 * LANES];
@@ -592,7 +593,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
             gather_next(order, memory, index, gathered, elements);
             read = from = gathered;
         }
-        add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
+        if (lanes != NULL)
+            add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
         if (is_wide) {
             for (int each = 0; each < count; each += BLOCK)
                 as_doubles(order->kind, from + (int64_t)each * WIDTHS[order->kind],
@@ -604,7 +606,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 add_narrow(sums, order->kind, from, count, is_odd, (float *)wide);
                 read = wide;
             }
-            add_floats(sums, read, count, block, exponent, ways);
+            if (lanes != NULL)
+                add_floats(sums, read, count, block, exponent, ways);
         }
         if (place.count > 1)
             add_axes(sums, &place, read, count, is_wide, ways);
@@ -621,23 +624,29 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
     }
 }
 
-void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)
+/* With the lock of Python let go of where it takes a while. */
+static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t *lanes)
 {
     if (!is_ready)
         make_ready();
-    Sums sums = {.low = INFINITY, .high = -INFINITY};
-    uint64_t lanes[8] = {0};
     PyThreadState *saved = order->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
 #if defined(__x86_64__) && defined(__GNUC__)
     const unsigned before = _mm_getcsr();
     _mm_setcsr(before | 0x8000); /* what is too small for float32 is 0: powers of it would take a hundred times as long */
 #endif
-    sketch_pieces(order, memory, tally, &sums, lanes);
+    sketch_pieces(order, memory, tally, sums, lanes);
 #if defined(__x86_64__) && defined(__GNUC__)
     _mm_setcsr(before);
 #endif
     if (saved != NULL)
         PyEval_RestoreThread(saved);
+}
+
+void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)
+{
+    Sums sums = {.low = INFINITY, .high = -INFINITY};
+    uint64_t lanes[8] = {0};
+    sketch_unlocked(order, memory, tally, &sums, lanes);
     *sketch = (Sketch){.hash = finished(lanes, order->count * order->item), .odd = sums.odd};
     fold(sums.flat, sketch->flat);
     fold(sums.axes, sketch->axes);
@@ -645,6 +654,24 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
     memcpy(sketch->orders, orders, sizeof orders);
     if (!(sums.low <= sums.high))
         sketch->orders[5] = sketch->orders[6] = 0.0;
+}
+
+void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)
+{
+    if (order->dimensions + (order->parts > 1) <= 1) { /* the flat order is that of the one axis */
+        memcpy(sketch->axes, sketch->flat, sizeof sketch->axes);
+        return;
+    }
+    Sums sums = {.low = INFINITY, .high = -INFINITY};
+    sketch_unlocked(order, memory, tally, &sums, NULL);
+    fold(sums.axes, sketch->axes);
+}
+
+int is_same_order(const Order *one, const Order *other)
+{
+    const size_t used = (size_t)one->dimensions * sizeof(int64_t);
+    return one->kind == other->kind && one->parts == other->parts && one->dimensions == other->dimensions
+           && memcmp(one->sizes, other->sizes, used) == 0 && memcmp(one->steps, other->steps, used) == 0;
 }
 
 /* (code, parts, bytes of an element, ((size, step), …)) in their logical order, without sizes of one; steps in bytes. */
