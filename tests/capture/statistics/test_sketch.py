@@ -196,6 +196,21 @@ def test_views_of_what_was_just_sketched_have_sketches_of_their_own(dtype: Any) 
         assert value.sketch.hash == expected.hash
 
 
+@pytest.mark.parametrize("odd", [None, float("nan"), 1e35, -1e-40])
+@pytest.mark.parametrize("shape", [(300, 500), (150_000,), (3, 100, 501), (75_000, 2)])
+def test_large_values_that_are_measured_and_sketched_in_passing(shape: tuple[int, ...], odd: float | None) -> None:
+    x = torch.randn(shape) * torch.logspace(-6, 6, shape[0]).view(-1, *[1] * (len(shape) - 1))
+    if odd is not None:
+        x.view(-1)[-5] = odd
+    with tg.record(values="stats+sketch") as trace:
+        x.neg()
+    for value, tensor in zip(trace.values(), (x, x.neg()), strict=True):
+        expected = by_numpy(tensor)
+        check(value.sketch, expected)
+        assert value.sketch.hash == expected.hash
+        assert value.stats.mean == pytest.approx(float(tensor.nan_to_num(0).double().mean()), rel=1e-4)
+
+
 def test_denormals_are_as_before_when_it_is_done() -> None:
     sketched(torch.randn(5000))
     assert float(np.float32(1e-40) * np.float32(0.5)) > 0

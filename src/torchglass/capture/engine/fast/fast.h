@@ -4,7 +4,7 @@
  * the same journal. A page has an idea: log.c where a thread's records go, values.c which tensor is which, forms.c how
  * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
  * three that torch and the program call; measuring.c which values are measured, tally.c and floats.c what is in them,
- * sketch.c by what they are known again.
+ * sketch.c, sums.c and hash.c by what they are known again.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is

@@ -213,11 +213,16 @@ static int write_found(Engine *engine, int64_t number, const Measured *found)
     return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
 }
 
-/* What was found in the same memory before, or nothing: the numbers are the same, and may stand in another order. */
+static int may_sketch(const Engine *engine, const Plan *plan)
+{
+    return engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
+}
+
+/* Of what was measured before in the same memory: the numbers are the same, and may stand in another order. */
 static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Measured *found)
 {
     const int was_sketched = found->is_sketched, is_flat = found->order.is_contiguous && plan->order.is_contiguous;
-    found->is_sketched = engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
+    found->is_sketched = may_sketch(engine, plan);
     if (!found->is_sketched || (was_sketched && is_same_order(&found->order, &plan->order)))
         return;
     if (was_sketched && is_flat)
@@ -225,6 +230,16 @@ static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Meas
     else
         sketch_memory(&plan->order, (const char *)address, &found->tally, &found->sketch);
     found->order = plan->order;
+}
+
+/* 0: its numbers are too large. */
+static int look_at(Engine *engine, const Plan *plan, const char *memory, Measured *found)
+{
+    found->is_sketched = may_sketch(engine, plan);
+    found->order = plan->order;
+    if (found->is_sketched)
+        return tally_and_sketch(&plan->layout, &plan->order, memory, &found->tally, &found->sketch);
+    return tally_memory(&plan->layout, memory, &found->tally);
 }
 
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
@@ -252,9 +267,8 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
         (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
         plan.layout.is_dense && plan.layout.repeats == 1,
     };
-    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &found.tally))
+    if (is_there(tensor, &plan) <= 0 || !look_at(engine, &plan, (const char *)(uintptr_t)address, &found))
         return LEFT_TO_PYTHON;
-    add_sketch(engine, &plan, (uintptr_t)address, &found);
     PyObject *ref = PyWeakref_NewRef(tensor, NULL);
     if (engine->measuring != NULL) { /* other threads may have run: nothing from above is used again */
         known = place_at(engine->measuring, (uintptr_t)address, &plan);

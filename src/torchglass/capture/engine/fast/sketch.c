@@ -1,163 +1,19 @@
 /* By what numbers are known again (statistics/sketch.py is the definition): a hash of the bits, sums with weights by
  * place in the flat order, sums with weights by place on each axis, and sums that do not ask for the place.
  *
- * Numbers come in their logical order, some blocks of 1,024 at a time, read where they lie or gathered. Weights come from a counter
- * and repeat, with another sign, from block to block: so nothing is read but the numbers. What float32 holds exactly
- * is summed in it, sixteen lanes and at most sixteen additions each, and then in doubles.
+ * Numbers come in their logical order, some blocks of 1,024 at a time, read where they lie or gathered; a piece stays in a
+ * near cache for all that is asked of it.
  */
 #include "fast.h"
-#include "sketch.h"
+#include "sums.h"
 #include <math.h>
-
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma"), optimize("O3")))
-#define FOR_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
-#else
-#define FOR_AVX512
-#define FOR_AVX2
 #endif
 
-#define BLOCK 1024 /* numbers; also the bytes after which the hash is stirred */
 #define PIECE (4 * BLOCK) /* numbers that are gathered or widened together … */
 #define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
-#define LANES 16
-#define STRIP 256 /* numbers that are summed in float32 before they go to doubles */
-#define PRIME 17
-#define TURNS 8
-#define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
-#define LARGE_ENOUGH (1 << 16)
-
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef double Doubles __attribute__((vector_size(128)));
-typedef int64_t Longs __attribute__((vector_size(128)));
-typedef uint64_t Words __attribute__((vector_size(64)));
-
-static float weights[2 * BLOCK + LANES] __attribute__((aligned(64)));         /* twice: rows begin anywhere */
-static double wide_weights[2 * BLOCK + LANES] __attribute__((aligned(64)));
-static uint64_t keys[BLOCK / 8] __attribute__((aligned(64)));
-static int is_ready;
-
-static uint64_t stirred(uint64_t counter)
-{
-    uint64_t z = (counter + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-/* A random sign times a number from 0.5 to 1.5; exact in float32. */
-static double weight(uint64_t counter)
-{
-    uint64_t z = stirred(counter);
-    double size = 0.5 + (double)(z >> 41) * 0x1p-23;
-    return z & 1 ? -size : size;
-}
-
-/* A sign, by which the weights of one block differ from those of another. */
-static double block_weight(int64_t block)
-{
-    return block && stirred(BLOCK + (uint64_t)block) & 1 ? -1.0 : 1.0;
-}
-
-static void make_ready(void)
-{
-    for (int at = 0; at < BLOCK; at++)
-        wide_weights[at] = wide_weights[at + BLOCK] = weights[at] = weights[at + BLOCK] = (float)weight((uint64_t)at);
-    for (int at = 0; at < BLOCK / 8; at++)
-        keys[at] = stirred((1ull << 32) + (uint64_t)at);
-    is_ready = 1;
-}
-
-/* ---------------------------------------------------------------- the hash */
-
-#define STIR 0x9FB21C651E98DF25u
-#define STRIPE 64
-
-static void hash_stripes(uint64_t lanes[8], const char *bytes, const uint64_t *with, int stripes)
-{
-    for (int stripe = 0; stripe < stripes; stripe++)
-        for (int lane = 0; lane < 8; lane++) {
-            uint64_t word;
-            memcpy(&word, bytes + STRIPE * stripe + 8 * lane, 8);
-            uint64_t mixed = word ^ with[8 * stripe + lane];
-            lanes[lane] += (mixed & 0xffffffffu) * (mixed >> 32) + (word << 32 | word >> 32);
-        }
-}
-
-static void stir(uint64_t lanes[8])
-{
-    for (int lane = 0; lane < 8; lane++)
-        lanes[lane] = (lanes[lane] ^ (lanes[lane] >> 47)) * STIR;
-}
-
-static void hash_plain(uint64_t lanes[8], const char *bytes, int64_t blocks)
-{
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
-        hash_stripes(lanes, bytes, keys, BLOCK / STRIPE);
-        stir(lanes);
-    }
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t blocks)
-{
-    __m512i sum = _mm512_loadu_si512(lanes);
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
-        __m512i other = _mm512_setzero_si512();
-        for (int stripe = 0; stripe < BLOCK / STRIPE; stripe++) {
-            __m512i word = _mm512_loadu_si512(bytes + STRIPE * stripe);
-            __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * stripe));
-            sum = _mm512_add_epi64(sum, _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32)));
-            other = _mm512_add_epi64(other, _mm512_rol_epi64(word, 32));
-        }
-        sum = _mm512_add_epi64(sum, other);
-        sum = _mm512_xor_si512(sum, _mm512_srli_epi64(sum, 47));
-        sum = _mm512_mullo_epi64(sum, _mm512_set1_epi64((long long)STIR));
-    }
-    _mm512_storeu_si512(lanes, sum);
-}
-
-FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blocks)
-{
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
-        for (int half = 0; half < 2; half++) {
-            __m256i sum = _mm256_loadu_si256((const __m256i *)lanes + half);
-            for (int stripe = 0; stripe < BLOCK / STRIPE; stripe++) {
-                __m256i word = _mm256_loadu_si256((const __m256i *)(bytes + STRIPE * stripe) + half);
-                __m256i mixed = _mm256_xor_si256(word, _mm256_load_si256((const __m256i *)(keys + 8 * stripe) + half));
-                sum = _mm256_add_epi64(sum, _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32)));
-                sum = _mm256_add_epi64(sum, _mm256_shuffle_epi32(word, 0xB1));
-            }
-            _mm256_storeu_si256((__m256i *)lanes + half, sum);
-        }
-        stir(lanes);
-    }
-}
-#else
-#define hash_avx512 hash_plain
-#define hash_avx2 hash_plain
-#endif
-
-static void (*const HASHES[PROCESSORS])(uint64_t *, const char *, int64_t) = {hash_plain, hash_avx2, hash_avx512};
-
-/* All bytes but the last come in whole blocks. */
-static void add_to_hash(uint64_t lanes[8], const char *bytes, int64_t size, int processor)
-{
-    HASHES[processor](lanes, bytes, size / BLOCK);
-    bytes += size / BLOCK * BLOCK;
-    const int left = (int)(size % BLOCK), whole = left / STRIPE;
-    if (left == 0)
-        return;
-    char rest[STRIPE] = {0};
-    memcpy(rest, bytes + STRIPE * whole, (size_t)(left % STRIPE));
-    hash_stripes(lanes, bytes, keys, whole);
-    hash_stripes(lanes, rest, keys + 8 * whole, left % STRIPE != 0);
-    stir(lanes);
-}
-
-/* ---------------------------------------------------------------- sums */
+#define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
 
 typedef struct {
     double flat[2 * LANES], axes[2 * LANES]; /* folded to PRIME at the end */
@@ -165,180 +21,10 @@ typedef struct {
     int64_t odd;
 } Sums;
 
-/* Of one block, a multiple of two vectors: the lanes of the weighted sum, and |x|, x³, x⁴ of x * scale. */
-#define DEFINE_BLOCK(target, name, type, Vector, Bits, without_sign, weights)                                         \
-    target static void name(const type *from, int count, type scale, double lanes[LANES], double powers[3])          \
-    {                                                                                                                 \
-        Doubles sums[4] = {{0}};                                                                                      \
-        for (int begin = 0; begin < count; begin += STRIP) {                                                          \
-            const int end = count - begin < STRIP ? count : begin + STRIP;                                            \
-            Vector one = {0}, two = {0}, sizes = {0}, cubes = {0}, fourths = {0}, more[3] = {{0}};                    \
-            for (int at = begin; at < end; at += 2 * LANES) {                                                         \
-                Vector x, y, w, v;                                                                                    \
-                memcpy(&x, from + at, sizeof x);                                                                      \
-                memcpy(&y, from + at + LANES, sizeof y);                                                              \
-                memcpy(&w, weights + at, sizeof w);                                                                   \
-                memcpy(&v, weights + at + LANES, sizeof v);                                                           \
-                x *= scale;                                                                                           \
-                y *= scale;                                                                                           \
-                one += x * w;                                                                                         \
-                two += y * v;                                                                                         \
-                sizes += (Vector)((Bits)x & without_sign);                                                            \
-                more[0] += (Vector)((Bits)y & without_sign);                                                          \
-                Vector xx = x * x, yy = y * y;                                                                        \
-                cubes += xx * x;                                                                                      \
-                more[1] += yy * y;                                                                                    \
-                fourths += xx * xx;                                                                                   \
-                more[2] += yy * yy;                                                                                   \
-            }                                                                                                         \
-            sums[0] += __builtin_convertvector(one + two, Doubles);                                                   \
-            sums[1] += __builtin_convertvector(sizes + more[0], Doubles);                                             \
-            sums[2] += __builtin_convertvector(cubes + more[1], Doubles);                                             \
-            sums[3] += __builtin_convertvector(fourths + more[2], Doubles);                                           \
-        }                                                                                                             \
-        memcpy(lanes, &sums[0], sizeof sums[0]);                                                                      \
-        for (int power = 0; power < 3; power++) {                                                                     \
-            powers[power] = 0.0;                                                                                      \
-            for (int lane = 0; lane < LANES; lane++)                                                                  \
-                powers[power] += sums[power + 1][lane];                                                               \
-        }                                                                                                             \
-    }
-
-/* Rows that follow one another, or a part of one, each with the weights of its axis: into sixteen sums in a row, which
- * ones and with which factor its place on the axis above says. In turns: what was just written one step beside cannot be
- * read at once. */
-#define DEFINE_ROWS(target, name, type, Vector)                                                                       \
-    target static void name(const type *from, const type *by, int size, int rows, const Above *above, double *axes)   \
-    {                                                                                                                 \
-        const int whole = size / LANES * LANES, rest = size - whole, turns = rows < TURNS ? 1 : TURNS;                \
-        double several[TURNS][2 * LANES];                                                                             \
-        memset(several, 0, turns * sizeof several[0]);                                                                \
-        for (int row = 0; row < rows; row++, from += size) {                                                          \
-            Vector sum = {0}, x, w;                                                                                   \
-            Doubles sums = {0};                                                                                       \
-            for (int begin = 0; begin < whole; begin += STRIP) {                                                      \
-                const int end = whole - begin < STRIP ? whole : begin + STRIP;                                        \
-                if (begin) {                                                                                          \
-                    sums += __builtin_convertvector(sum, Doubles);                                                    \
-                    sum = (Vector){0};                                                                                \
-                }                                                                                                     \
-                for (int at = begin; at < end; at += LANES) {                                                         \
-                    memcpy(&x, from + at, sizeof x);                                                                  \
-                    memcpy(&w, by + at, sizeof w);                                                                    \
-                    sum += x * w;                                                                                     \
-                }                                                                                                     \
-            }                                                                                                         \
-            if (rest) {                                                                                               \
-                x = (Vector){0};                                                                                      \
-                memcpy(&w, by + whole, sizeof w);                                                                     \
-                memcpy(&x, from + whole, (size_t)rest * sizeof(type));                                                \
-                sum += x * w;                                                                                         \
-            }                                                                                                         \
-            const uint64_t at = (uint64_t)above->at + (uint64_t)row, place = at % BLOCK;                              \
-            const double factor = above->has_axis ? above->factor * wide_weights[place] : above->factor;              \
-            const uint64_t shift = (uint64_t)above->shift + (above->has_axis ? at % LANES : 0);                       \
-            double *to = several[row & (turns - 1)] + (shift < PRIME ? shift : shift - PRIME);                        \
-            Doubles before;                                                                                           \
-            memcpy(&before, to, sizeof before);                                                                       \
-            before += (sums + __builtin_convertvector(sum, Doubles)) * factor;                                        \
-            memcpy(to, &before, sizeof before);                                                                       \
-        }                                                                                                             \
-        for (int turn = 0; turn < turns; turn++)                                                                      \
-            for (int at = 0; at < 2 * LANES; at++)                                                                    \
-                axes[at] += several[turn][at];                                                                        \
-    }
-
-/* Where rows stand on the axes outside of them: on the next one from `at` on, all in one block of its weights. */
-typedef struct {
-    double factor; /* of all further axes, and of the block */
-    int64_t at;
-    int shift, has_axis;
-} Above;
-
-#define DEFINE_FOR(target, suffix)                                                                                    \
-    DEFINE_BLOCK(target, floats_block_##suffix, float, Floats, Ints, 0x7fffffff, weights)                             \
-    DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights)            \
-    DEFINE_ROWS(target, floats_rows_##suffix, float, Floats)                                                          \
-    DEFINE_ROWS(target, doubles_rows_##suffix, double, Doubles)
-DEFINE_FOR(, plain)
-DEFINE_FOR(FOR_AVX2, avx2)
-DEFINE_FOR(FOR_AVX512, avx512)
-
-typedef struct {
-    void (*floats_block)(const float *, int, float, double *, double *);
-    void (*doubles_block)(const double *, int, double, double *, double *);
-    void (*floats_rows)(const float *, const float *, int, int, const Above *, double *);
-    void (*doubles_rows)(const double *, const double *, int, int, const Above *, double *);
-} Ways;
-#define WAYS(suffix) {floats_block_##suffix, doubles_block_##suffix, floats_rows_##suffix, doubles_rows_##suffix}
-static const Ways WAYS_OF[PROCESSORS] = {WAYS(plain), WAYS(avx2), WAYS(avx512)};
-
-/* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */
-
-enum { F8, F4, F2, BF, I1, U1, B1, I2, U2, I4, U4, I8, U8 }; /* in the order of tally.c */
-
-static const int WIDTHS[] = {8, 4, 2, 2, 1, 1, 1, 2, 2, 4, 4, 8, 8};
-
 static int is_narrow(int kind)
 {
     return kind != F8 && kind < I4;
 }
-
-static float half(uint16_t bits)
-{
-    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, size = bits & 0x7fff;
-    const float small = (float)size * 0x1p-24f;
-    uint32_t wide = (size << 13) + (112u << 23) + (size >= 0x7c00 ? 112u << 23 : 0), low;
-    memcpy(&low, &small, 4);
-    wide = (size < 0x0400 ? low : wide) | sign;
-    float found;
-    memcpy(&found, &wide, 4);
-    return found;
-}
-
-#define EACH(kind, type, expression)                                                                                  \
-    case kind:                                                                                                        \
-        for (int at = 0; at < count; at++) {                                                                          \
-            const type each = ((const type *)from)[at];                                                               \
-            to[at] = expression;                                                                                      \
-        }                                                                                                             \
-        break;
-
-__attribute__((optimize("O3"))) static void as_floats(int kind, const char *from, int count, float *to)
-{
-    switch (kind) {
-        EACH(F4, float, each)
-        EACH(F2, uint16_t, half(each))
-        EACH(I1, int8_t, (float)each)
-        EACH(U1, uint8_t, (float)each)
-        EACH(B1, uint8_t, each != 0 ? 1.0f : 0.0f)
-        EACH(I2, int16_t, (float)each)
-        EACH(U2, uint16_t, (float)each)
-    case BF:
-        for (int at = 0; at < count; at++) {
-            const uint32_t wide = (uint32_t)((const uint16_t *)from)[at] << 16;
-            memcpy(to + at, &wide, 4);
-        }
-    }
-}
-
-__attribute__((optimize("O3"))) static void as_doubles(int kind, const char *from, int count, double *to)
-{
-    float narrow[BLOCK];
-    switch (kind) {
-        EACH(F8, double, each)
-        EACH(I4, int32_t, (double)each)
-        EACH(U4, uint32_t, (double)each)
-        EACH(I8, int64_t, (double)each)
-        EACH(U8, uint64_t, (double)each)
-    default:
-        as_floats(kind, from, count, narrow);
-        for (int at = 0; at < count; at++)
-            to[at] = narrow[at];
-    }
-}
-
-/* ---------------------------------------------------------------- a whole tensor */
 
 /* Where the next number stands: on its axes, the last one innermost. */
 typedef struct {
@@ -552,14 +238,6 @@ static void fold(const double lanes[2 * LANES], float to[PRIME])
         to[at] = (float)(lanes[at] + (at + PRIME < 2 * LANES ? lanes[at + PRIME] : 0.0));
 }
 
-static uint64_t finished(const uint64_t lanes[8], int64_t bytes)
-{
-    uint64_t hash = (uint64_t)bytes * STIR;
-    for (int lane = 0; lane < 8; lane++)
-        hash = stirred(hash ^ lanes[lane]);
-    return hash;
-}
-
 /* Numbers as floats, those that are not to be summed as 0. */
 static void add_narrow(Sums *sums, int kind, const char *from, int count, int is_odd, float *to)
 {
@@ -570,6 +248,19 @@ static void add_narrow(Sums *sums, int kind, const char *from, int count, int is
             to[at] = 0.0f;
             sums->odd++;
         }
+}
+
+/* What is known without a look at the numbers. */
+static void take_over(Sums *sums, const Tally *tally, int axes)
+{
+    if (axes == 1) /* the flat order is that of the one axis */
+        memcpy(sums->axes, sums->flat, sizeof sums->axes);
+    if (tally == NULL || !tally->finite)
+        return;
+    sums->sum = tally->mean * (double)tally->finite;
+    sums->squares = tally->squares + sums->sum * tally->mean;
+    sums->low = tally->low;
+    sums->high = tally->high;
 }
 
 /* `lanes` of the hash NULL: only the sums by axes are wanted. */
@@ -614,32 +305,51 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
     }
     if (!is_wide)
         scale_back(sums, exponent);
-    if (place.count == 1) /* the flat order is that of the one axis */
-        memcpy(sums->axes, sums->flat, sizeof sums->axes);
-    if (!is_wide && tally->finite) {
-        sums->sum = tally->mean * (double)tally->finite;
-        sums->squares = tally->squares + sums->sum * tally->mean;
-        sums->low = tally->low;
-        sums->high = tally->high;
-    }
+    take_over(sums, is_wide ? NULL : tally, place.count);
+}
+
+/* From now on what is too small for float32 is 0: powers of it would take a hundred times as long. Gives what was. */
+static unsigned flush_small(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8000);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void put_back(unsigned before)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    _mm_setcsr(before);
+#endif
 }
 
 /* With the lock of Python let go of where it takes a while. */
 static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t *lanes)
 {
-    if (!is_ready)
-        make_ready();
+    make_weights();
     PyThreadState *saved = order->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
-#if defined(__x86_64__) && defined(__GNUC__)
-    const unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8000); /* what is too small for float32 is 0: powers of it would take a hundred times as long */
-#endif
+    const unsigned before = flush_small();
     sketch_pieces(order, memory, tally, sums, lanes);
-#if defined(__x86_64__) && defined(__GNUC__)
-    _mm_setcsr(before);
-#endif
+    put_back(before);
     if (saved != NULL)
         PyEval_RestoreThread(saved);
+}
+
+static void finish(const Order *order, const Sums *sums, const uint64_t lanes[8], Sketch *sketch)
+{
+    *sketch = (Sketch){.hash = finished_hash(lanes, order->count * order->item), .odd = sums->odd};
+    fold(sums->flat, sketch->flat);
+    fold(sums->axes, sketch->axes);
+    const double orders[7] = {
+        sums->sum, sums->squares, sums->sizes, sums->cubes, sums->fourths, sums->low, sums->high,
+    };
+    memcpy(sketch->orders, orders, sizeof orders);
+    if (!(sums->low <= sums->high))
+        sketch->orders[5] = sketch->orders[6] = 0.0;
 }
 
 void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)
@@ -647,13 +357,64 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
     Sums sums = {.low = INFINITY, .high = -INFINITY};
     uint64_t lanes[8] = {0};
     sketch_unlocked(order, memory, tally, &sums, lanes);
-    *sketch = (Sketch){.hash = finished(lanes, order->count * order->item), .odd = sums.odd};
-    fold(sums.flat, sketch->flat);
-    fold(sums.axes, sketch->axes);
-    const double orders[7] = {sums.sum, sums.squares, sums.sizes, sums.cubes, sums.fourths, sums.low, sums.high};
-    memcpy(sketch->orders, orders, sizeof orders);
-    if (!(sums.low <= sums.high))
-        sketch->orders[5] = sketch->orders[6] = 0.0;
+    finish(order, &sums, lanes, sketch);
+}
+
+/* Where most are, and far: float32 that is all finite, in its order, read once for both. 0: it is none of these. */
+static int sketch_in_passing(const Order *order, const char *memory, Tally *tally, Sums *sums, uint64_t lanes[8])
+{
+    const int processor = used_processor(), numbers = LARGE_PIECE / order->parts;
+    const Ways *ways = &WAYS_OF[processor];
+    Place place;
+    int64_t block = 0;
+    begin_place(&place, order);
+    for (int64_t at = 0; at < order->count; at += numbers, block += LARGE_PIECE / BLOCK) {
+        const int count = (int)least(order->count - at, numbers) * order->parts;
+        const char *from = memory + at * order->item;
+        Tally piece = {0};
+        tally_run(&piece, order->kind, from, count);
+        if (piece.finite != count || piece.low < -LARGEST || piece.high > LARGEST)
+            return 0;
+        join_tallies(tally, &piece);
+        Sums part = {0};
+        const int exponent = exponent_of(&piece);
+        add_to_hash(lanes, from, (int64_t)count * WIDTHS[F4], processor);
+        add_floats(&part, (const float *)from, count, block, exponent, ways);
+        scale_back(&part, exponent);
+        for (int each = 0; each < 2 * LANES; each++)
+            sums->flat[each] += part.flat[each];
+        sums->sizes += part.sizes;
+        sums->cubes += part.cubes;
+        sums->fourths += part.fourths;
+        if (place.count > 1)
+            add_axes(sums, &place, from, count, 0, ways);
+    }
+    take_over(sums, tally, place.count);
+    return 1;
+}
+
+int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch)
+{
+    const int is_far = order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
+    if (is_far && layout->repeats == 1) {
+        Sums sums = {.low = INFINITY, .high = -INFINITY};
+        uint64_t lanes[8] = {0};
+        make_weights();
+        *tally = (Tally){0};
+        PyThreadState *saved = PyEval_SaveThread();
+        const unsigned before = flush_small();
+        const int is_done = sketch_in_passing(order, memory, tally, &sums, lanes);
+        put_back(before);
+        PyEval_RestoreThread(saved);
+        if (is_done) {
+            finish(order, &sums, lanes, sketch);
+            return 1;
+        }
+    }
+    if (!tally_memory(layout, memory, tally))
+        return 0;
+    sketch_memory(order, memory, tally, sketch);
+    return 1;
 }
 
 void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)

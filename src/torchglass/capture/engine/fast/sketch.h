@@ -26,6 +26,8 @@ int read_order(PyObject *described, Order *order);
 void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
 /* The same, where the sketch is that of the same numbers in the same flat order, on other axes. */
 void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
+/* Measures and sketches; where numbers are many, a piece at a time for both. 0: too large for double precision. */
+int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch);
 int is_same_order(const Order *one, const Order *other);
 
 #endif
