@@ -227,6 +227,13 @@ def _values(given: str | None) -> Any:
     return selection(given.split(","), "--values")
 
 
+def _tell_what_is_missing(trace: Any) -> None:
+    """Where --values named nothing that ran, the run was in vain."""
+    for note in trace.notes:
+        if "kept nothing: " in note and sys.stderr is not None:
+            print(f"torchglass: {clean(note)}", file=sys.stderr)
+
+
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
@@ -261,10 +268,8 @@ class _Ending:
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
-        if not self.is_quiet and sys.stderr is not None:
-            for note in trace.notes:
-                if "kept nothing: " in note:  # --values named nothing that ran
-                    print(f"torchglass: {clean(note)}", file=sys.stderr)
+        if not self.is_quiet:
+            _tell_what_is_missing(trace)
         if self.view or self.first_bad:
             sys.stdout.flush()
         if self.view:
