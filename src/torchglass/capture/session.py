@@ -198,7 +198,9 @@ class Session:
         """From now on what is in the values is measured so; None: it is not."""
         self.measurer = measurer
         if self.engine is not None:
-            self.engine.measure(measurer, self.journal.measured, measurer is not None and measurer.is_plain)
+            sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
+            is_plain = measurer is not None and measurer.is_plain
+            self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

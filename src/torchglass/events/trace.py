@@ -13,6 +13,7 @@ from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, ex
 from torchglass.events import schema
 from torchglass.events.database import fill_database
 from torchglass.events.gradients import gradients_of, missed_words, tells_of_gradients
+from torchglass.events.likeness import Occurrence, find
 from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
@@ -56,6 +57,8 @@ class Trace:
     """What a notebook shows of a trace; put here by the layer that knows views (api.py)."""
     at_prompt: ClassVar[Callable[[Trace], str] | None] = None
     """The first rows of a trace, for a prompt; put here likewise."""
+    describes: ClassVar[Callable[[Any], Value] | None] = None
+    """A tensor as a value with a sketch; put here by a layer that knows torch (recording.py)."""
 
     def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
@@ -191,9 +194,26 @@ class Trace:
         if found is None:
             raise NotRecorded(
                 f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one, "
-                "record(values='all') keeps them all (of one that was marked, the trace's notes say why not)"
+                "record(values='all') keeps them all, values=select(…) those of some events (of one that was marked, "
+                "the trace's notes say why not)"
             )
         return found
+
+    def find(self, tensor: Any, tolerance: float | None = None) -> list[Occurrence]:
+        """Where the numbers of a tensor (an array, or a value of another trace) occur, and how alike they are.
+
+        In order of the events; also rounded to another dtype, reshaped, transposed or in another order. The trace must
+        have been recorded with ``values="stats+sketch"``; ``tolerance`` is that of ``torchglass.same``.
+        """
+        if not self.tables.sketches:
+            raise NotRecorded(
+                "this trace has no sketches, by which numbers are found: record(values='stats+sketch') keeps them"
+            )
+        if isinstance(tensor, Value):
+            return find(self.tables, tensor, tolerance)
+        describes = type(self).describes
+        assert describes is not None
+        return find(self.tables, describes(tensor), tolerance)
 
     def kept(self) -> dict[int, str]:
         """The ids of the values whose content was kept, with the names under which it was."""

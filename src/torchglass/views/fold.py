@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from torchglass.events.spelling import clean
 from torchglass.events.types import Location
 from torchglass.views.nesting import split_index
+from torchglass.views.order import Order
 from torchglass.views.row import SAME, THREAD, Cell, Row
 
 LONGEST_UNIT = 64
@@ -139,7 +140,7 @@ def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _
 def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
     """One item for each place that something happened at in some of the sequences, in their order."""
     found: dict[Hashable, Item] = {}
-    order = _Order(lambda place: forest.line(found[place].nodes[0]))
+    order = Order(lambda place: forest.line(found[place].nodes[0]))
     for slot, (sequence, label) in enumerate(sequences):
         places = _places(forest, sequence)
         for node, place in zip(sequence, places, strict=True):
@@ -165,58 +166,6 @@ def _places(forest: Forest, sequence: Sequence[int]) -> list[Hashable]:
         last = key
         places.append((key, times[key]))
     return places
-
-
-class _Order:
-    """An order in which several sequences agree as far as they do: what is new stands behind what came before it.
-
-    Of two that never came together, the branches of an ``if``, the one whose line comes first stands first.
-    """
-
-    def __init__(self, line: Callable[[Hashable], int]) -> None:
-        self._line = line
-        self._after: dict[Hashable, Hashable] = {}
-        self._first: Hashable = None
-
-    def add(self, places: Sequence[Hashable]) -> None:
-        """One more sequence."""
-        known = self._after
-        new = [place not in known for place in places]
-        if not any(new):
-            return
-        here = set(places)
-        before: Hashable = None
-        is_alone = all(new)
-        for place, is_new in zip(places, new, strict=True):
-            if is_new and place not in known:
-                before = self._behind(before, place, here, is_alone)
-                known[place] = self._first if before is None else known[before]
-                if before is None:
-                    self._first = place
-                else:
-                    known[before] = place
-            before = place
-
-    def _behind(self, before: Hashable, place: Hashable, here: set[Hashable], is_alone: bool) -> Hashable:
-        """What a new place comes behind: what it came behind, and what was never there with it and is written above.
-
-        Where no lines are known a sequence that shares nothing with the others comes behind them.
-        """
-        line = self._line(place)
-        while True:
-            following = self._first if before is None else self._after[before]
-            if following is None or following in here:
-                return before
-            if not (is_alone if line == 0 else 0 < self._line(following) <= line):
-                return before
-            before = following
-
-    def places(self) -> Iterator[Hashable]:
-        """All of them, in order."""
-        place = self._first
-        while place is not None:
-            yield place
-            place = self._after[place]
 
 
 # ---------------------------------------------------------------- equal siblings

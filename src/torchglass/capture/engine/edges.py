@@ -83,7 +83,7 @@ def make_open(session: Session) -> Open:
             log.at = at + 1
             log.parent, log.stack = at, stack
             if session.measurer is not None:
-                session.measurer.took(args, kwargs)
+                session.measurer.took(log, at, args, kwargs)
             if log.listening:
                 session.tell(log, at, "open")
         except BaseException:
@@ -169,9 +169,9 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 log.close(at, form_id, outputs, NONE, nodes, end)
             if session.measurer is not None:
                 if value != NONE:
-                    session.measurer.gave(result, value)
+                    session.measurer.gave(log, at, result, value)
                 else:
-                    session.measurer.gave_several(result, from_op)
+                    session.measurer.gave_several(log, at, result, from_op)
             if log.listening:
                 session.tell(log, at, "close")
         except BaseException:

@@ -12,7 +12,6 @@ from torch.utils import dlpack
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.statistics.saver import Saver
 from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private, scripted
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
@@ -68,10 +67,9 @@ def measure(session: Session) -> None:
     wanted = any(each.options.values for each in session.recorders)
     if wanted and session.measurer is None:
         session.measurer = Measurer(session)
-    budgets = [each.options.max_bytes for each in session.recorders if each.options.values == "all"]
-    if budgets and session.measurer.saver is None:
-        session.measurer.saver = Saver(session, max(budgets))
     measurer = session.measurer
+    if measurer is not None:
+        measurer.choose(session.recorders)
     session.measure_with(measurer if wanted else None)
     if measurer is not None and not wanted:
         measurer.finish()

@@ -4,9 +4,11 @@
  * to have the values themselves, is Python's.
  */
 #include "fast.h"
-#include "tally.h"
+#include "sketch.h"
 
 #define ENTRY_BYTES 88
+#define SKETCH_BYTES 216
+#define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
 #define DEEPEST 8
@@ -16,6 +18,7 @@ typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE } way;
     int item; /* bytes of an element */
     Layout layout;
+    Order order;
 } Plan;
 
 /* The tensor that was measured last at some place, so that a view of the same numbers need not be. */
@@ -24,8 +27,10 @@ typedef struct {
     int64_t count, version, row;
     int kind, is_dense;
     PyObject *ref; /* weak */
-    int64_t counts[5];
-    double numbers[5];
+    Tally tally;
+    Sketch sketch;
+    Order order; /* of the sketch */
+    int is_sketched;
 } Measured;
 
 struct Measuring {
@@ -96,9 +101,10 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
         return -1;
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
-        PyObject *layout;
+        PyObject *layout, *order;
         plan->way = HERE;
-        if (!PyArg_ParseTuple(described, "iO!", &plan->item, &PyTuple_Type, &layout) || read_layout(layout, &plan->layout) < 0) {
+        if (!PyArg_ParseTuple(described, "iO!O!", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order)
+            || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
             return -1;
         }
@@ -160,8 +166,11 @@ static int shows_the_same(const Measured *known, uintptr_t address, const Plan *
     return same;
 }
 
-static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5])
+static int write_tally(Engine *engine, int64_t number, const Tally *tally)
 {
+    int64_t counts[5];
+    double numbers[5];
+    tally_numbers(tally, counts, numbers);
     ValueFields *fields = engine->measured;
     int64_t place = number * ENTRY_BYTES + fields->shift;
     if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
@@ -180,14 +189,65 @@ static int write_entry(Engine *engine, int64_t number, const int64_t counts[5], 
     return done == NULL ? -1 : 0;
 }
 
+static int write_sketch(Engine *engine, int64_t number, const Sketch *sketch)
+{
+    ValueFields *fields = engine->sketched;
+    int64_t place = number * SKETCH_BYTES + fields->shift;
+    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
+        && place + SKETCH_BYTES <= fields->view.len) {
+        memcpy(fields->memory + place, sketch, sizeof *sketch);
+        *(volatile int64_t *)(fields->memory + place + sizeof *sketch) = 1; /* last: it says that the rest is there */
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod((PyObject *)fields, "write", "Ly#", (long long)number, (const char *)sketch,
+                                         (Py_ssize_t)sizeof *sketch);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* What was found in a value goes into the journal. */
+static int write_found(Engine *engine, int64_t number, const Measured *found)
+{
+    if (write_tally(engine, number, &found->tally) < 0)
+        return -1;
+    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
+}
+
+static int may_sketch(const Engine *engine, const Plan *plan)
+{
+    return engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
+}
+
+/* Of what was measured before in the same memory: the numbers are the same, and may stand in another order. */
+static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Measured *found)
+{
+    const int was_sketched = found->is_sketched, is_flat = found->order.is_contiguous && plan->order.is_contiguous;
+    found->is_sketched = may_sketch(engine, plan);
+    if (!found->is_sketched || (was_sketched && is_same_order(&found->order, &plan->order)))
+        return;
+    if (was_sketched && is_flat)
+        sketch_axes(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    else
+        sketch_memory(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    found->order = plan->order;
+}
+
+/* 0: its numbers are too large. */
+static int look_at(Engine *engine, const Plan *plan, const char *memory, Measured *found)
+{
+    found->is_sketched = may_sketch(engine, plan);
+    found->order = plan->order;
+    if (found->is_sketched)
+        return tally_and_sketch(&plan->layout, &plan->order, memory, &found->tally, &found->sketch);
+    return tally_memory(&plan->layout, memory, &found->tally);
+}
+
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
 
 static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
 {
     Plan plan;
-    Tally tally;
-    int64_t version, counts[5];
-    double numbers[5];
+    int64_t version;
     if (plan_of(engine, tensor, row, &plan) < 0 || plan.way != HERE)
         return PyErr_Occurred() ? ERROR : LEFT_TO_PYTHON;
     int is_negated = is_set(plan.layout.parts > 1 ? torch.is_conj : torch.is_neg, tensor);
@@ -196,24 +256,29 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
     int64_t address = is_negated ? FAILED : ask(torch.data_ptr, tensor);
     if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
         return LEFT_TO_PYTHON;
-    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan);
-    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row))
-        return write_entry(engine, number, known->counts, known->numbers) < 0 ? ERROR : MEASURED_HERE;
-    if (is_there(tensor, &plan) <= 0 || !tally_memory(&plan.layout, (const char *)(uintptr_t)address, &tally))
+    Measured *known = place_at(engine->measuring, (uintptr_t)address, &plan), found;
+    if (!changed && shows_the_same(known, (uintptr_t)address, &plan, version, row)) {
+        found = *known;
+        found.ref = NULL;
+        add_sketch(engine, &plan, (uintptr_t)address, &found);
+        return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
+    }
+    found = (Measured){
+        (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
+        plan.layout.is_dense && plan.layout.repeats == 1,
+    };
+    if (is_there(tensor, &plan) <= 0 || !look_at(engine, &plan, (const char *)(uintptr_t)address, &found))
         return LEFT_TO_PYTHON;
-    tally_numbers(&tally, counts, numbers);
+    PyObject *ref = PyWeakref_NewRef(tensor, NULL);
     if (engine->measuring != NULL) { /* other threads may have run: nothing from above is used again */
         known = place_at(engine->measuring, (uintptr_t)address, &plan);
-        PyObject *ref = PyWeakref_NewRef(tensor, NULL), *old = known->ref;
-        *known = (Measured){
-            (uintptr_t)address, plan.layout.count * plan.layout.parts * plan.layout.repeats, version, row, plan.layout.kind,
-            plan.layout.is_dense && plan.layout.repeats == 1, ref,
-        };
-        memcpy(known->counts, counts, sizeof counts);
-        memcpy(known->numbers, numbers, sizeof numbers);
-        Py_XDECREF(old);
+        PyObject *old = known->ref;
+        *known = found;
+        known->ref = ref;
+        ref = old;
     }
-    return write_entry(engine, number, counts, numbers) < 0 ? ERROR : MEASURED_HERE;
+    Py_XDECREF(ref);
+    return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
 /* A value that an event takes or gives. */
@@ -274,13 +339,13 @@ static int answered(PyObject *answer)
     return answer == NULL ? -1 : 0;
 }
 
-int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     if (!engine->measures) {
         PyObject *packed = pack(args, count);
         int done = packed == NULL ? -1
-                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OO", packed,
-                                                                 kwargs == NULL ? Py_None : kwargs));
+                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OLOO", log, (long long)record,
+                                                                 packed, kwargs == NULL ? Py_None : kwargs));
         Py_XDECREF(packed);
         return done;
     }
@@ -297,7 +362,7 @@ int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObj
     return forgiven(engine, done);
 }
 
-int measure_given(Engine *engine, PyObject *result, int from_op)
+int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
     if (engine->measures)
         return forgiven(engine, measure_all(engine, result, from_op, 0));
@@ -305,9 +370,11 @@ int measure_given(Engine *engine, PyObject *result, int from_op)
         int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
         if (value == FAILED)
             return -1;
-        return answered(PyObject_CallMethod(engine->measurer, "gave", "OL", result, (long long)value));
+        return answered(PyObject_CallMethod(engine->measurer, "gave", "OLOL", log, (long long)at, result,
+                                            (long long)value));
     }
-    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OO", result, from_op ? Py_True : Py_False));
+    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OLOO", log, (long long)at, result,
+                                        from_op ? Py_True : Py_False));
 }
 
 /* see(tensor, value) → value: what Python's walk through other containers finds. */
