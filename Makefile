@@ -55,6 +55,7 @@ check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
 	@$(BIN)/python scripts/api_page.py --check
+	@$(BIN)/python scripts/seen_page.py --check
 	@$(BIN)/python scripts/build_page.py --check
 
 .PHONY: page

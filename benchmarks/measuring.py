@@ -17,6 +17,7 @@ from torch import nn
 
 import torchglass as tg
 from torchglass.capture.statistics.memory import KINDS, tally_of
+from torchglass.capture.statistics.sketch import sketch_of
 from torchglass.compiled import described
 
 WAYS: dict[str, dict[str, Any] | None] = {
@@ -25,6 +26,8 @@ WAYS: dict[str, dict[str, Any] | None] = {
     "functions, statistics": {"values": "stats"},
     "ops": {"ops": True},
     "ops, statistics": {"ops": True, "values": "stats"},
+    "ops, sketches": {"ops": True, "values": "stats+sketch"},
+    "ops, all kept": {"ops": True, "values": "all", "max_bytes": 1 << 33},
 }
 
 
@@ -74,17 +77,35 @@ def ratios(program: Callable[[], Any], rounds: int) -> dict[str, float]:
     return {name: median(each) / plain for name, each in times.items()}
 
 
-def of_one_tensor(size: int, rounds: int) -> tuple[float, float]:
-    """Seconds to measure so many float32, and to sum them."""
-    tensor = torch.randn(size)
-    measured, summed = list[float](), list[float]()
+def cloned(program: Callable[[], Any], rounds: int) -> float:
+    """The time that it takes to clone all the values that were kept, as a multiple of the plain program's."""
+    with tg.record(ops=True, values="all", max_bytes=1 << 33) as trace:
+        program()
+    tensors, plain, cloning = [trace.tensor(each) for each in trace.kept()], list[float](), list[float]()
     for _ in range(rounds):
-        for took, work in ((measured, lambda: tally_of(tensor, KINDS[tensor.dtype])), (summed, tensor.sum)):
+        plain.append(spent(program, None))
+        began = time.process_time()
+        copies = [each.clone() for each in tensors]
+        cloning.append(time.process_time() - began)
+        del copies
+    return median(cloning) / median(plain)
+
+
+def of_one_tensor(shape: tuple[int, ...], rounds: int) -> list[float]:
+    """Seconds to measure so many float32, to sketch them too, and to sum them."""
+    tensor = torch.randn(shape)
+    kind, size = KINDS[tensor.dtype], tensor.numel()
+    works = (
+        lambda: tally_of(tensor, kind), lambda: sketch_of(tensor, kind, tally_of(tensor, kind)), tensor.sum,
+    )  # fmt: skip
+    times: list[list[float]] = [[], [], []]
+    for _ in range(rounds):
+        for took, work in zip(times, works, strict=True):
             began = time.process_time()
             for _ in range(max(1, 100_000 // size)):
                 work()
             took.append((time.process_time() - began) / max(1, 100_000 // size))
-    return median(measured), median(summed)
+    return [median(each) for each in times]
 
 
 def main() -> None:
@@ -98,11 +119,16 @@ def main() -> None:
         found = ratios(program, rounds)
         for name, ratio in found.items():
             print(f"  {name:<22} {ratio:6.2f}")
-        print(f"  statistics on top of ops: {found['ops, statistics'] - found['ops']:.2f} of the plain program")
-    print("Seconds to measure so many float32, and to sum them:")
-    for size in (1_000, 16_384, 100_000, 1_000_000, 10_000_000):
-        measured, summed = of_one_tensor(size, rounds)
-        print(f"  {size:>10,} {measured * 1e6:10.1f} µs {summed * 1e6:10.1f} µs {measured / summed:6.1f}")
+        measured, sketched = (found[each] - found["ops"] for each in ("ops, statistics", "ops, sketches"))
+        print(f"  statistics on top of ops: {measured:.2f} of the plain program")
+        print(f"  with sketches: {sketched:.2f}, {sketched / measured:.2f} times as much")
+        kept = found["ops, all kept"] - found["ops, statistics"]
+        print(f"  to keep all values, on top of statistics: {kept:.2f}; to clone them: {cloned(program, rounds):.2f}")
+    print("Float32: to measure, to measure and sketch, to sum; measured over summed, sketched over measured:")
+    for shape in ((1_000,), (256, 64), (100, 1000), (1000, 1000), (10_000, 1000)):
+        measured, sketched, summed = of_one_tensor(shape, rounds)
+        times = " ".join(f"{each * 1e6:10.1f} µs" for each in (measured, sketched, summed))
+        print(f"  {shape!s:>14} {times} {measured / summed:6.1f} {sketched / measured:6.1f}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES, BUILT = ROOT / "web", ROOT / "src" / "torchglass" / "web"
 DRAWING = ("letters.js", "columns.js", "layout.js", "data.js", "graph.js", "picture.js")
-PAGE = (*DRAWING, "dom.js", "code.js", "steps.js", "flow.js", "details.js", "timeline.js", "search.js", "app.js")
+PAGE = ("dom.js", "code.js", "steps.js", "flow.js", "details.js", "timeline.js", "search.js", "app.js")
 HEAD = "// Built from web/ by `make page`. Do not edit.\n"
 _IMPORT = re.compile(r"^import (\{.*?\}) from \"\./(\w+)\.js\";$", re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|let|class) (\w+))", re.MULTILINE)
@@ -36,10 +36,10 @@ def main() -> int:
 
 
 def built() -> dict[str, str]:
-    """The texts of the built files."""
+    """The texts of the built files: what draws, which pictures need alone, and what makes a page of it."""
     return {
-        "picture.js": HEAD + _joined(DRAWING) + "globalThis.picture = in_picture.picture;\n",
-        "page.js": HEAD + "(() => {\n" + _joined(PAGE) + "})();\n",
+        "drawing.js": HEAD + _joined(DRAWING),
+        "page.js": HEAD + _joined(PAGE),
         "page.css": (SOURCES / "page.css").read_text(encoding="utf-8"),
     }
 

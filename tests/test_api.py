@@ -40,7 +40,7 @@ class TestBadInput:
         with pytest.raises(tg.UnknownView, match="no view 'tre'; did you mean 'tree'"):
             tg.show(trace, "tre")
         with pytest.raises(
-            tg.UnknownView, match="there are: calls, code, failure, graph, listing, table, tree, variables"
+            tg.UnknownView, match="there are: calls, code, failure, gradients, graph, listing, table, tree, variables"
         ):
             tg.render(trace, "..")
         with pytest.raises(tg.UnknownView):

@@ -182,7 +182,9 @@ function build(app, body) {
   const box = h("input", { type: "search", placeholder: "softmax   op:matmul   shape:2,*,128   line:42   module:h.*", "aria-label": "search", spellcheck: "false" });
   const found = h("span", { class: "count" });
   let waiting = 0;
-  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(() => app.searchFor(box.value), 40); });
+  let asked = "";
+  const ask = () => { clearTimeout(waiting); if (asked !== box.value) { asked = box.value; app.searchFor(asked); } };
+  box.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(ask, 40); });
   const time = h("button", { onclick: () => showTime() }, "Timeline");
   const showTime = () => { panes.timeline.hidden = !panes.timeline.hidden; time.classList.toggle("on", !panes.timeline.hidden); app.panes.timeline.draw(); };
   const dark = h("button", { title: "dark or light", onclick: () => setDark(!document.documentElement.classList.contains("dark")) }, "☾");
@@ -197,7 +199,7 @@ function build(app, body) {
   app.panes.details = makeDetails(app, panes.details);
   app.panes.timeline = makeTimeline(app, panes.timeline);
   setTab("flow");
-  keys(app, box, showTime, () => dark.click());
+  keys(app, box, ask, { t: showTime, d: () => dark.click() });
   return box;
 }
 
@@ -227,10 +229,12 @@ function wantsDark() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-function keys(app, box, showTime, turnDark) {
+function keys(app, box, ask, more) {
+  const clear = () => { box.value = ""; ask(); };
   document.addEventListener("keydown", (key) => {
     if (key.target === box) {
-      if (key.key === "Escape") { box.value = ""; app.searchFor(""); box.blur(); }
+      if (key.key === "Escape") { clear(); box.blur(); }
+      if (key.key === "Enter") ask();
       if (key.key === "Enter" && app.found) { const event = nextMatch(app, key.shiftKey ? -1 : 1); if (event >= 0) app.select(event); }
       return;
     }
@@ -239,8 +243,8 @@ function keys(app, box, showTime, turnDark) {
       "/": () => box.focus(), ArrowDown: () => app.step(1), ArrowUp: () => app.step(-1), j: () => app.step(1), k: () => app.step(-1),
       ArrowRight: () => app.item && (app.item.children.length && !app.open.has(app.item.number) ? app.toggle(app.item) : app.step(1)),
       ArrowLeft: () => { if (!app.item) return; const around = app.model.items[app.item.parent]; if (app.item.children.length && app.open.has(app.item.number)) app.toggle(app.item); else if (around) app.select(app.eventOf(around) >= 0 ? app.eventOf(around) : app.firstInside(around)); },
-      Enter: () => app.item && app.toggle(app.item), "[": () => press(app, 0), "]": () => press(app, 1), t: showTime, d: turnDark,
-      "+": () => app.panes.flow.zoom(1.25), "-": () => app.panes.flow.zoom(0.8), 0: () => app.panes.flow.fit(), Escape: () => { if (app.found) { box.value = ""; app.searchFor(""); } },
+      Enter: () => app.item && app.toggle(app.item), "[": () => press(app, 0), "]": () => press(app, 1), ...more,
+      "+": () => app.panes.flow.zoom(1.25), "-": () => app.panes.flow.zoom(0.8), 0: () => app.panes.flow.fit(), Escape: clear,
     }[key.key];
     if (does) { key.preventDefault(); does(); }
   });

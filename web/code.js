@@ -6,7 +6,7 @@ const WORDS = new Set("and as assert async await break class continue def del el
 const TOKEN = /(#.*)|("""|'''|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.]*)|([A-Za-z_]\w*)/g;
 
 export function makeCode(app, pane) {
-  const chooser = h("select", { "aria-label": "file", onchange: () => showFile(Number(chooser.value)) });
+  const chooser = h("select", { "aria-label": "file", onchange: () => { showFile(Number(chooser.value)); dim(app.found ? linesOf(app.found.events) : null); } });
   const path = h("span", { class: "dim path" }), steps = h("span", { class: "rounds" });
   const lines = h("div", { class: "lines", tabindex: 0 });
   pane.append(h("header", {}, chooser, path, h("span", { class: "grow" }), steps), lines);
@@ -45,14 +45,33 @@ export function makeCode(app, pane) {
     rowOf.set(line, { row, source, text });
     return row;
   }
+  // What was found, by file: its lines.
+  function linesOf(events) {
+    const found = new Map();
+    for (const look of new Set([...events].map((event) => lookOf(app.model, event)))) {
+      if (!look.at || look.at.file < 0) continue;
+      if (!found.has(look.at.file)) found.set(look.at.file, new Set());
+      for (let line = look.at.line; line <= look.at.endLine; line++) found.get(look.at.file).add(line);
+    }
+    return found;
+  }
+  function dim(hits) {
+    const here = hits ? hits.get(shown) : null;
+    for (const [line, { row }] of rowOf) row.classList.toggle("hit", !!here && here.has(line));
+  }
   return {
     draw(isFollowed) {
       for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
       marked = [];
       const at = app.selected >= 0 ? lookOf(app.model, app.selected).at : null;
       steps.replaceChildren(...app.lineButtons());
+      const hits = app.found ? linesOf(app.found.events) : null;
+      lines.classList.toggle("searched", !!hits && hits.size > 0);
+      if (hits && hits.size && app.selected < 0) showFile([...hits.keys()][0]);
+      dim(hits);
       if (!at || at.file < 0) { if (shown < 0 && app.model.files.length) showFile(0); return; }
       showFile(at.file);
+      dim(hits);
       for (let line = at.line; line <= at.endLine; line++) {
         const found = rowOf.get(line);
         if (!found) continue;
@@ -64,7 +83,7 @@ export function makeCode(app, pane) {
       }
       const first = rowOf.get(at.line);
       if (first && isFollowed) {
-        const top = first.row.offsetTop - lines.offsetTop;
+        const top = first.row.offsetTop;
         if (top < lines.scrollTop + 20 || top > lines.scrollTop + lines.clientHeight - 60) lines.scrollTop = Math.max(0, top - lines.clientHeight / 3);
       }
     },

@@ -100,9 +100,9 @@ function stats(model, value) {
   const known = model.values.stats[value];
   if (!known) return "";
   const number = (each) => (typeof each === "number" ? (Math.abs(each) >= 1e5 || (each && Math.abs(each) < 1e-3) ? each.toExponential(2) : String(Math.round(each * 1000) / 1000)) : String(each));
-  const words = [["mean", "μ"], ["std", "σ"], ["nan", "NaN"], ["inf", "inf"], ["zeros", "zeros"]].filter(([name]) => known[name] !== undefined && (name.length > 3 ? true : known[name] > 0 || name === "std")).map(([name, sign]) => h("span", {}, `${sign} ${number(known[name])}`));
+  const words = [["mean", "μ"], ["std", "σ"], ["nan", "NaN"], ["inf", "inf"], ["zeros", "zeros"]].filter(([name]) => known[name] !== undefined && (name === "mean" || name === "std" || known[name] > 0)).map(([name, sign]) => h("span", {}, `${sign} ${number(known[name])}`));
   const range = known.min !== undefined && known.max !== undefined ? h("span", {}, `${number(known.min)} … ${number(known.max)}`) : "";
-  const bars = Array.isArray(known.histogram) ? known.histogram : null, most = bars ? Math.max(1, ...bars) : 1;
+  const bars = known.histogram ? [...known.histogram].map(Number) : null, most = 9;
   return h("div", { class: "stats" + (known.nan || known.inf ? " bad" : "") }, bars ? h("span", { class: "histogram" }, bars.map((bar) => h("i", { style: `height:${Math.max(1, Math.round((18 * bar) / most))}px` }))) : "", words, range);
 }
 

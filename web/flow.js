@@ -3,7 +3,7 @@ import { scene } from "./graph.js";
 import { h, svgElement } from "./dom.js";
 import { svg } from "./picture.js";
 
-const MOST_SEEN = 400;
+const MOST_SEEN = 400, READABLE = 0.7;
 
 export function makeFlow(app, pane) {
   const title = h("span", { class: "dim" });
@@ -84,8 +84,10 @@ export function makeFlow(app, pane) {
     const number = drawn.marks.findIndex((each) => each.item === selected && (each.c.startsWith("box") || each.c.startsWith("group")));
     if (number < 0) return;
     const mark = drawn.marks[number], { w, h: height } = size(), isCircle = mark.t === "circle";
+    const isSmall = at.k < READABLE && !wasMoved; // a sheet that was made to fit is too small to read one box on it
+    if (isSmall) at.k = 1;
     const x = (isCircle ? mark.x : mark.x + mark.w / 2) * at.k + at.x, y = (isCircle ? mark.y : mark.y + Math.min(mark.h / 2, 60)) * at.k + at.y;
-    if (x < 40 || x > w - 40) at.x += w / 2 - x;
+    if (isSmall || x < 40 || x > w - 40) at.x += w / 2 - x;
     if (y < 40 || y > height - 60) at.y += height / 3 - y;
     move();
   }

@@ -59,7 +59,7 @@ export function makeTimeline(app, pane) {
           pen.save();
           pen.beginPath(); pen.rect(x, y + level * ROW, w - 2, ROW); pen.clip();
           pen.fillStyle = event === app.selected ? "#fff" : colours.text;
-          pen.fillText(safe(name(look)), Math.max(x, 0) + 4, y + level * ROW + 10);
+          pen.fillText(safe(shortName(event)), Math.max(x, 0) + 4, y + level * ROW + 10);
           pen.restore();
         }
       }
@@ -69,6 +69,14 @@ export function makeTimeline(app, pane) {
     title.textContent = `host time, ${duration(view.to - view.from, model.tick)} · scroll to zoom`;
   }
   function name(look) { return look.kind === "module" ? look.module || look.name : look.name; }
+  // Inside another layer the path below it is enough, and fits.
+  function shortName(event) {
+    const whole = name(lookOf(model, event));
+    let around = model.events.parent[event];
+    while (around >= 0 && lookOf(model, around).kind !== "module") around = model.events.parent[around];
+    const above = around >= 0 ? lookOf(model, around).module : "";
+    return lookOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
+  }
   function at(pointer) {
     const box = canvas.getBoundingClientRect(), scale = box.width / (view.to - view.from), time = view.from + (pointer.clientX - box.left) / scale;
     let y = 17, best = -1;

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UsageError,
         WrongType,
     )  # fmt: skip
+    from torchglass.events.likeness import same
     from torchglass.events.selection import select
     from torchglass.events.trace import Trace
     from torchglass.events.types import Event, Value
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadValue", "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption",
     "UnknownView", "UsageError", "Value", "WrongType", "__version__", "export", "first_bad", "last_trace", "load",
-    "mark", "record", "render", "save", "select", "show", "trace",
+    "mark", "record", "render", "same", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _HOMES = {
@@ -58,6 +59,7 @@ _HOMES = {
         ],
         "torchglass.errors",
     ),
+    "same": "torchglass.events.likeness",
     "select": "torchglass.events.selection",
     "Trace": "torchglass.events.trace",
     "Event": "torchglass.events.types",

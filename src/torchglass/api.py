@@ -17,6 +17,7 @@ from typing import Any, TextIO, TypeVar, cast
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.transparency.signals import Uninterrupted
+from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
@@ -30,7 +31,8 @@ from torchglass.views.text.style import Page, page_for, writable
 def _in_notebook(shown: Trace) -> dict[str, str]:
     from torchglass.views.page.notebook import mimebundle  # not needed to record
 
-    return mimebundle(shown)
+    with unseen():
+        return mimebundle(shown)
 
 
 def _at_prompt(shown: Trace) -> str:
@@ -44,7 +46,11 @@ def _at_prompt(shown: Trace) -> str:
 
 
 Trace.in_notebook = staticmethod(_in_notebook)
+
+
 Trace.at_prompt = staticmethod(_at_prompt)
+WAYS = ("stats", "stats+sketch", "all")
+"""What ``record(values=…)`` takes beside a selection."""
 ROWS_AT_PROMPT = 12
 LARGEST_AT_PROMPT = 50_000
 """Events up to which a bare trace shows its first rows."""
@@ -68,7 +74,9 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     glob or (True) all of them; ``calls="user"`` makes each call of a function of the program's own an event, names
     of packages those of their functions; ``values="stats"`` measures what is in every tensor (``Value.stats``: how
     many numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), ``values="all"`` keeps the
-    tensors themselves too, as they were at each event, up to ``max_bytes`` in all (``trace.tensor(value)``), and
+    tensors themselves too, as they were at each event, up to ``max_bytes`` in all (``trace.tensor(value)``),
+    ``values="stats+sketch"`` keeps beside the statistics by what numbers are known again (``same``, ``trace.find``),
+    ``values=select(module="encoder.*")`` measures and keeps what those events took and gave, and nothing else, and
     ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite
     and was not meant to be; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the unfused
     attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a new
@@ -85,7 +93,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         ops: bool = False,
         variables: bool | str | Sequence[str] = (),
         calls: str | Sequence[str] = "none",
-        values: str | None = None,
+        values: str | Selection | None = None,
         stop_on: str | None = None,
         max_bytes: int = 1 << 30,
         only: Selection | None = None,
@@ -100,8 +108,6 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
         if only is not None:
             expect(only, Selection, "record(only=…) takes a selection made by select(…)")
-        if values not in (None, "stats", "all"):
-            raise UsageError(f"record(values=…) takes 'stats', 'all' or None, not {values!r}")
         if type(max_bytes) is not int or max_bytes < 0:
             raise UsageError(f"record(max_bytes=…) takes a number of bytes, not {max_bytes!r}")
         if stop_on not in (None, "nonfinite"):
@@ -118,7 +124,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             "ops": bool(ops),
             "variables": _names(variables),
             "calls": _packages(calls),
-            "values": values or ("stats" if stop_on else ""),
+            **_kept(values, bool(stop_on)),
             "stop_on": stop_on or "",
             "max_bytes": max_bytes,
             "fused": fused,
@@ -184,7 +190,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     def _another(self) -> record:
         """The same again for one call: calls may overlap, in threads or as coroutines."""
         options: dict[str, Any] = dict(self._options)
-        options.update({name: options[name] or None for name in ("values", "stop_on")})
+        options["values"] = options.pop("chosen") or options["values"] or None
+        options["stop_on"] = options["stop_on"] or None
         return record(only=self._only, to=self.to, **options)
 
     def _around_coroutine(self, function: Any) -> Any:
@@ -217,6 +224,20 @@ def _names(variables: object) -> tuple[str, ...]:
     if several is None or len(names) < len(several):
         raise WrongType("record(variables=…) takes names such as ['video', 'self.cache'], or True for all variables")
     return tuple(names)
+
+
+def _kept(values: object, stops: bool) -> dict[str, Any]:
+    """What ``record(values=…)`` was given: a word, or of which events."""
+    if isinstance(values, Selection):
+        if values.variable:
+            raise UsageError(
+                "record(values=select(variable=…)): variables name values that functions made; select(function=…) or "
+                "select(module=…) keeps those, torchglass.mark(name, tensor) a single one"
+            )
+        return {"values": "select", "chosen": values}
+    if values is not None and values not in WAYS:
+        raise UsageError(f"record(values=…) takes {', '.join(map(repr, WAYS))}, a select(…) or None, not {values!r}")
+    return {"values": values or ("stats" if stops else ""), "chosen": None}
 
 
 def _packages(calls: object) -> tuple[str, ...]:
@@ -361,7 +382,8 @@ def export(trace: Trace, path: str | os.PathLike[str], /, **options: Any) -> Non
     expect(trace, Trace, "export() takes a trace and the path of a file")
     from torchglass.views.export import export as write  # not needed to record
 
-    write(trace, Path(os.fspath(path)), options)
+    with unseen():
+        write(trace, Path(os.fspath(path)), options)
 
 
 def view_lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:

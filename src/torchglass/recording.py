@@ -20,6 +20,7 @@ from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
+from torchglass.events.types import Value
 
 Stored = tuple[store.SavedTensor, Any]
 """The row of a tensor, and its bytes."""
@@ -78,7 +79,8 @@ class Recording:
             self._recorder.stop_on_bad(self._stop_on_bad)
         if part is not None:
             self._to, self._part, self._run = part.bundle.path, part, part.bundle.run
-            children.invite(self, {"path": str(self._to), "options": self._options, "run": self._run})
+            told = {"path": str(self._to), "options": _plain(self._options), "run": self._run}
+            children.invite(self, told)
 
     def _stop_on_bad(self) -> None:
         """Something is not finite: stop the program with the story, unless it was meant."""
@@ -218,6 +220,25 @@ def opened(content: store.Content, tables: Tables, value: int) -> Any:
     return opened_as(content, tables.metas[tables.value_meta[value]].kind)
 
 
+def _described(tensor: Any) -> Value:
+    from torchglass.capture.statistics.given import described  # not needed to record
+
+    return described(tensor)
+
+
+Trace.describes = staticmethod(_described)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as another process is told them: a ``where`` of the program's own stays here, all is measured instead."""
+    chosen: Selection | None = options.get("chosen")
+    if chosen is None:
+        return options
+    if chosen.where is not None:
+        return options | {"values": "stats", "chosen": None}
+    return options | {"chosen": chosen.patterns()}
+
+
 def _frame_of(code: CodeType | None) -> FrameType | None:
     """The frame that runs this code below which the caller stands; it is looked for, since frames are never kept."""
     frame = inspect.currentframe() if code is not None else None
@@ -244,6 +265,8 @@ def join(told: dict[str, Any]) -> None:
     try:
         options = dict(told["options"])
         options.update({name: tuple(options.get(name, ())) for name in ("variables", "calls")})
+        if options.get("chosen") is not None:
+            options["chosen"] = Selection(**options["chosen"])
         recording = Recording(options, None, Path(told["path"]))
         recording.join(told["run"])
     except Exception as fault:

@@ -187,3 +187,9 @@ def test_help_has_examples_that_can_be_parsed(name: str, capsys: pytest.CaptureF
         except SystemExit:
             pytest.fail(f"{example}: {capsys.readouterr().err}")
         assert callable(options.run)
+
+
+def test_a_view_may_follow_the_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, str(bundle), "table") == printed(capsys, str(bundle), "--view", "table")
+    assert printed(capsys, str(bundle), "table", "--view", "table") == printed(capsys, str(bundle), "table")
+    assert "two views are asked for" in refused(capsys, str(bundle), "table", "--view", "code")

@@ -140,7 +140,7 @@ def _add_values(draw: Any, made: Tables) -> None:
 
 def _measure_values(draw: Any, made: Tables) -> None:
     """What was in the values; of some it is not known, but not of all, or nothing was measured."""
-    floats = st.floats(allow_nan=False).map(lambda number: number + 0.0)  # SQLite has no -0.0
+    floats = st.floats(allow_nan=False).map(lambda number: number + 0.0)  # settling makes -0.0 into 0.0
     for number in range(len(made.value_meta)):
         is_known = number == 0 or draw(st.booleans())
         for column, nothing in zip(schema.MEASURED, schema.NOT_MEASURED, strict=True):

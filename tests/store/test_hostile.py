@@ -156,6 +156,8 @@ STATEMENTS = {
     "sizes that are none": "UPDATE metas SET shape = '[true]'",
     "sizes that are text": "UPDATE metas SET shape = '\"x\"'",
     "a form without its end": "DELETE FROM form_parts WHERE role IS NULL",
+    "a sketch that is none": "INSERT OR REPLACE INTO sketches VALUES (0, x'00')",
+    "a sketch of nothing": "INSERT OR REPLACE INTO sketches VALUES (99999, zeroblob(208))",
     "two rows for one trace": "INSERT INTO trace SELECT * FROM trace",
     "no row for the trace": "DELETE FROM trace",
     "another format": f"UPDATE trace SET format = {FORMAT + 1}",

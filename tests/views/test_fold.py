@@ -75,6 +75,8 @@ class Sample:
     kinds: list[tuple[Any, list[int]]]
     over: dict[int, bool] = field(default_factory=dict)
     runs: str = ""
+    lines: str = ""
+    """The letters in the order of the code."""
 
     def below(self, node: int) -> Sequence[int]:
         return self.kinds[node][1]
@@ -85,6 +87,9 @@ class Sample:
     def merges(self, node: int) -> bool:
         return self.kinds[node][0] in tuple(self.runs)
 
+    def line(self, node: int) -> int:
+        return self.lines.find(self.kinds[node][0]) + 1
+
     def rounds(self, node: int) -> bool | None:
         return self.over.get(node)
 
@@ -92,7 +97,7 @@ class Sample:
         return tuple(dict.fromkeys(self.kinds[node][0] for node in item.nodes))
 
 
-def looped(*rounds: str, over: bool = True, runs: str = "") -> tuple[Sample, list[Item]]:
+def looped(*rounds: str, over: bool = True, runs: str = "", lines: str = "") -> tuple[Sample, list[Item]]:
     """A loop (node 0) whose rounds are written as texts, a letter a step; the items in it."""
     kinds: list[tuple[Any, list[int]]] = [("loop", [])]
     for text in rounds:
@@ -100,7 +105,7 @@ def looped(*rounds: str, over: bool = True, runs: str = "") -> tuple[Sample, lis
         inside = list(range(len(kinds) + 1, len(kinds) + 1 + len(text)))
         kinds.append(("round", inside))
         kinds += [(letter, []) for letter in text]
-    sample = Sample(kinds, {0: over}, runs)
+    sample = Sample(kinds, {0: over}, runs, lines)
     (loop,) = folded(sample, [0], sample.own)
     return sample, loop.children
 
@@ -128,6 +133,23 @@ def test_rounds_share_items_in_the_order_that_they_agree_on(rounds: list[str], o
         assert item.slots == present
         assert [label for _, label in item.labels] == present
         assert item.size == len(item.nodes)
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [["abe", "ace", "ad"], ["ad", "ace", "abe"], ["ace", "ad", "abe"], ["be", "ce", "d", "a"], ["abe", "c", "d"]],
+)
+def test_branches_that_never_came_together_stand_in_the_order_of_the_code(rounds: list[str]) -> None:
+    sample, items = looped(*rounds, lines="abcde")
+    assert letters(sample, items) == "abcde"
+
+
+def test_the_last_round_that_was_stopped_stands_behind_the_others() -> None:
+    sample, items = looped("ab", "ab", "aB", lines="a")
+    assert letters(sample, items) == "aBb"  # of lines that are not known nothing is said
+    sample.lines = "abB"
+    (loop,) = folded(sample, [0], sample.own)
+    assert letters(sample, loop.children) == "abB"
 
 
 def test_a_step_that_comes_again_in_a_round_is_another_item_unless_it_may_be_one() -> None:

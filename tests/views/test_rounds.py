@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import torchglass as tg
 from tests import programs
@@ -160,3 +161,25 @@ def check_ranges(trace: tg.Trace) -> int:
             assert (int(least), int(most or least)) == (min(sizes), max(sizes)), (row.cells, sizes)
         held += 1
     return held
+
+
+def test_branches_stand_in_the_order_of_the_code() -> None:
+    def branching() -> None:
+        x = torch.ones(3)
+        for i in range(6):
+            y = x.exp()
+            if i % 3 == 0:
+                z = y.sin()
+            elif i % 3 == 1:
+                z = y.cos()
+            else:
+                x = x + 1
+                continue
+            x = z + y
+
+    with tg.record() as trace:
+        branching()
+    for view in ("tree", "code"):
+        text = tg.render(trace, view, width=120)
+        found = [text.index(part) for part in ("y = x.exp()", "z = y.sin()", "z = y.cos()", "x = x + 1", "x = z + y")]
+        assert found == sorted(found), view

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.torch.names import HAS_TORCH, Parameter, Tensor, no_subclasses
@@ -64,7 +65,9 @@ def read(original: Any, use: Callable[[Any], Any]) -> Any:
     cls = type(original)
     if not issubclass(cls, Tensor):
         return use(original)
-    with torch.inference_mode(False), no_subclasses():
+    # Entering it takes longer than to copy a small tensor.
+    leave = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    with leave, no_subclasses():
         if cls is not Tensor and cls is not Parameter:
             return use(original.detach().clone())
         if private.functorch is not None and private.functorch.is_functorch_wrapped_tensor(original):

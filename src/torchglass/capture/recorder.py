@@ -23,6 +23,7 @@ from torchglass.capture.torch.names import HAS_TORCH
 from torchglass.capture.transparency.patches import Patch, PatchSet
 from torchglass.capture.transparency.signals import Uninterrupted
 from torchglass.capture.variables.events import VariablesProbe
+from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import NONE
@@ -47,6 +48,8 @@ class Options:
     calls: tuple[str, ...] = ()
     """``user``, and names of packages."""
     values: str = ""
+    """``stats``, ``stats+sketch``, ``all``, or ``select``: then ``chosen`` says of which events."""
+    chosen: Selection | None = None
     stop_on: str = ""
     max_bytes: int = 1 << 30
     fused: str = "keep"
@@ -56,8 +59,9 @@ class Options:
     name: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """By name, without the copies that dataclasses would make."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """By name, as plain data, without the copies that dataclasses would make."""
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return found | {"chosen": None if self.chosen is None else self.chosen.patterns()}
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from torchglass.capture.engine.values import ValueTable
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
+from torchglass.capture.torch.parameters import ParameterNames
 from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal import layout, rows, writer
 from torchglass.journal.layout import END, NONE, PARENT
@@ -106,7 +107,7 @@ class Session:
         self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
-        self.records_modules = self.records_calls = False
+        self.records_modules = self.records_calls = self.records_functions = self.records_ops = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
         """The text of the last exception, its row, and the generation of that."""
         self.faults: dict[str, int] = {}
@@ -124,8 +125,6 @@ class Session:
         self.recordings = 0
         """How many there have been."""
         self.running = True
-        self.records_functions = False
-        self.records_ops = False
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
@@ -138,6 +137,8 @@ class Session:
         """… and takes them off when it ends (capture/torch/listeners.py)."""
         self.in_backward: tuple[ThreadLog, int, int] | None = None
         """While the autograd engine runs: the log and the record that called it, and the first record inside."""
+        self.runs: list[Any] = []  # of the autograd engine, under way (capture/torch/gradients.py)
+        self.parameters = ParameterNames(self.modules)
         self.journal.carry = self.carry
         self._write_head()
         self.open_event, self.close_event, self.close_op = self._edges()
@@ -197,7 +198,9 @@ class Session:
         """From now on what is in the values is measured so; None: it is not."""
         self.measurer = measurer
         if self.engine is not None:
-            self.engine.measure(measurer, self.journal.measured, measurer is not None and measurer.is_plain)
+            sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
+            is_plain = measurer is not None and measurer.is_plain
+            self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

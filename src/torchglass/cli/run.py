@@ -30,6 +30,7 @@ from typing import Any
 from torchglass.cli.program import CannotStart, Program, find_module, find_script
 from torchglass.cli.uncaught import print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
+from torchglass.events.spelling import clean
 
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
@@ -57,7 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--calls", metavar="WHOSE", default="none", help="user: calls of the program's own functions are events too; "
         "or names of packages, as user,trainer"
     )  # fmt: skip
-    parser.add_argument("--values", choices=["stats", "all"], help="measure what is in every tensor; all: keep them")
+    parser.add_argument(
+        "--values", metavar="WHICH", help="stats: measure what is in every tensor; stats+sketch: so that it is known "
+        "again; all: keep them too; "
+        "module=encoder.*,function=softmax: both, of such events only"
+    )  # fmt: skip
     parser.add_argument(
         "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
     )
@@ -204,13 +209,29 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
         "ops": options.ops,
         "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
         "calls": "none" if options.calls == "none" else [each.strip() for each in options.calls.split(",")],
-        "values": options.values or ("stats" if options.first_bad else None),
+        "values": _values(options.values) or ("stats" if options.first_bad else None),
         "stop_on": options.stop_on,
         "fused": options.fused,
         "sources": not options.no_sources,
         "max_events": options.max_events,
         "name": options.name,
     }
+
+
+def _values(given: str | None) -> Any:
+    """A word, or which events are meant: ``module=encoder.*,function=softmax``."""
+    if given is None or "=" not in given:
+        return given
+    from torchglass.cli.views import selection
+
+    return selection(given.split(","), "--values")
+
+
+def _tell_what_is_missing(trace: Any) -> None:
+    """Where --values named nothing that ran, the run was in vain."""
+    for note in trace.notes:
+        if "kept nothing: " in note and sys.stderr is not None:
+            print(f"torchglass: {clean(note)}", file=sys.stderr)
 
 
 class _Ending:
@@ -247,6 +268,8 @@ class _Ending:
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
+        if not self.is_quiet:
+            _tell_what_is_missing(trace)
         if self.view or self.first_bad:
             sys.stdout.flush()
         if self.view:

@@ -4,9 +4,9 @@ Each view has options of its own; one that the view does not know is an error th
 
 examples:
   torchglass show run.trace
-  torchglass show run.trace --view code --only module=encoder.*
-  torchglass show run.trace --view listing --path model.py
-  torchglass show run.trace --view tree --depth 2
+  torchglass show run.trace code --only module=encoder.*
+  torchglass show run.trace listing --path model.py
+  torchglass show run.trace tree --depth 2
   torchglass show run.trace --hide transformers --only function=softmax
 
 On a terminal long output goes through $PAGER, or less; --no-pager prints it at once.
@@ -24,14 +24,16 @@ from typing import Any
 from torchglass.cli.pager import paged
 from torchglass.cli.progress import Bar
 from torchglass.cli.views import add_options, given
+from torchglass.errors import UsageError
 from torchglass.views import VIEWS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the view, and where lines go; then the options of all views, each with the views that have it."""
     parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
+    parser.add_argument("named", metavar="VIEW", nargs="?", choices=VIEWS, help=f"one of {', '.join(VIEWS)}")
     parser.add_argument(
-        "--view", choices=VIEWS, help="what to show; default: tree, or failure where an exception ended the program"
+        "--view", choices=VIEWS, help="the same; default: tree, or failure where an exception ended the program"
     )
     parser.add_argument("--width", type=int, metavar="N", help="columns; default: the terminal's")
     parser.add_argument("--color", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal")
@@ -44,6 +46,9 @@ def run(options: argparse.Namespace) -> int:
     from torchglass.api import load
     from torchglass.store import watched
 
+    if None not in (options.named, options.view) and options.named != options.view:
+        raise UsageError(f"two views are asked for, {options.named} and --view {options.view}: leave one out")
+    options.view = options.view or options.named
     chosen = given(options, options.view or "tree")
     # A process that only shows makes no garbage: looking for some takes a third of the time of a large trace.
     was_on = gc.isenabled()

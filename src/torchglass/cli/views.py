@@ -102,14 +102,14 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(each for each in text.split(",") if each)
 
 
-def selection(given: list[str]) -> Selection:
+def selection(given: list[str], option: str = "--only") -> Selection:
     """``module=encoder.*`` and the like, as ``select(…)`` takes them."""
     criteria: dict[str, Any] = {}
     for text in given:
         key, equals, pattern = text.partition("=")
         if key not in CRITERIA:
-            raise UsageError(f"--only takes KEY=PATTERN, not {text!r}; {closest(key, CRITERIA)}")
+            raise UsageError(f"{option} takes KEY=PATTERN, not {text!r}; {closest(key, CRITERIA)}")
         if not equals:
-            raise UsageError(f"--only takes KEY=PATTERN, and {text!r} is the key alone: as --only '{key}=*'")
+            raise UsageError(f"{option} takes KEY=PATTERN, and {text!r} is the key alone: as {option} '{key}=*'")
         criteria[key] = (*criteria.get(key, ()), pattern)
     return select(**criteria)

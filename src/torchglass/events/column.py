@@ -6,8 +6,8 @@ from array import array
 from dataclasses import MISSING, field
 from typing import Any, NamedTuple
 
-FORMAT = 4
-FORMATS = (2, 3, 4)
+FORMAT = 5
+FORMATS = (2, 3, 4, 5)
 """What is written, and what is read."""
 NONE = -1
 KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
@@ -16,7 +16,7 @@ LONGEST_TIME = 1 << 62
 SQL = {
     "id": "INTEGER PRIMARY KEY", "int": "INTEGER NOT NULL", "int | None": "INTEGER", "bool": "INTEGER NOT NULL",
     "float": "REAL NOT NULL", "float | None": "REAL", "str": "TEXT NOT NULL", "str | None": "TEXT",
-    "str key": "TEXT PRIMARY KEY",
+    "str key": "TEXT PRIMARY KEY", "bytes": "BLOB NOT NULL",
     "tuple[str, ...]": "TEXT NOT NULL", "tuple[int, ...]": "TEXT NOT NULL", "tuple[int, ...] | None": "TEXT",
 }  # fmt: skip
 """By the type in Python: that in SQLite. Tuples are JSON lists."""

@@ -192,6 +192,7 @@ _ROWS: dict[str, Callable[[Tables], Iterable[Row]]] = {
     "texts": lambda tables: _numbered(tables.texts),
     "operand_lists": lambda tables: ((number, json.dumps(each)) for number, each in enumerate(tables.operand_texts)),
     "sites": _sites,
+    "sketches": lambda tables: iter(sorted(tables.sketches.items())),
     "stack_sites": lambda tables: (
         (number, position, site)
         for number, sites in enumerate(tables.stack_sites)

@@ -317,8 +317,14 @@ STACK_SITES = Table("stack_sites", "The sites of a stack below its base, outermo
     _row("stacks"), _POSITION, _row("sites"),
 ), key="stack, position")  # fmt: skip
 
+SKETCHES = Table("sketches", "By what the numbers of values are known again, where that was asked for.", (
+    Column("value", "id", "row of value_rows", since=5),
+    Column("sketch", "bytes", "hash of its bits (8 bytes), 17 + 17 float32, 7 float64, count of what was not summed "
+           "(8 bytes), in the machine's byte order", since=5),
+))  # fmt: skip
+
 TO_BE_ASKED = (TRACE, NOTES, MODULES, PARAMETERS, STACKS, SOURCES, THREADS, SAVED_TENSORS)
-BEHIND = (EVENT_ROWS, VALUE_ROWS, WHATS, FORMS, FORM_PARTS, METAS, TEXTS, OPERAND_LISTS, SITES, STACK_SITES)
+BEHIND = (EVENT_ROWS, VALUE_ROWS, WHATS, FORMS, FORM_PARTS, METAS, TEXTS, OPERAND_LISTS, SITES, STACK_SITES, SKETCHES)
 ALL = (*TO_BE_ASKED, *BEHIND)
 BY_NAME = {table.name: table for table in ALL}
 EVENT_COLUMNS = tuple(each.field for each in EVENT_ROWS.columns if each.field)
@@ -348,7 +354,7 @@ def statement(table: Table, number: int = FORMAT) -> str:
 
 def statements(number: int = FORMAT) -> str:
     """All that makes an empty database."""
-    return "\n\n".join([*(statement(table, number) for table in ALL), VIEWS])
+    return "\n\n".join([*(statement(table, number) for table in ALL if table.of_format(number)), VIEWS])
 
 
 MEASURED = tuple(each for each in VALUE_ROWS.columns if each.since == 4)

@@ -47,6 +47,10 @@ class Selection:
         """Whether a module is one of those that are meant, by its path."""
         return not self.module or _any_match(self.module, (path,))
 
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """The criteria that are plain data; ``Selection(**…)`` has them again."""
+        return {name: found for name in self.__slots__ if name != "where" and (found := getattr(self, name))}
+
     @property
     def names_calls(self) -> bool:
         """True when single functions, ops or variables are asked for by name."""

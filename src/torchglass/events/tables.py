@@ -18,7 +18,7 @@ from torchglass.events.schema import (
     StackColumns,
     What,
 )
-from torchglass.events.types import Event, Location, ModuleInfo, Stats, Value
+from torchglass.events.types import Event, Location, ModuleInfo, Sketch, Stats, Value
 
 
 def _ints() -> array[int]:
@@ -44,6 +44,8 @@ class Tables(StackColumns):
     io: array[int] = field(default_factory=_ints)
     """Value ids. The addresses of values, and what they were before, are empty once they are linked."""
 
+    sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
+    """By value: what its numbers are known again by; of those of which that was asked for."""
     whats: list[What] = field(default_factory=list[What])
     forms: list[Form] = field(default_factory=list[Form])
     metas: list[Meta] = field(default_factory=list[Meta])
@@ -90,6 +92,7 @@ class Tables(StackColumns):
             meta.requires_grad, meta.type, None if storage < 0 else storage,
             None if version < 0 else version, None if producer < 0 else producer,
             self.stats(number) if self.value_measured else None,
+            Sketch.of(self.sketches[number]) if number in self.sketches else None,
         )  # fmt: skip
 
     def stats(self, number: int) -> Stats | None:

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Protocol
 from torchglass.errors import MissingExtra, NotRecorded, UsageError, closest, expect
 from torchglass.events import schema
 from torchglass.events.database import fill_database
+from torchglass.events.gradients import gradients_of, missed_words, tells_of_gradients
+from torchglass.events.likeness import Occurrence, find
 from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
@@ -55,6 +57,8 @@ class Trace:
     """What a notebook shows of a trace; put here by the layer that knows views (api.py)."""
     at_prompt: ClassVar[Callable[[Trace], str] | None] = None
     """The first rows of a trace, for a prompt; put here likewise."""
+    describes: ClassVar[Callable[[Any], Value] | None] = None
+    """A tensor as a value with a sketch; put here by a layer that knows torch (recording.py)."""
 
     def __init__(self, source: Settles, contents: OpensTensors | None = None) -> None:
         self._source = source
@@ -190,9 +194,26 @@ class Trace:
         if found is None:
             raise NotRecorded(
                 f"the content of value {number} was not kept, only its shape; torchglass.mark(name, tensor) keeps one, "
-                "record(values='all') keeps them all (of one that was marked, the trace's notes say why not)"
+                "record(values='all') keeps them all, values=select(…) those of some events (of one that was marked, "
+                "the trace's notes say why not)"
             )
         return found
+
+    def find(self, tensor: Any, tolerance: float | None = None) -> list[Occurrence]:
+        """Where the numbers of a tensor (an array, or a value of another trace) occur, and how alike they are.
+
+        In order of the events; also rounded to another dtype, reshaped, transposed or in another order. The trace must
+        have been recorded with ``values="stats+sketch"``; ``tolerance`` is that of ``torchglass.same``.
+        """
+        if not self.tables.sketches:
+            raise NotRecorded(
+                "this trace has no sketches, by which numbers are found: record(values='stats+sketch') keeps them"
+            )
+        if isinstance(tensor, Value):
+            return find(self.tables, tensor, tolerance)
+        describes = type(self).describes
+        assert describes is not None
+        return find(self.tables, describes(tensor), tolerance)
 
     def kept(self) -> dict[int, str]:
         """The ids of the values whose content was kept, with the names under which it was."""
@@ -299,9 +320,12 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     if measured:
         ways = sorted({_WAYS[how] for how in set(tables.value_measured) - {NONE}})
         lines.append(f"  statistics of {measured:,} values, by {' and '.join(ways)}")
+    missed = _without_gradient(tables)
+    if missed:
+        lines.append(f"  no gradient: {missed}")
     if len(tables.threads) > 1:
         lines.append(f"  threads: {', '.join(tables.threads)}")
-    failed = [n for n in range(len(tables)) if tables.error[n] != NONE]
+    failed = [n for n in range(len(tables)) if tables.error[n] != NONE and not _is_meant(tables.texts[tables.error[n]])]
     if failed:
         lines.append(
             f"  {len(failed)} event(s) left by an exception, the last by {tables.texts[tables.error[failed[-1]]]}"
@@ -309,6 +333,23 @@ def summary(tables: Tables, running: bool = False, engine: str = "") -> str:
     lines += [f"  note: {note}" for note in tables.notes]
     # Names, errors and notes come from the program: no line may hold what a terminal obeys.
     return "\n".join(map(clean, lines))
+
+
+def _is_meant(error: str) -> bool:
+    """A checkpoint ends a recomputation by an exception as soon as it has what backward needs."""
+    return error == "_StopRecomputationError"
+
+
+def _without_gradient(tables: Tables) -> str:
+    """The parameters that got none although backward ran; "" when there are none."""
+    telling = {at for at, what in enumerate(tables.whats) if tells_of_gradients(what.kind, what.name)}
+    # Of events that took and gave what bears the same names one is enough.
+    first: dict[tuple[int, int, int], int] = {}
+    for at, look in enumerate(zip(tables.what, tables.args, tables.result, strict=True)):
+        if look[0] in telling:
+            first.setdefault(look, at)
+    events = map(tables.event, first.values())
+    return missed_words(gradients_of(events, tables.module_infos())) if first else ""
 
 
 _WAYS = {1: "numpy", 2: "the compiled engine", 3: "torch on their device", 4: "a kernel on their device"}

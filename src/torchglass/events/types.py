@@ -7,6 +7,7 @@ frozen dataclass of their size takes seven times as long to make (docs/decisions
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import NamedTuple
 
 from torchglass.events.spelling import clean, dtype_word, shape_word
@@ -57,6 +58,30 @@ class Stats(NamedTuple):
         return self.count - self.nan - self.posinf - self.neginf
 
 
+class Sketch(NamedTuple):
+    """By what the numbers of a value are known again; ``torchglass.same`` compares two."""
+
+    hash: int
+    """Of the bits: equal bits have equal ones."""
+    flat: tuple[float, ...]
+    """17 sums with weights by place in the flat order."""
+    axes: tuple[float, ...]
+    """17 sums with weights by place on each axis: the same for a transposed tensor."""
+    orders: tuple[float, ...]
+    """The sums of x, x², |x|, x³ and x⁴, the smallest and the largest: the same in any order."""
+    odd: int
+    """How many numbers are not finite, or larger than 1e30: they are in none of the sums."""
+
+    @classmethod
+    def of(cls, raw: bytes) -> Sketch:
+        """From its bytes."""
+        found = SKETCH.unpack(raw)
+        return cls(found[0], found[1:18], found[18:35], found[35:42], found[42])
+
+
+SKETCH = Struct("=Q17f17f7dq")
+
+
 class Value(NamedTuple):
     """One tensor, array or scalar that an event took or gave, at one version."""
 
@@ -84,6 +109,8 @@ class Value(NamedTuple):
     """The id of the event that made it; None when it was there before, or made out of sight."""
     stats: Stats | None = None
     """What was in it; None where that was not measured (``record(values="stats")`` does)."""
+    sketch: Sketch | None = None
+    """By what its numbers are known again; None where nobody asked (``record(values="stats+sketch")`` does)."""
 
 
 def _word(value: Value) -> str:

@@ -17,6 +17,8 @@ from torchglass.journal.layout import (
     RECORDS,
     ROW,
     ROWS,
+    SKETCHED,
+    SKETCHED_ENTRY,
     START,
     VALUE,
     VALUES,
@@ -26,7 +28,9 @@ from torchglass.journal.layout import (
 
 COPY = RECORD + 8
 """Bytes of an open record that is repeated at the front of a chunk: its number, then the record."""
-WIDTHS = {RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8, MEASURED: MEASURED_ENTRY}
+WIDTHS = {
+    RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8, MEASURED: MEASURED_ENTRY, SKETCHED: SKETCHED_ENTRY,
+}  # fmt: skip
 """Bytes of an entry; of rows a byte is one."""
 
 Buffer = bytearray | mmap.mmap | memoryview

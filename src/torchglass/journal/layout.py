@@ -9,6 +9,7 @@ entries of fixed width (64-bit words in the machine's own byte order), two have 
     ROWS      one            all that is written once and then only referred to by number
     PASSING   one            the same for what a program makes without end: forms and errors
     MEASURED  one            what was in a value: MEASURED_WORDS words, in place of its number
+    SKETCHED  one            by what its numbers are known again: SKETCHED_WORDS words, likewise
 
 Numbers count from the beginning of a stream and never change their meaning, also when chunks between have been
 dropped. An entry is there when its last word is not 0, a row when its checksum is right: both are written last. Of a
@@ -29,7 +30,7 @@ CHUNK_MAGIC = b"tg-chunk"
 HEADER = 64
 """Bytes before the first entry of a chunk."""
 
-RECORDS, IDS, VALUES, ROWS, PASSING, MEASURED = 1, 2, 3, 4, 5, 6
+RECORDS, IDS, VALUES, ROWS, PASSING, MEASURED, SKETCHED = 1, 2, 3, 4, 5, 6, 7
 
 # ---------------------------------------------------------------- records
 
@@ -82,6 +83,12 @@ BY_NUMPY, BY_COMPILED, BY_DEVICE, BY_KERNEL = 1, 2, 3, 4
 pack_measured = struct.Struct("=5q5dq").pack_into
 Numbers = tuple[int, int, int, int, int, float, float, float, float, float]
 """All but how."""
+
+SKETCHED_WORDS = 27
+SKETCHED_ENTRY = SKETCHED_WORDS * 8
+IS_SKETCHED = struct.pack("=q", 1)
+"""An entry is what events.types.SKETCH packs (a hash, 17 sums by the flat order, 17 by the axes, 7 in any order, and
+how many numbers were not summed), and behind it this word."""
 
 # ---------------------------------------------------------------- rows
 

@@ -19,11 +19,12 @@ from torchglass.journal.layout import (
     PASSING,
     RECORDS,
     ROWS,
+    SKETCHED,
     VALUES,
     read_chunk_header,
 )
 
-ORDER = ((RECORDS,), (IDS,), (MEASURED,), (VALUES,), (ROWS, PASSING))
+ORDER = ((RECORDS,), (IDS,), (SKETCHED,), (MEASURED,), (VALUES,), (ROWS, PASSING))
 """What names something is read before what is named: the process may be writing."""
 
 

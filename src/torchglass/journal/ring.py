@@ -28,16 +28,18 @@ from torchglass.journal.layout import (
     RECORD_WORDS,
     RECORDS,
     RESULT,
+    SKETCHED,
+    SKETCHED_ENTRY,
     VALUE,
     VALUES,
 )
-from torchglass.journal.shared import MeasuredWriter, RowWriter, ValueWriter
+from torchglass.journal.shared import MeasuredWriter, RowWriter, SketchWriter, ValueWriter
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
 TURNS = 8
 """How many chunks the rest is kept in, at least."""
-WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY}
+WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY, SKETCHED: 2 * SKETCHED_ENTRY}
 """Bytes that an event takes of each stream, about."""
 
 
@@ -67,6 +69,7 @@ class Turning(Protocol):
     passing: RowWriter
     values: ValueWriter
     measured: MeasuredWriter
+    sketched: SketchWriter
     on_drop: Callable[[int, int], None]
 
     @property
@@ -143,6 +146,7 @@ class Ring:
             # The chunks that values go to now hold some of the first tenth's: they stay.
             self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
             self._head_ends[MEASURED, 0] = journal.measured.first + 1
+            self._head_ends[SKETCHED, 0] = journal.sketched.first + 1
         self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
@@ -170,6 +174,7 @@ class Ring:
             values, passing = journal.values.first, journal.passing.position()
         self._drop_before(journal, VALUES, 0, values)
         self._drop_before(journal, MEASURED, 0, values)
+        self._drop_before(journal, SKETCHED, 0, values)
         for idle in self._turning.values():
             if idle.since[2] < passing:
                 self._write_again(journal, idle, passing)

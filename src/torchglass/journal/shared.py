@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.compiled import ValueFields, extension, slots
 from torchglass.journal.layout import (
+    IS_SKETCHED,
     MEASURED,
     MEASURED_ENTRY,
     ROW,
+    SKETCHED,
+    SKETCHED_ENTRY,
     VALUE,
     VALUES,
     Numbers,
@@ -137,7 +140,7 @@ class _Numbered(ValueFields):
         self.first = self.end = self.shift = 0
         """The numbers that the newest chunk has room for; number * width + shift is an entry's place in it."""
 
-    def _put(self, number: int, pack: Callable[..., None], *words: float) -> None:
+    def _put(self, number: int, pack: Callable[..., None], *words: float | bytes) -> None:
         """Write an entry that may lie in any chunk."""
         journal = self.journal
         while number >= self.end and not journal.dead:
@@ -195,7 +198,17 @@ class ValueWriter(_Numbered):
         self._put(number, pack_value, version, address, before, meta + 1)
 
 
-class MeasuredWriter(_Numbered):
+class _Late(_Numbered):
+    """What is not there of every value, and may be asked for late."""
+
+    __slots__ = ()
+
+    def _begins_at(self, number: int) -> int | None:
+        """Of the values before there is nothing: they need no room."""
+        return max(number - BEFORE, 0) if self.chunk is None else None
+
+
+class MeasuredWriter(_Late):
     """What was in the values; most entries are empty."""
 
     __slots__ = ()
@@ -207,6 +220,16 @@ class MeasuredWriter(_Numbered):
         else:
             self._put(number, pack_measured, *numbers, how)
 
-    def _begins_at(self, number: int) -> int | None:
-        """Where it is asked for late, nothing was measured of the values before: they need no room."""
-        return max(number - BEFORE, 0) if self.chunk is None else None
+
+class SketchWriter(_Late):
+    """By what the numbers of values are known again; where nobody asked for it there is no chunk."""
+
+    __slots__ = ()
+    stream, width = SKETCHED, SKETCHED_ENTRY
+
+    def write(self, number: int, sketch: bytes) -> None:
+        self._put(number, _put_bytes, sketch + IS_SKETCHED)
+
+
+def _put_bytes(buffer: Any, at: int, entry: Any) -> None:
+    buffer[at : at + len(entry)] = entry

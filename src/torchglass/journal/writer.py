@@ -30,7 +30,7 @@ from torchglass.journal.layout import (
     pack_record,
 )
 from torchglass.journal.ring import Limits, Ring
-from torchglass.journal.shared import MeasuredWriter, RowWriter, ValueWriter
+from torchglass.journal.shared import MeasuredWriter, RowWriter, SketchWriter, ValueWriter
 
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has written it …"""
@@ -70,7 +70,7 @@ class Journal(Chunks):
         self.ring = Ring(limits or Limits())
         self.most_bytes = self.ring.largest
         self.rows, self.passing = RowWriter(self, ROWS), RowWriter(self, PASSING)
-        self.values, self.measured = ValueWriter(self), MeasuredWriter(self)
+        self.values, self.measured, self.sketched = ValueWriter(self), MeasuredWriter(self), SketchWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
         _remember(self)
@@ -86,7 +86,7 @@ class Journal(Chunks):
     def end(self) -> None:
         """Write nothing more, here or in a forked child; what is open is closed in vain. Takes no lock."""
         self.dead = True
-        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured):
+        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
             writer.let_go()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Journal(Chunks):
         except BaseException:
             home.close()
             raise
-        shared = {each.chunk: each for each in (self.rows, self.passing, self.values, self.measured)}
+        shared = {each.chunk: each for each in (self.rows, self.passing, self.values, self.measured, self.sketched)}
         left: list[Callable[[], None]] = []
         for chunk, buffer in zip(chunks, buffers, strict=True):
             if chunk in shared:

@@ -7,8 +7,18 @@ from math import isnan
 
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED
 from torchglass.events.tables import Tables
+from torchglass.events.types import SKETCH
 from torchglass.journal.chunks import Streams
-from torchglass.journal.layout import BY_KERNEL, BY_NUMPY, COUNTS, MEASURED, MEASURED_WORDS
+from torchglass.journal.layout import (
+    BY_KERNEL,
+    BY_NUMPY,
+    COUNTS,
+    MEASURED,
+    MEASURED_WORDS,
+    SKETCHED,
+    SKETCHED_ENTRY,
+    SKETCHED_WORDS,
+)
 from torchglass.settle.values import Values
 
 Entry = tuple[int | float, ...]
@@ -33,8 +43,22 @@ def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
     for index, (name, nothing) in enumerate(zip(MEASURED_FIELDS, NOT_MEASURED, strict=True)):
         column = array("d" if isnan(nothing) else "q", [nothing]) * len(tables.value_meta)
         for number, entry in found.items():
-            column[number] = entry[index]  # type: ignore[assignment]  # whole numbers come first
+            # Whole numbers come first; adding 0 makes -0.0 into 0.0, since SQLite keeps no sign of it and a trace
+            # is to say the same before and after it was saved.
+            column[number] = entry[index] + 0  # type: ignore[assignment]
         setattr(tables, name, column)
+
+
+def fill_sketches(streams: Streams, values: Values, tables: Tables) -> None:
+    """By what the numbers of values are known again, where that was asked for."""
+    for chunk in streams.of(SKETCHED):
+        raw = chunk.words(chunk.first, chunk.last).cast("B")
+        there = raw.cast("q")[SKETCHED_WORDS - 1 :: SKETCHED_WORDS].tolist()
+        for index in [index for index, each in enumerate(there) if each == 1]:
+            number = values.number(chunk.first + index)
+            if number != NONE:
+                at = index * SKETCHED_ENTRY
+                tables.sketches[number] = bytes(raw[at : at + SKETCH.size])
 
 
 def _is_sound(entry: Entry) -> bool:

@@ -43,7 +43,7 @@ from torchglass.settle.columns import (
     Fixed,
 )
 from torchglass.settle.interned import Interned, RecordingState
-from torchglass.settle.measured import fill_measured
+from torchglass.settle.measured import fill_measured, fill_sketches
 from torchglass.settle.nodes import Nodes
 from torchglass.settle.places import PlaceTable
 from torchglass.settle.sources import Sources, Texts
@@ -118,6 +118,7 @@ class Settler:
         self._take_modules()
         if self.options.get("values"):
             fill_measured(self.streams, self.values, self.tables)
+            fill_sketches(self.streams, self.values, self.tables)
         self._nodes.link(self.tables, {thread: row.caller for thread, row in self.interned.threads.items()})
         link_values(self.tables)
         link_storages(self.tables, self.values.addresses, self.values.before)

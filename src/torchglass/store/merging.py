@@ -71,6 +71,7 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
             numbers if not shift else array("q", [each if each == NONE else each + shift for each in numbers])
         )
     _append_measured(whole, part, values)
+    whole.sketches |= {value + values: sketch for value, sketch in part.sketches.items()}
     for column in PLAIN:
         getattr(whole, column).extend(getattr(part, column))
     whole.stack_sites += [tuple(site + base["sites"] for site in sites) for sites in part.stack_sites]

@@ -17,7 +17,7 @@ from torchglass.events.database import decoded
 from torchglass.events.links import link_storages, link_values
 from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
 from torchglass.events.tables import Tables
-from torchglass.events.types import Location
+from torchglass.events.types import SKETCH, Location
 from torchglass.store.checks import (
     check_tables,
     int_of,
@@ -250,6 +250,17 @@ def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartC
     _missing(tables, schema.VALUE_ROWS, contents.format)
     if contents.format >= schema.MEASURED[0].since:
         _read_measured(connection, tables)
+    if contents.format >= schema.SKETCHES.columns[0].since:
+        tables.sketches = _read_sketches(connection, len(tables.value_meta))
+
+
+def _read_sketches(connection: sqlite3.Connection, values: int) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for value, sketch in connection.execute("SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"):
+        if type(sketch) is not bytes or len(sketch) != SKETCH.size or not 0 <= int_of(value) < values:
+            raise Unsound("a sketch is none, or of a value that is not there")
+        found[value] = sketch
+    return found
 
 
 def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:

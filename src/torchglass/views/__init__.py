@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-VIEWS = ("calls", "code", "failure", "graph", "listing", "table", "tree", "variables")
+VIEWS = ("calls", "code", "failure", "gradients", "graph", "listing", "table", "tree", "variables")

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from torchglass.events.spelling import clean
 from torchglass.events.types import Location
 from torchglass.views.nesting import split_index
+from torchglass.views.order import Order
 from torchglass.views.row import SAME, THREAD, Cell, Row
 
 LONGEST_UNIT = 64
@@ -38,6 +39,10 @@ class Forest(Protocol):
 
     def merges(self, node: int, /) -> bool:
         """Whether several in a row with equal keys are one item: calls at one place, not layers."""
+        ...
+
+    def line(self, node: int, /) -> int:
+        """The line of the code that it stands at: two that never came together are shown in that order. 0: none."""
         ...
 
     def rounds(self, node: int, /) -> bool | None:
@@ -135,10 +140,9 @@ def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _
 def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
     """One item for each place that something happened at in some of the sequences, in their order."""
     found: dict[Hashable, Item] = {}
-    order = _Order()
+    order = Order(lambda place: forest.line(found[place].nodes[0]))
     for slot, (sequence, label) in enumerate(sequences):
         places = _places(forest, sequence)
-        order.add(places)
         for node, place in zip(sequence, places, strict=True):
             item = found.get(place)
             if item is None:
@@ -146,6 +150,7 @@ def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
             item.nodes.append(node)
             item.slots.append(slot)
             item.labels.append(label)
+        order.add(places)
     return [found[place] for place in order.places()]
 
 
@@ -161,39 +166,6 @@ def _places(forest: Forest, sequence: Sequence[int]) -> list[Hashable]:
         last = key
         places.append((key, times[key]))
     return places
-
-
-class _Order:
-    """An order in which several sequences agree as far as they do: what is new stands behind what came before it."""
-
-    def __init__(self) -> None:
-        self._after: dict[Hashable, Hashable] = {}
-        self._first: Hashable = None
-        self._last: Hashable = None
-
-    def add(self, places: Sequence[Hashable]) -> None:
-        """One more sequence; one that shares nothing with the others comes behind them."""
-        after = self._after
-        before: Hashable = None
-        if not any(place in after for place in places):
-            before = self._last
-        for place in places:
-            if place not in after:
-                after[place] = self._first if before is None else after[before]
-                if before is None:
-                    self._first = place
-                else:
-                    after[before] = place
-                if after[place] is None:
-                    self._last = place
-            before = place
-
-    def places(self) -> Iterator[Hashable]:
-        """All of them, in order."""
-        place = self._first
-        while place is not None:
-            yield place
-            place = self._after[place]
 
 
 # ---------------------------------------------------------------- equal siblings

@@ -72,6 +72,11 @@ class Forest:
         span = self.span(node)
         return span.kind == CALL if span is not None else self.events[node].kind in ("function", "op", "step", CALL)
 
+    def line(self, node: int) -> int:
+        span = self.span(node)
+        at = self.events[node].location if span is None else span.at
+        return 0 if at is None else at.line
+
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers

@@ -34,14 +34,25 @@ def called_by_torch(event: Event) -> bool:
     return not event.direct and bool(event.stack) and event.stack[-1].origin == "torch"
 
 
+def is_recomputed(event: Event) -> bool:
+    """Whether a checkpoint (``torch.utils.checkpoint``) computed it once more, for backward."""
+    return event.phase == "backward" and any(
+        frame.origin == "torch" and frame.file.replace("\\", "/").endswith("torch/utils/checkpoint.py")
+        for frame in event.stack
+    )
+
+
 def is_inner(event: Event, parent: Event | None, parent_is_leaf: bool) -> bool:
     """Whether an event is torch's own business: shown only when asked for.
 
     That is what torch functions call in turn, what the leaf modules of ``torch.nn`` do (no ``F.linear`` under
     every Linear), what an optimizer's step does, and the aten ops below all of these, as well as ops without a
     tensor (the profiler's marks). Changes of variables have a view of their own. Code of the program that torch
-    calls back (a checkpointed block, a custom autograd function) is not inner.
+    calls back (a checkpointed block, a custom autograd function) is not inner; what a checkpoint computes once more in
+    backward is, since it stands where it was computed first.
     """
+    if is_recomputed(event):
+        return True
     if event.kind == "variable" or (event.kind == "op" and not event.inputs and not event.outputs):
         return True
     if parent is None or event.kind not in ("function", "op"):

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 
 import torchglass as tg
 from tests import programs, zoo
-from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, VALUE_WORDS, VALUES
+from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, SKETCHED, VALUE_WORDS, VALUES
 from torchglass.settle.interned import Interned
 from torchglass.source.origins import origin_of
 
 Program = Callable[[], Any]
 ENTRY = struct.Struct("=5q5dq")
+SKETCH_ENTRY = struct.Struct("=Q17f17f7dqq")
 OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "ops": {"ops": True},
@@ -35,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "calls": {"calls": "user"},
     "statistics": {"values": "stats"},
     "statistics of ops": {"values": "stats", "ops": True},
+    "sketches": {"values": "stats+sketch", "ops": True},
 }
 FOR_ZOO = ("default", "ops", "statistics of ops")
 """All would take as long as all the rest."""
@@ -63,6 +65,7 @@ def journal_of(program: Program, **options: Any) -> dict[str, Any]:
         "threads": [list(_records(streams, interned, number)) for number in sorted(interned.threads)],
         "values": list(_values(streams, interned)),
         "measured": dict(_measured(streams)),
+        "sketched": dict(_sketched(streams)),
         "modules": [
             [interned.classes[row.cls].name, row.root, row.path, row.settings, [list(each) for each in row.parameters]]
             for _, row in sorted(interned.modules.items())
@@ -131,6 +134,17 @@ def _measured(streams: Any) -> Iterator[tuple[str, list[float]]]:
         for number in range(chunk.first, chunk.last):
             *found, how = ENTRY.unpack_from(chunk.buffer, chunk.start + (number - chunk.first) * ENTRY.size)
             if how:
+                yield str(number), found
+
+
+def _sketched(streams: Any) -> Iterator[tuple[str, list[float]]]:
+    """By value: its hash and the sums by which it is known again."""
+    for chunk in streams.of(SKETCHED):
+        for number in range(chunk.first, chunk.last):
+            *found, is_there = SKETCH_ENTRY.unpack_from(
+                chunk.buffer, chunk.start + (number - chunk.first) * SKETCH_ENTRY.size
+            )
+            if is_there:
                 yield str(number), found
 
 

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import torchglass as tg
 from torchglass.capture.statistics import cuda
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.statistics.memory import layout_of
+from torchglass.capture.statistics.memory import KINDS, layout_of
+from torchglass.capture.statistics.sketch import order_of
 from torchglass.compiled import COMPILED, engine
 from torchglass.journal.layout import BY_KERNEL, NONE
 
@@ -95,7 +96,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
     def plan(self: Any, tensor: Any) -> Any:
         layout = layout_of(tensor)
-        return None if layout is None else (tensor.element_size(), layout, 0, FUNCTION, tensor.numel(), 0)
+        if layout is None:
+            return None
+        return tensor.element_size(), layout, order_of(tensor, KINDS[tensor.dtype]), 0, FUNCTION, tensor.numel(), 0
 
     monkeypatch.setattr(Measurer, "__init__", __init__)
     monkeypatch.setattr(Measurer, "plan", plan)

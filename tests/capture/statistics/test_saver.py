@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
@@ -44,6 +46,37 @@ def test_each_value_is_as_it_was_at_its_event(name: str, in_bundle: bool, tmp_pa
     saved = [trace.tensor(value) for event in ops for value in event.outputs]
     assert len(saved) == len(cloning.copies) > 5
     assert all(same(one, two) for one, two in zip(saved, cloning.copies, strict=True))
+
+
+def test_saved_tensors_are_those_that_plain_hooks_and_debug_mode_collect() -> None:
+    """Three runs of one program: the hooks' and DebugMode's copies are their own, not of the recorded run."""
+
+    def program() -> Any:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 2))
+        return model, torch.randn(4, 6)
+
+    model, x = program()
+    hooked: list[Any] = []
+    for layer in model:
+        layer.register_forward_hook(lambda _, args, result: hooked.extend([args[0].clone(), result.clone()]))
+    model(x)
+    model, x = program()
+    with DebugMode() as mode, DebugMode.record_outputs():
+        model(x).square_().sum().backward()
+    debugged = [call.record["output"] for call in mode.logs if "output" in (getattr(call, "record", None) or {})]
+    model, x = program()
+    with tg.record(values="all", ops=True) as trace:
+        model(x).square_().sum().backward()
+    layers = [event for event in trace.events(kind="module") if event.module]
+    saved = [trace.tensor(value) for event in layers for value in (*event.inputs[:1], *event.outputs)]
+    assert len(saved) == len(hooked) == 8
+    assert all(same(one, two) for one, two in zip(saved, hooked, strict=True))
+    ops = list(trace.events(kind="op"))
+    given = [each for result in debugged for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+    ours = [trace.tensor(value) for event in ops for value in event.outputs]
+    assert len(ours) == len(given) > 15
+    assert all(same(one, two) for one, two in zip(ours, given, strict=True))
 
 
 def test_a_budget_that_is_reached_is_said() -> None:

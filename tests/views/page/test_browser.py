@@ -231,6 +231,54 @@ def test_a_failed_run_opens_at_the_failing_call(browser: Any, files: Any) -> Non
     page.close()
 
 
+IN_SIGHT = """() => ['.steps .row.selected', '.sheet .box.selected', '.code .line.selected'].map((name) => {
+  const it = document.querySelector(name), pane = it && it.closest('.rows, .sheet, .lines');
+  if (!pane) return name + ' is not there';
+  const at = it.getBoundingClientRect(), around = pane.getBoundingClientRect();
+  return at.top >= around.top && at.bottom <= around.bottom && at.left < around.right ? '' : name + ' is out of sight';
+})"""
+
+
+@pytest.mark.parametrize("height", [420, 700, 950])
+def test_what_is_selected_is_in_sight_in_every_pane(browser: Any, files: Any, height: int) -> None:
+    for name in ("shape_error", "gpt2"):
+        page = Page(browser, files(name), height=height)
+        steps = page.ask("torchglass.model.items.filter((item) => !item.children.length).map((item) => item.nodes[0])")
+        for event in steps[:: max(1, len(steps) // 12)]:
+            page.ask(f"torchglass.select({event})")
+            if page.marked()["line"] is not None:
+                assert page.ask(IN_SIGHT) == ["", "", ""], (name, event)
+        is_fine(page)
+        page.close()
+
+
+def test_a_search_is_answered_in_all_panes_as_soon_as_enter_is_pressed(browser: Any, files: Any) -> None:
+    page = Page(browser, files("gpt2"))
+    page.page.keyboard.press("/")
+    page.page.keyboard.insert_text("op:addmm")
+    page.page.keyboard.press("Enter")  # before the page has had time to search by itself
+    assert page.ask("torchglass.model.looks[torchglass.model.events.look[torchglass.selected]].name").endswith("addmm")
+    assert page.page.locator(".code .line.hit").count() == 1
+    assert page.page.locator(".code .line.hit.selected").count() == 1
+    page.page.keyboard.press("Escape")
+    assert page.page.locator(".code .line.hit").count() == 0
+    is_fine(page)
+    page.close()
+
+
+def test_kept_tensors_have_bars_and_measured_ones_numbers(browser: Any, tmp_path: Path) -> None:
+    for values, bars in (("stats", 0), ("all", 24)):
+        with tg.record(values=values) as trace:
+            torch.linspace(0, 1, 50).exp()
+        tg.export(trace, tmp_path / "page.html")
+        page = Page(browser, tmp_path / "page.html", hash_=f"#event={len(trace) - 1}")
+        gives = page.page.locator(".details section", has=page.page.get_by_text("gives"))
+        assert gives.locator(".histogram i").count() == bars
+        assert "1 … 2.718" in gives.inner_text()
+        is_fine(page)
+        page.close()
+
+
 def test_an_empty_trace_says_so(browser: Any, tmp_path: Path) -> None:
     with tg.record() as trace:
         pass

@@ -20,7 +20,7 @@ from torchglass.events.types import Stats
 from torchglass.views.page.columns import Texts, differences, newest_first
 from torchglass.views.page.data import page_data
 from torchglass.views.page.happened import plain
-from torchglass.views.page.html import built, page
+from torchglass.views.page.html import page, script
 from torchglass.views.page.sources import sources_of
 
 
@@ -130,7 +130,7 @@ def test_statistics_are_told_also_where_nothing_is_finite() -> None:
 
 
 def test_the_script_is_small() -> None:
-    assert len(built("page.js")) <= 100_000
+    assert len(script()) <= 100_000
 
 
 def test_repetition_costs_little() -> None:

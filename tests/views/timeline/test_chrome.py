@@ -71,6 +71,15 @@ def test_shapes_lines_and_classes_are_arguments(trace: tg.Trace) -> None:
     assert "test_chrome.py:" in next(row for row in rows(trace, "X") if row["name"] == "Sequential")["args"]["line"]
 
 
+def test_what_was_in_the_tensors_is_an_argument_where_it_was_measured() -> None:
+    with tg.record(values="stats") as measured:
+        for number in (1.0, 2.0):
+            torch.full((4,), number).log()
+        torch.zeros(3).log()
+    told = [row["args"].get("contents") for row in rows(measured, "X") if row["name"].endswith("log")]
+    assert told == ["all 0", "all 0.69", "3 −Inf"]
+
+
 def test_processes_and_threads_have_names_and_say_that_times_are_the_hosts(trace: tg.Trace) -> None:
     names = {row["name"]: row["args"]["name"] for row in rows(trace, "M")}
     assert names == {"process_name": "tiny", "thread_name": "MainThread (host time)"}

@@ -39,8 +39,8 @@ SPARE = 8
 
 def make_open(session: Session) -> Open:
     """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
-    clock, tracers = perf_counter_ns, session.stacks.tracers
-    put_arguments, stack_of = _make_put_arguments(session), _make_stack_of(session)
+    stacks, put_arguments, clock = session.stacks, _make_put_arguments(session), perf_counter_ns
+    tracers, stack_ids = stacks.tracers, stacks.ids
 
     def open_event(
         log: ThreadLog,
@@ -61,7 +61,20 @@ def make_open(session: Session) -> Open:
             if log.id_at + len(args) + SPARE > log.id_end and not log.more_ids(len(args) + SPARE):
                 return NONE
             form, first, free = put_arguments(log, args, kwargs)
-            stack = stack_of(log, frame)
+            if frame is not None and frame.f_code is HANDLER:
+                frame = frame.f_back.f_back  # type: ignore[union-attr]
+            anchor, base, stack = log.anchor, log.base, None
+            if id(frame) == anchor:
+                stack = base  # an op that a function made: the function's own place
+            elif frame is not None:
+                # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
+                code, above = frame.f_code, frame.f_back
+                if id(above) == anchor:
+                    stack = stack_ids.get((base, id(code), frame.f_lasti))
+                elif above is not None and id(above.f_back) == anchor:
+                    stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
+            if stack is None:
+                stack = find_stack(stacks, anchor, base, frame)
             log.id_at = free
             pack_record(
                 log.buffer, at * RECORD + log.shift, what, log.parent, stack, form, log.id_base + first,
@@ -70,7 +83,7 @@ def make_open(session: Session) -> Open:
             log.at = at + 1
             log.parent, log.stack = at, stack
             if session.measurer is not None:
-                session.measurer.took(args, kwargs)
+                session.measurer.took(log, at, args, kwargs)
             if log.listening:
                 session.tell(log, at, "open")
         except BaseException:
@@ -119,29 +132,6 @@ def _make_put_arguments(session: Session) -> Callable[..., tuple[int, int, int]]
     return put_arguments
 
 
-def _make_stack_of(session: Session) -> Callable[[ThreadLog, FrameType | None], int]:
-    """Gives the number of the stack that a call stands in."""
-    stacks, stack_ids = session.stacks, session.stacks.ids
-
-    def stack_of(log: ThreadLog, frame: FrameType | None) -> int:
-        if frame is not None and frame.f_code is HANDLER:
-            frame = frame.f_back.f_back  # type: ignore[union-attr]
-        anchor, base = log.anchor, log.base
-        if id(frame) == anchor:
-            return base  # an op that a function made: the function's own place
-        stack = None
-        if frame is not None:
-            # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
-            code, above = frame.f_code, frame.f_back
-            if id(above) == anchor:
-                stack = stack_ids.get((base, id(code), frame.f_lasti))
-            elif above is not None and id(above.f_back) == anchor:
-                stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
-        return find_stack(stacks, anchor, base, frame) if stack is None else stack
-
-    return stack_of
-
-
 def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
     """Fill in the end and the outputs of a record, have them measured, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
@@ -179,9 +169,9 @@ def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close
                 log.close(at, form_id, outputs, NONE, nodes, end)
             if session.measurer is not None:
                 if value != NONE:
-                    session.measurer.gave(result, value)
+                    session.measurer.gave(log, at, result, value)
                 else:
-                    session.measurer.gave_several(result, from_op)
+                    session.measurer.gave_several(log, at, result, from_op)
             if log.listening:
                 session.tell(log, at, "close")
         except BaseException:

@@ -24,6 +24,8 @@ class OpenStep:
     """The log's parent, anchor and base."""
     frame_id: int
     code: CodeType
+    updates: Any = None
+    """The parameters as they were before it, where values are measured (capture/statistics/updates.py)."""
 
     def runs_above(self, log: ThreadLog, frame: FrameType | None) -> bool:
         """Whether the wrapper stands on this stack; an id alone may be another frame's by now."""

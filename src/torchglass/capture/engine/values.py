@@ -80,6 +80,11 @@ class ValueTable:
         known = self.living.get(id(found))
         return known is not None and known[0]() is found
 
+    def last_number(self, tensor: Any) -> int:
+        """The number of the value that a tensor was when it was last met; NONE where it was not."""
+        known = self.living.get(id(tensor))
+        return NONE if known is None else known[1] & NUMBER_MASK
+
     def living_objects(self) -> list[Any]:
         """The tensors and arrays among the values that live."""
         return [found for known in list(self.living.values()) if (found := known[0]()) is not None]

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Parameter
 
+from torchglass.capture.engine.log import ThreadLog
+from torchglass.capture.statistics.choosing import Chooser
 from torchglass.capture.statistics.device import DeviceTallies
-from torchglass.capture.statistics.memory import KINDS, NoNumbers, layout_of, tally_of
+from torchglass.capture.statistics.memory import KINDS, MOST_SIZES, NoNumbers, layout_of, tally_of
 from torchglass.capture.statistics.odd import tally_of_odd
 from torchglass.capture.statistics.saver import Saver
+from torchglass.capture.statistics.sketch import order_of, sketch_of
 from torchglass.capture.statistics.tally import Tally
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK, Numbers
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 SPARE = 4096
 WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
+NO_SKETCH = "values on a device other than the CPU have statistics and no sketch: that would have to wait for them"
 LOST = "the device failed: the numbers of values that were still on their way from it are unknown"
 MOST_SEEN = 16384
 """Tensors of which it is known what was measured."""
@@ -40,11 +45,21 @@ class Measurer:
         """Asked when an event gave something that is not finite; they raise what is to stop the program."""
         self.saver: Saver | None = None
         """Keeps the values themselves, while a recording asks for that."""
+        self.choosers: list[Chooser] = []
+        """Of recordings that want the values of some events only."""
+        self.measures_all = self.keeps_all = True
+        """Whether all values are measured, and whether all are kept where there is a saver."""
+        self._now = local()
+        """By thread: whether the values that are looked at now are to be kept."""
         self._is_alarmed = False
         self._done = bytearray()
         """For each value whether it was looked at."""
         self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, Tally]] = {}
         """By address, size and dtype: the tensor that was measured there, its version, and what was found."""
+        self.sketches = False
+        """Whether it is also kept by what the numbers are known again."""
+        self._sketched: dict[tuple[Any, ...], tuple[weakref.ref[Any], int, bytes]] = {}
+        """By address, dtype, sizes and strides: the tensor that was sketched there, its version, and the sketch."""
         self._last: dict[int, int] = {}
         """By ``id`` of a tensor: the value that it was when it was last seen."""
         self._refused: set[str] = set()
@@ -74,9 +89,11 @@ class Measurer:
 
     # What the engines call
 
-    def took(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
+    def took(self, log: ThreadLog, at: int, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
         """An event opens: what was not seen before is measured now, since the event may write into it."""
         try:
+            if not self._is_meant(log, at):
+                return
             for arg in args:
                 cls = type(arg)
                 if cls is Tensor or cls is Parameter:
@@ -89,40 +106,53 @@ class Measurer:
         except BaseException as fault:
             self._session.forgive(fault)
 
-    def gave(self, tensor: Any, value: int) -> None:
+    def gave(self, log: ThreadLog, at: int, tensor: Any, value: int) -> None:
         """An event closes that gave one tensor, which is this value."""
         try:
-            self._see(tensor, value)
+            if self._is_meant(log, at):
+                self._see(tensor, value)
             if self._is_alarmed and self.on_bad:
                 self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
 
-    def gave_several(self, result: Any, from_op: bool) -> None:
+    def gave_several(self, log: ThreadLog, at: int, result: Any, from_op: bool) -> None:
         """An event closes that gave anything else."""
         try:
-            (self._walk_made if from_op else self._walk)(result, [])
+            if self._is_meant(log, at):
+                (self._walk_made if from_op else self._walk)(result, [])
             if self._is_alarmed and self.on_bad:
                 self._ask()
         except BaseException as fault:
             self._session.forgive(fault)
+
+    def _is_meant(self, log: ThreadLog, at: int) -> bool:
+        """Whether what this event takes and gives is to be looked at, and kept."""
+        if not self.choosers:
+            self._now.keeps = self.keeps_all
+            return True
+        chosen = [each.chooses(log, at) for each in self.choosers]  # all: each says at the end if it met nothing
+        keeps = self._now.keeps = self.keeps_all or any(chosen)
+        return self.measures_all or keeps
 
     # What the compiled engine asks, where it measures what it can itself
 
     @property
     def is_plain(self) -> bool:
         """Whether nobody wants to be asked, or to have the values themselves."""
-        return not self.on_bad and self.saver is None
+        return not self.on_bad and self.saver is None and not self.choosers
 
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
-        """The size of an element and how they lie, of all tensors with the same metadata; None: ``measure`` it.
+        """Of all tensors with the same metadata the size of an element, how they lie, and in which order.
 
-        On a GPU also which one it is, and the kernel there.
+        On a GPU also which one it is, and the kernel there. None: ``measure`` it.
         """
         try:
             kernel = self.devices.plan(tensor) if tensor.is_cuda else ()
             layout = None if kernel is None else layout_of(tensor)
-            return None if layout is None or kernel is None else (tensor.element_size(), layout, *kernel)
+            if layout is None or kernel is None or sum(size != 1 for size in tensor.shape) > MOST_SIZES:
+                return None
+            return tensor.element_size(), layout, order_of(tensor, KINDS[tensor.dtype]), *kernel
         except Exception as refusal:
             foreign(refusal)
             return None
@@ -138,12 +168,31 @@ class Measurer:
 
     # What else is asked of it
 
+    def choose(self, recorders: list[Any]) -> None:
+        """Look at what these recordings want; those that have ended say what they missed."""
+        wanting = [each for each in recorders if each.options.chosen is not None]
+        for chooser in self.choosers:
+            if chooser.recorder not in wanting:
+                chooser.finish()
+        known = {id(each.recorder): each for each in self.choosers}
+        self.choosers = [known.get(id(each)) or Chooser(each) for each in wanting]
+        ways = {each.options.values for each in recorders if each.options.chosen is None}
+        self.measures_all, self.keeps_all = bool(ways - {""}), "all" in ways
+        self.sketches = "stats+sketch" in ways
+        budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.values == "all"]
+        if budgets and self.saver is None:
+            way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
+            self.saver = Saver(self._session, max(budgets), way)
+
     def forget(self, *tensors: Any) -> None:
         """Drop weak references to these tensors: they are about to be swapped."""
         wanted = {id(each) for each in tensors}
         for place, (reference, _, _) in list(self._seen.items()):
             if id(reference()) in wanted:
                 self._seen.pop(place, None)
+        for place, (reference, _, _) in list(self._sketched.items()):
+            if id(reference()) in wanted:
+                self._sketched.pop(place, None)
         self.devices.forget(wanted)
 
     def finish(self) -> None:
@@ -156,6 +205,7 @@ class Measurer:
         if self.saver is not None:
             self.saver.finish()
         self._seen.clear()
+        self._sketched.clear()
         self._last.clear()
 
     # One value
@@ -166,18 +216,21 @@ class Measurer:
         before, self._last[place] = self._last.get(place, number), number
         if number >= len(done):
             done.extend(bytes(number + SPARE - len(done)))
-        if not done[number]:
+        is_new = not done[number]
+        if is_new:
             done[number] = 1
             if issubclass(type(tensor), Tensor):
                 self._measure(tensor, number, before != number)
-                if self.saver is not None:
-                    self.saver.save(tensor, value)
+        # What an event that was not meant has shown may be asked for by a later one.
+        if self.saver is not None and (is_new or self.choosers) and self._now.keeps:
+            self.saver.save(tensor, value)
         return value
 
     def _measure(self, tensor: Any, number: int, changed: bool) -> None:
         if len(self._last) >= MOST_SEEN:
             self._last.clear()
             self._seen.clear()
+            self._sketched.clear()
         try:
             tally = self._of_plain(tensor, number, changed)
         except Exception as refusal:
@@ -196,6 +249,8 @@ class Measurer:
             raise NoNumbers("it may refuse to be read")
         if not tensor.is_cpu:
             if not tensor.is_meta:
+                if self.sketches:
+                    self._session.note(NO_SKETCH)
                 self.devices.measure(tensor, number, changed)
                 if self.on_bad:
                     self._session.note(WAITS)
@@ -208,11 +263,30 @@ class Measurer:
         version = -1 if tensor.is_inference() else tensor._version
         found = None if changed else self._seen.get(place)
         if found is not None and found[1] == version and _shows_the_same(found[0](), tensor, version):
-            return found[2]
-        tally = tally_of(tensor, kind)
-        if version >= 0 and place[1]:
-            self._seen[place] = (weakref.ref(tensor), version, tally)
+            tally = found[2]
+        else:
+            tally = tally_of(tensor, kind)
+            if version >= 0 and place[1]:
+                self._seen[place] = (weakref.ref(tensor), version, tally)
+        if self.sketches:
+            self._sketch(tensor, number, tally, -1 if changed else version)
         return tally
+
+    def _sketch(self, tensor: Any, number: int, tally: Tally, version: int) -> None:
+        """Write by what the numbers are known again; ``version`` -1: what was found before may not be true any more."""
+        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        known = self._sketched.get(place) if version >= 0 and tensor.numel() else None
+        alive = None if known is None else known[0]()
+        if known is not None and alive is not None and known[1] == version == alive._version:
+            sketch = known[2]
+        else:
+            try:
+                sketch = sketch_of(tensor, KINDS[tensor.dtype], tally)
+            except NoNumbers as reason:
+                self._session.note(f"some values have no sketch: {reason}")
+                return
+            self._sketched[place] = (weakref.ref(tensor), version, sketch)
+        self._session.journal.sketched.write(number, sketch)
 
     def _of_odd(self, tensor: Any) -> Tally | None:
         try:

@@ -128,6 +128,26 @@ def _by_numpy(address: int, sizes: list[tuple[int, int]], item: int, kind: Packi
     return tally
 
 
+def viewed(tensor: Any, kind: Packing) -> Any:
+    """A strided tensor as numpy sees its memory, in its own shape; one more axis for the parts of an element."""
+    item: int = tensor.element_size()
+    shape, strides = [*tensor.shape], [step * item for step in tensor.stride()]
+    if kind.parts > 1:
+        shape, strides = [*shape, kind.parts], [*strides, item // kind.parts]
+    if not tensor.numel():
+        return np.zeros(tuple(shape), kind.code)
+    return np.asarray(_Memory(tensor.data_ptr(), tuple(shape), tuple(strides), kind.code))
+
+
+def widened(piece: Any, kind: Packing) -> Any:
+    """Numbers as numpy reckons with them."""
+    if kind.table:
+        return _table(kind.table)[piece]
+    if kind.widens:
+        return (piece.astype(np.uint32) << 16).view(np.float32)
+    return piece.astype(np.float32) if kind.code == "f2" else piece
+
+
 def _is_dense(sizes: list[tuple[int, int]]) -> bool:
     """Whether the numbers fill their memory, in whatever order; strides and sizes by stride."""
     expected = 1

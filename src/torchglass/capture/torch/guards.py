@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
-from torchglass.capture.engine.log import LOGS
+from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.torch.gradients import Run
 from torchglass.capture.transparency.cures import away, guard_backward, guard_roots, put_back
 from torchglass.capture.transparency.modes import OP_MODES, take_op_mode
 from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
+_frame = sys._getframe
 TRACED = "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
 
 
@@ -43,18 +47,42 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             guard_roots(args[0] if args else None)
         except BaseException as fault:
             log.session.forgive(fault)
-        begin, outer, off = log.at, log.session.in_backward, away()
+        begin, outer, off, run = log.at, log.session.in_backward, away(), _begin(log)
         log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
         log.session.run_backward((log, log.parent, begin))
+        accumulates = bool(kwargs.get("accumulate_grad", True))
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            put_back(off)
+            if run is not None:
+                _end(run, log, _frame(1), accumulates)
+            return result
         finally:
             put_back(off)
+            if run is not None:
+                run.drop()
             log.session.run_backward(outer)
             log.session.backward_ran(log, begin, log.at)
             args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
 
     return _engine_run_backward
+
+
+def _begin(log: ThreadLog) -> Run | None:
+    try:
+        return Run(log)
+    except BaseException as fault:
+        log.session.forgive(fault)
+        return None
+
+
+def _end(run: Run, log: ThreadLog, frame: FrameType, always: bool) -> None:
+    parent = log.parent
+    try:
+        run.end(frame, always)
+    except BaseException as fault:
+        log.parent = parent
+        log.session.forgive(fault)
 
 
 def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,8 +12,7 @@ from torch.utils import dlpack
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.statistics.saver import Saver
-from torchglass.capture.torch import conversions, guards, modules, optimizers, private, scripted
+from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private, scripted
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mode_class
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
@@ -32,6 +31,7 @@ def patches() -> list[Any]:
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
+        Patch(torch.autograd.Function, "apply", custom.make_apply),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
         *(Patch(torch, name, conversions.make_conversion) for name in ("from_numpy", "frombuffer", "from_dlpack")),
         Patch(dlpack, "from_dlpack", conversions.make_conversion),
@@ -67,10 +67,9 @@ def measure(session: Session) -> None:
     wanted = any(each.options.values for each in session.recorders)
     if wanted and session.measurer is None:
         session.measurer = Measurer(session)
-    budgets = [each.options.max_bytes for each in session.recorders if each.options.values == "all"]
-    if budgets and session.measurer.saver is None:
-        session.measurer.saver = Saver(session, max(budgets))
     measurer = session.measurer
+    if measurer is not None:
+        measurer.choose(session.recorders)
     session.measure_with(measurer if wanted else None)
     if measurer is not None and not wanted:
         measurer.finish()

@@ -6,6 +6,7 @@ import sys
 from threading import get_ident
 from typing import Any
 
+from torch import Tensor
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -14,6 +15,7 @@ from torch.optim.optimizer import (
 
 from torchglass.capture.engine.log import LOGS, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
+from torchglass.capture.statistics.updates import Updates
 from torchglass.capture.torch import private
 from torchglass.journal.layout import STACK
 
@@ -42,6 +44,23 @@ def _log_of_this_thread() -> ThreadLog | None:
     return log if log is not None and log.on and log.session.records_modules else None
 
 
+def _held(optimizer: Optimizer) -> list[Any]:
+    """The parameters that it may change, each once."""
+    found = {id(each): each for group in optimizer.param_groups for each in group["params"]}
+    return [each for each in found.values() if isinstance(each, Tensor) and each.requires_grad]
+
+
+def _arguments(log: ThreadLog, held: list[Any]) -> dict[str, Any]:
+    """What a step reads: each parameter under its name, and behind it the gradient, if it has one."""
+    named: dict[str, Any] = {}
+    for name, parameter in zip(log.session.parameters.names(held), held, strict=True):
+        named[name] = parameter
+        grad = parameter.grad if parameter.is_leaf else None
+        if grad is not None:
+            named[f"{name}.grad"] = grad
+    return named
+
+
 def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     log = _log_of_this_thread()
     if log is None:
@@ -53,9 +72,11 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         before = (log.parent, log.anchor, log.base)
         what = log.session.what(STEP, type(optimizer).__name__)
         with private.no_functions():
-            at = log.session.open_event(log, what, stepper.f_back, (), None)
+            held = _held(optimizer)
+            at = log.session.open_event(log, what, stepper.f_back, (), _arguments(log, held))
+            updates = Updates(held) if at >= 0 and log.session.measurer is not None else None
         if at >= 0:
-            log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code))
+            log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code, updates))
             log.anchor, log.base = id(stepper), log.word(at, STACK)
     except BaseException as fault:
         log.session.forgive(fault)
@@ -69,6 +90,6 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         step = log.steps.pop()
         log.parent, log.anchor, log.base = step.before
         with private.no_functions():
-            log.session.close_event(log, step.at, None)
+            log.session.close_event(log, step.at, None if step.updates is None else step.updates.differences())
     except BaseException as fault:
         log.session.forgive(fault)

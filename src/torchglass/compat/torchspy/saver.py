@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchglass.capture.torch import private
+from torchglass.capture.transparency.unseen import unseen
 from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names
 from torchglass.compat.torchspy._files import file_name, write_whole
 from torchglass.compat.torchspy.context import contexts_here
@@ -70,7 +71,7 @@ class TensorSaver(BaseDebugger):
         path = self.output_dir / file_name(str(name), f".call{call_idx}.pt")
         try:
             # Neither a running trace nor the program's own modes should see how we copy.
-            with private.no_functions(), private.no_modes():
+            with unseen():
                 kept = _norms(tensor) if norm_only else _kept(tensor)
                 write_whole(path, lambda stream: torch.save(kept, stream))
         except Exception as error:  # whatever torch or the disk says, the program goes on

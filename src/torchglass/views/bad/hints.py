@@ -67,7 +67,12 @@ def _overflow(event: Event) -> str:
     return ""
 
 
+def _accumulated(event: Event) -> str:
+    return "a gradient; record(ops=True) names the step of backward that made it"
+
+
 _HINTS: dict[str, Hint] = {
+    "AccumulateGrad": _accumulated,
     **dict.fromkeys(["log", "log2", "log10"], _of_small("logarithm", zero_is_bad=True)),
     **dict.fromkeys(["sqrt", "rsqrt"], _of_small("square root", zero_is_bad=False)),
     **dict.fromkeys(["div", "true_divide", "div_", "__truediv__", "__div__", "__rdiv__", "__rtruediv__"], _division),

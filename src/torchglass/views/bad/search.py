@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from torchglass.events.gradients import CHECKS
 from torchglass.events.types import Event, Value
 from torchglass.views.bad import judge
 from torchglass.views.digest import Recorded
 
-CHECKS = "_amp_foreach_non_finite_check_and_unscale_"
-"""By which GradScaler finds out that a step is to be skipped."""
+NEVER = 1 << 62
 MOST_USES = 1000
 """Uses of a mask that are followed."""
 SKIPPED = "an overflow of scaled gradients before it is not counted: GradScaler saw it, and skipped the step"
@@ -39,6 +39,14 @@ def _is_new_in(around: Event, value: Value) -> bool:
     return all(value.id != each.id for each in around.inputs)
 
 
+def _scales(event: Event, function: str = "") -> bool:
+    """Whether a GradScaler did it: the scaled loss may overflow, too."""
+    return any(
+        frame.origin == "torch" and frame.file.endswith("grad_scaler.py") and function in frame.function
+        for frame in event.stack
+    )
+
+
 class _Search:
     """One trace while it is gone through."""
 
@@ -51,7 +59,7 @@ class _Search:
         """Values that are bad and were meant to be."""
         self._checked: set[int] = set()
         self._uses: dict[int, list[Event]] | None = None
-        self._skipped = self._steps_skipped()
+        self._skipped = self._steps_skipped(trace.complete)
 
     def found(self) -> Found | None:
         """The first that is not excused, with what came after it."""
@@ -142,19 +150,24 @@ class _Search:
 
     # Steps that a GradScaler skipped
 
-    def _steps_skipped(self) -> list[tuple[int, int]]:
-        """From when to when backward ran whose overflow was seen: up to the check, from the check before it."""
+    def _steps_skipped(self, is_over: bool) -> list[tuple[int, int]]:
+        """From when to when backward ran whose overflow was seen: up to the check, from the check before it.
+
+        In a recording that is not over, a scaled loss whose gradients are still to be checked is left to the check.
+        """
         spans: list[tuple[int, int]] = []
-        before = 0
+        before, scaled = 0, 0
         for event in self._ended:
             if CHECKS in event.name:
                 if any(value.stats is not None and judge.is_nonfinite(value.stats) for value in event.inputs):
                     spans.append((before, event.end_ns or 0))
                 before = event.end_ns or 0
-        return spans
+            elif not is_over and _scales(event, "GradScaler.scale"):
+                scaled = event.end_ns or 0
+        return [*spans, (before, NEVER)] if scaled > before else spans
 
     def _is_skipped(self, event: Event) -> bool:
-        if not self._skipped or (event.phase != "backward" and CHECKS not in event.name):
+        if not self._skipped or (event.phase != "backward" and CHECKS not in event.name and not _scales(event)):
             return False
         return any(first < (event.end_ns or 0) <= last for first, last in self._skipped)
 

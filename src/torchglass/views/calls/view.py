@@ -115,6 +115,11 @@ class _Calls:
     def merges(self, node: int) -> bool:
         return self._span(node) is None and not self.below(node)
 
+    def line(self, node: int) -> int:
+        span = self._span(node)
+        at = self._digest.sample(node).location if span is None else span.at
+        return 0 if at is None else at.line
+
     def rounds(self, node: int) -> bool | None:
         span = self._span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers

@@ -96,6 +96,13 @@ class Forest:
     def merges(self, node: int) -> bool:
         return self.nodes[node].kind == BACK
 
+    def line(self, node: int) -> int:
+        here, span = self.nodes[node], self.span(node)
+        if here.kind == LINE:
+            return self.lines.lines[here.number].where.line
+        at = self.steps.events[here.number].location if span is None else span.at
+        return 0 if at is None else at.line
+
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
         return None if span is None or span.rounds is None else not span.rounds.over_layers

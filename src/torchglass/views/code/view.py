@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.events.types import Location, Value
+from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
 from torchglass.views.code.cells import says_module, step_cells
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, Forest
@@ -25,6 +26,7 @@ from torchglass.views.row import (
     HEADING,
     NAME,
     NOTE,
+    REMARK,
     REPEAT,
     ROUNDS,
     SOURCE,
@@ -48,7 +50,15 @@ WORDS = {LINE: "line", CALL: "module", STEP: "step", LOOP: "loop", ROUND: "round
 
 def sheet(trace: Recorded, options: Options) -> Sheet:
     """Rows for a trace: pure, one pass forward to build what is shown, then what repeats is laid over each other."""
-    return _Code(trace, options).sheet()
+    if not options.backward:
+        return _Code(trace, options).sheet()
+    tied = TiedTrace(trace)
+    made = _Code(tied, options).sheet()
+    for row in made.rows:
+        row.event = tied.origin[row.event] if row.event >= 0 else row.event
+    if not any(event.name.startswith(SIGN) for event in tied.made):
+        made.below.append(Cell(REMARK, NOTHING))
+    return made
 
 
 @dataclass(frozen=True, slots=True)

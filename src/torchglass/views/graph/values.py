@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from torchglass.events.gradients import ACCUMULATE
 from torchglass.events.links import form_sizes
 from torchglass.events.tables import NONE, Tables
 from torchglass.events.types import Value
@@ -13,7 +14,8 @@ from torchglass.views.digest import Recorded
 
 Ids = tuple[int, ...]
 TELLS = ("variable", "mark")
-"""Kinds of events that tell of values, and neither take nor give any."""
+"""Kinds of events that tell of values, and neither take nor give any. AccumulateGrad names the leaves that it gave
+gradients, and does not read them."""
 
 
 @runtime_checkable
@@ -63,6 +65,7 @@ def values_of(trace: Recorded) -> Values:
 def _from_columns(tables: Tables) -> Values:
     sizes, io = form_sizes(tables), tables.io.tolist()
     tells = {number for number, what in enumerate(tables.whats) if what.kind in TELLS}
+    adds = {number for number, what in enumerate(tables.whats) if what.name == ACCUMULATE}
     found = Values(
         starts=tables.start_ns, ends=tables.end_ns, threads=tables.thread, storages=tables.value_storage.tolist(),
         versions=tables.value_version.tolist(), producers=tables.value_producer.tolist(), backward=tables.backward,
@@ -73,7 +76,7 @@ def _from_columns(tables: Tables) -> Values:
     columns = zip(tables.what, tables.args, tables.result, tables.first_io, strict=True)
     for what, args, result, first in columns:
         middle = first + sizes[args]
-        takes.append(() if what in tells else tuple(io[first:middle]))
+        takes.append(() if what in tells or what in adds else tuple(io[first:middle]))
         gives.append(() if what in tells else tuple(io[middle : middle + sizes[result]]))
     kinds = {number for number, meta in enumerate(tables.metas) if is_parameter(meta.type)}
     found.parameters = {value for value, meta in enumerate(tables.value_meta) if meta in kinds}
@@ -91,7 +94,7 @@ def _from_events(trace: Recorded) -> Values:
     for event in events:
         tells = event.kind in TELLS
         found.writes.append(event.kind == "op" and writes_in_place(event.name))
-        found.takes.append(() if tells else tuple(value.id for value in event.inputs))
+        found.takes.append(() if tells or event.name == ACCUMULATE else tuple(value.id for value in event.inputs))
         found.gives.append(() if tells else tuple(value.id for value in event.outputs))
         for value in (*event.inputs, *event.outputs):
             _note(found, value)

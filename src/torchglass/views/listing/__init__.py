@@ -20,5 +20,6 @@ class Options(ViewOptions):
     )
     functions: str = word("ran", ("all", "ran"), "ran: only functions with a step; all: whole files")
     by: str | None = word(None, ("module",), "tell the calls of a line apart by the module they ran in")
+    backward: bool = switch(False, "show below each line the gradient of what it gave, and what backward ran for it")
     times: bool = switch(False, "show how long each line took")
     style: str = word("margin", ("comments", "margin"), "comments: a copy of one file with the shapes as comments")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from torchglass.views.listing.comments import copy
+from torchglass.views.listing.view import BACKWARD
 from torchglass.views.row import (
     BLANK,
     COUNT,
@@ -47,6 +48,8 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
                 yield from (page.paint("note", line) for line in wrapped(row.text(NOTE), page.width))
             elif row.kind == GAP:
                 yield page.paint("dim", cut(" " * columns.number + " ⋮ " + row.text(COUNT), page.width))
+            elif row.kind == BACKWARD:
+                yield page.paint("dim", cut(" " * columns.gutter + "  " + row.text(GIVES), page.width))
             else:
                 yield from _line(row, columns, page)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchglass.events.files import base_name
 from torchglass.events.types import Location
+from torchglass.views.backward import NOTHING, words_by_line
 from torchglass.views.digest import Recorded
 from torchglass.views.listing import Options
 from torchglass.views.listing.excerpt import Gap
@@ -32,6 +33,8 @@ from torchglass.views.row import (
 )  # fmt: skip
 from torchglass.views.text.words import clean, count, duration, known_as, path_word, plural
 
+BACKWARD = "backward"
+"""The kind of a row below a line: what backward ran for it."""
 STATES = {RAN: "✓", UNSEEN: "·"}
 FAILED = "✗"
 TAB = 8
@@ -52,6 +55,10 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     files = files_of(trace, options)
     rows = [row for each in files.shown for row in _file(each, options)]
     below: list[Cell] = []
+    if options.backward:
+        words = words_by_line(trace)
+        rows = list(_with_backward(rows, words))
+        below += [] if words else [Cell(REMARK, NOTHING)]
     if not files.shown and not files.named:
         what = "No step is selected" if options.only is not None else "No step has a line of your program"
         below.append(Cell(HEADING, f"{what}. The tree shows what was recorded."))
@@ -60,6 +67,16 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     used = set[str]().union(*map(_signs, rows))
     below.append(Cell(REMARK, "; ".join(text for sign, text in LEGEND if sign in used)))
     return Sheet(rows, below)
+
+
+def _with_backward(rows: list[Row], words: dict[tuple[str, int], str]) -> Iterator[Row]:
+    """Below each line what backward ran for it."""
+    for row in rows:
+        yield row
+        at = row.place if row.kind == LINE else None
+        text = "" if at is None else words.get((at.file, at.line), "")
+        if text:
+            yield Row(0, BACKWARD, (Cell(GIVES, text),))
 
 
 def _also_ran(files: Files) -> str:

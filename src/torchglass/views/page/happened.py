@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from math import isfinite
 from typing import Any
 
@@ -10,10 +12,13 @@ from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.values import Values
 from torchglass.views.nesting import settings_of
 from torchglass.views.page.columns import Texts, differences, newest_first
+from torchglass.views.page.histogram import spread
 from torchglass.views.text.cells import class_word, expression_of
 from torchglass.views.text.words import shape_word
 
 MOST_FRAMES = 12
+MOST_HISTOGRAMS = 5_000
+"""Beyond that the page would be slow to make, and nobody looks at all of them."""
 TICK_NS = 100
 """Times are told in tenths of a microsecond: a clock's noise need not be kept."""
 
@@ -25,6 +30,7 @@ class Happened:
         self._flow, self._texts, self._files = flow, texts, files
         self._digest, self._trace = flow.outline.digest, flow.outline.digest.trace
         self._values: Values = flow.values
+        self._places: dict[int, list[int]] = {}
 
     def looks(self) -> list[list[Any]]:
         """One entry for each way of saying an event."""
@@ -49,9 +55,13 @@ class Happened:
     def _place(self, at: Location | None) -> list[int]:
         if at is None:
             return []
-        file = self._files.get(at.file, -1)
-        name = self._texts.number(at.file) if file < 0 else 0
-        return [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
+        found = self._places.get(id(at))  # the samples, which live as long as this, share them
+        if found is None:
+            file = self._files.get(at.file, -1)
+            name = self._texts.number(at.file) if file < 0 else 0
+            found = [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
+            self._places[id(at)] = found
+        return found
 
     def events(self) -> dict[str, Any]:
         """One entry an event, in order of opening."""
@@ -125,15 +135,25 @@ class Happened:
         }
 
     def _stats(self, place: dict[int, int]) -> dict[str, Any]:
-        """What is in the values, where that was measured."""
+        """What is in the values, where that was measured, and how it is spread, where the numbers were kept."""
         tables = getattr(self._trace, "tables", None)
-        if tables is None or not tables.value_measured:
+        if tables is None:
             return {}
-        told = {at: plain(tables.stats(value)) for value, at in place.items() if value < len(tables.value_measured)}
+        measured = len(tables.value_measured)
+        told = {at: plain(tables.stats(value)) for value, at in place.items() if value < measured}
+        for value, bars in self._histograms(place):
+            told[place[value]] = told.get(place[value], {}) | bars
         return {str(at): each for at, each in told.items() if each}
 
+    def _histograms(self, place: dict[int, int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        trace: Any = self._trace
+        if not hasattr(trace, "kept"):  # tables made by hand
+            return
+        for value in islice((each for each in trace.kept() if each in place), MOST_HISTOGRAMS):
+            yield value, spread(trace.tensor(value))
 
-def plain(stats: Stats | None) -> dict[str, float]:
+
+def plain(stats: Stats | None) -> dict[str, Any]:
     """What the page tells of a value: of numbers that are none, only how many there are."""
     if stats is None:
         return {}

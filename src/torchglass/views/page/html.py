@@ -29,7 +29,8 @@ PAGE = """<!doctype html>
 <body>
 <div id="page"><noscript><p>This page needs JavaScript; torchglass show prints the same as text.</p></noscript></div>
 <script type="application/octet-stream" id="data">{data}</script>
-<script>{script}</script>
+<script>(() => {{
+{script}}})();</script>
 </body>
 </html>
 """
@@ -47,7 +48,7 @@ def page_of(data: dict[str, Any], name: str) -> str:
         title=html.escape(f"{name or 'trace'} · torchglass".encode("utf-8", "replace").decode()),
         style=built("page.css"),
         data=packed(data),
-        script=built("page.js"),
+        script=script(),
     )
 
 
@@ -55,6 +56,11 @@ def packed(data: dict[str, Any]) -> str:
     """As base64: letters, digits and three signs, whatever the program called its things."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False, default=str)
     return base64.b64encode(gzip.compress(text.encode("ascii"), 9, mtime=0)).decode("ascii")
+
+
+def script() -> str:
+    """What draws, and what makes a page of it."""
+    return built("drawing.js") + built("page.js")
 
 
 def built(name: str) -> str:

@@ -36,7 +36,7 @@ def svg(trace: Recorded, options: Options) -> str:
     data = json.dumps(page_data(trace, options), ensure_ascii=True)
     engine = quickjs.Context()
     engine.set_max_stack_size(STACK)
-    engine.eval(built("picture.js"))
+    engine.eval(built("drawing.js") + "globalThis.picture = in_picture.picture;")
     return str(engine.get("picture")(data, -1 if options.depth is None else options.depth, MOST_BOXES))
 
 

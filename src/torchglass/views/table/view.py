@@ -210,6 +210,9 @@ class _Modules:
     def merges(self, node: int) -> bool:
         return False
 
+    def line(self, node: int) -> int:
+        return 0
+
     def rounds(self, node: int) -> bool | None:
         return None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from torchglass.events.types import Event, Value
-from torchglass.views.nesting import settings_of
+from torchglass.views.nesting import is_recomputed, settings_of
 from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell
 from torchglass.views.text.ranges import texts_word, values_words
 from torchglass.views.text.words import clean, cut, one_line, shape_word
@@ -20,6 +20,7 @@ BINARY = _SIGNS | frozenset(sign + "=" for sign in _SIGNS if sign[-1] not in "=<
 _SELF = re.compile(r"(?<![\w.])self\.")
 
 Cells = tuple[Cell, ...]
+RECOMPUTED = "recomputed"
 
 
 # ---------------------------------------------------------------- the expression
@@ -175,6 +176,8 @@ def gives_cell(event: Event, device: bool = False, brief: bool = False, others: 
     if event.error is not None:
         text = "✗ " + clean(event.error)
         return Cell(ERROR, text.partition(":")[0] if brief else text)
+    if is_summed_up(event):
+        return Cell(GIVES, "")
     if others:
         return Cell(GIVES, _gives_of([event, *others], device))
     if event.outputs:
@@ -190,6 +193,11 @@ def _gives_of(events: Sequence[Event], device: bool) -> str:
     )
     words = [", ".join(_grouped(values_words(given, device)))] if given else []
     return " | ".join([*words, *([texts_word(texts)] if texts else [])])
+
+
+def is_summed_up(event: Event) -> bool:
+    """Whether it took or gave so many tensors that their shapes tell nothing: the view ``gradients`` shows them."""
+    return event.kind == "step" or event.name == "AccumulateGrad"
 
 
 def takes_cell(words: tuple[str, ...], sign: str = ", ") -> Cell:
@@ -229,7 +237,9 @@ def event_cells(event: Event, said: Said) -> Cells:
         label = ""
     events = (event, *others)
     device = any(map(devices_differ, events))
-    if others:
+    if is_summed_up(event):
+        words = ()
+    elif others:
         words = values_words([each.inputs for each in events], device)
     elif event.operator in BINARY and len(event.inputs) == 2:
         words = tuple([_word(value, device) for value in event.inputs])
@@ -241,7 +251,7 @@ def event_cells(event: Event, said: Said) -> Cells:
         Cell(FOLD if fold else NAME, prefix),
         Cell(EXPRESSION, label),
         _class_cell(event, label or fold, others),
-        Cell(COUNT, said.inside, short=""),
+        Cell(COUNT, ", ".join(filter(None, (RECOMPUTED if is_recomputed(event) else "", said.inside))), short=""),
         Cell(ROUNDS, said.rounds),
         takes,
         gives_cell(event, device, said.brief, others),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest, Recorded, digest_of
 from torchglass.views.text.cells import class_word, expression, shape_words
+from torchglass.views.text.statistics import is_measured, stats_word
 from torchglass.views.text.words import path_word
 
 INSTANT = ("variable", "mark")
@@ -25,6 +26,9 @@ class _Timeline:
         self._tracks: dict[tuple[int, str], int] = {}
         """By process and thread a number of its own: names of threads are not unique."""
         self._heads = [self._head(event) for event in digest.samples]
+        self._arguments = [_arguments(event) for event in digest.samples]
+        self._bodies = [_json(arguments) for arguments in self._arguments]
+        self._has_statistics = is_measured(digest.trace)
 
     def lines(self) -> Iterator[str]:
         yield '{"displayTimeUnit":"ms","otherData":' + _json({"name": self._trace.name, "time": "host"}) + ","
@@ -42,12 +46,21 @@ class _Timeline:
         until = max([*starts, *ends], default=0)
         for number, alike in enumerate(self._digest.alike):
             start, end, sample = starts[number] - begin, ends[number], self._digest.samples[alike]
+            head, rest = self._heads[alike], f'"id":{number},"args":{self._body(number, alike)}}}'
             if sample.kind in INSTANT:
-                yield f'{self._heads[alike]},"ph":"i","s":"t","ts":{start / 1000},"id":{number}}}'
+                yield f'{head},"ph":"i","s":"t","ts":{start / 1000},{rest}'
                 continue
             spent = max((until if end < 0 else end) - begin - start, 0)
-            yield f'{self._heads[alike]},"ph":"X","ts":{start / 1000},"dur":{spent / 1000},"id":{number}}}'
+            yield f'{head},"ph":"X","ts":{start / 1000},"dur":{spent / 1000},{rest}'
         yield from self._arrows(starts, begin)
+
+    def _body(self, number: int, alike: int) -> str:
+        """The arguments of an event: equal for those that are alike but for what was in its tensors."""
+        if not self._has_statistics:
+            return self._bodies[alike]
+        values = self._trace.event(number).outputs
+        told = ", ".join(stats_word(value.stats, value.dtype) for value in values if value.stats)
+        return _json({**self._arguments[alike], "contents": told}) if told else self._bodies[alike]
 
     def _times(self) -> tuple[list[int], list[int]]:
         """Beginnings and ends (-1: still open), from the columns where the trace has them."""
@@ -58,9 +71,9 @@ class _Timeline:
         return [event.start_ns for event in events], [-1 if event.end_ns is None else event.end_ns for event in events]
 
     def _head(self, event: Event) -> str:
-        """All of an event but its times, without the closing brace: equal for events that are alike."""
+        """All of an event but its times and arguments, without the closing brace: equal for events that are alike."""
         track = self._tracks.setdefault((event.process, event.thread), len(self._tracks) + 1)
-        head = {"name": _name(event), "cat": event.kind, "pid": event.process, "tid": track, "args": _arguments(event)}
+        head = {"name": _name(event), "cat": event.kind, "pid": event.process, "tid": track}
         return _json(head)[:-1]
 
     def _names(self) -> Iterator[str]:

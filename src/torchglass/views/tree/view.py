@@ -7,11 +7,12 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.fold import TOGETHER, Item, folded, said_once, unfolded
+from torchglass.views.fold import TOGETHER, Item, folded, range_label, said_once, unfolded
 from torchglass.views.forest import Forest
 from torchglass.views.layers import Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
+    CLASS,
     COUNT,
     EVENT,
     EXPRESSION,
@@ -261,6 +262,8 @@ class _Tree:
             cells = self._known[key] = self._cells(item, often, rounds, inside)
         if event.kind == "mark":
             cells = self._with_value(cells, item)
+        if event.phase == "backward" and event.kind in ("function", "op"):
+            cells = self._with_module(cells, nodes)
         if self._is_measured:
             cells = with_stats(cells, map(self._trace.event, nodes))
         row = Row(around.depth, EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
@@ -293,6 +296,17 @@ class _Tree:
             several = f"{counts_word(functions, 'torch function')} inside" if max(functions) > 1 else ""
             return helper_cells(event, said, several)
         return event_cells(event, said)
+
+    def _with_module(self, cells: Cells, nodes: Sequence[int]) -> Cells:
+        """What ran in backward says which module's forward step it belongs to: ``of blocks.3.fc``."""
+        # Asked of the trace: the events are samples, and one op of backward looks like that of another layer.
+        steps = [self._trace.event(node).forward_event for node in nodes]
+        forward = [self._trace.event(step) for step in steps if step is not None]
+        paths = [each.module or each.root or "" for each in forward if each.module is not None]
+        if not paths or any(cell.kind == CLASS for cell in cells):
+            return cells
+        at = next((number for number, cell in enumerate(cells, 1) if cell.kind == EXPRESSION), 0)
+        return (*cells[:at], Cell(CLASS, f"of {clean(range_label(paths))}"), *cells[at:])
 
     def _with_value(self, cells: Cells, item: Item) -> Cells:
         """A mark of something that holds no tensor says what it was, and of several what the first was."""

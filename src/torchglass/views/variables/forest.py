@@ -44,6 +44,13 @@ class Forest:
     def merges(self, node: int) -> bool:
         return not isinstance(self.nodes[node], Level)
 
+    def line(self, node: int) -> int:
+        here = self.nodes[node]
+        if isinstance(here, Life):
+            return 0
+        at = here.called_at if isinstance(here, Call) else here.at
+        return 0 if at is None else at.line
+
     def rounds(self, node: int) -> bool | None:
         here = self.nodes[node]
         return True if isinstance(here, Level) and here.rounds is not None else None

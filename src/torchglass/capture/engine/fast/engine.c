@@ -9,6 +9,7 @@ static int engine_traverse(Engine *engine, visitproc visit, void *arg)
     Py_VISIT(engine->session);
     Py_VISIT(engine->measurer);
     Py_VISIT((PyObject *)engine->measured);
+    Py_VISIT((PyObject *)engine->sketched);
     Py_VISIT((PyObject *)engine->values);
     Py_VISIT(engine->kept);
     Py_VISIT(engine->tracers);
@@ -35,6 +36,7 @@ static int engine_clear(Engine *engine)
     Py_CLEAR(engine->session);
     Py_CLEAR(engine->measurer);
     Py_CLEAR(engine->measured);
+    Py_CLEAR(engine->sketched);
     measuring_clear(engine);
     Py_CLEAR(engine->values);
     Py_CLEAR(engine->kept);
@@ -101,13 +103,16 @@ static PyObject *engine_clear_living(Engine *engine, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* measure(measurer, where it is written, whether as much as can be is done here); None: no longer. */
+/* measure(measurer, where it is written, where sketches are (None: nobody asked), whether as much as can be is done here); None: no longer. */
 static PyObject *engine_measure(Engine *engine, PyObject *args)
 {
-    PyObject *measurer, *measured;
+    PyObject *measurer, *measured, *sketched;
     int here;
-    if (!PyArg_ParseTuple(args, "OO!p", &measurer, &ValueFieldsType, &measured, &here))
+    if (!PyArg_ParseTuple(args, "OO!Op", &measurer, &ValueFieldsType, &measured, &sketched, &here))
         return NULL;
+    if (sketched != Py_None && !PyObject_TypeCheck(sketched, &ValueFieldsType))
+        return PyErr_SetString(PyExc_TypeError, "a writer of sketches is wanted"), NULL;
+    Py_XSETREF(engine->sketched, sketched == Py_None ? NULL : (ValueFields *)Py_NewRef(sketched));
     Py_XSETREF(engine->measured, (ValueFields *)Py_NewRef(measured));
     Py_XSETREF(engine->measurer, measurer == Py_None ? NULL : Py_NewRef(measurer));
     engine->measures = (char)here;
@@ -293,6 +298,7 @@ static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
+    {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},
     {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
     {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
     {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},

@@ -106,7 +106,7 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     log->at = at + 1;
     log->parent = at;
     log->stack = stack;
-    if (engine->measurer != NULL && measure_taken(engine, args, count, kwargs) < 0)
+    if (engine->measurer != NULL && measure_taken(engine, log, at, args, count, kwargs) < 0)
         return FAILED;
     if (log->listening && tell(engine, log, at, "open") < 0)
         return FAILED;
@@ -132,7 +132,9 @@ static int write_close(Engine *engine, Log *log, int64_t at, PyObject *result, i
     if (nodes == FAILED)
         return -1;
     const int64_t closing[5] = {form, outputs, NONE, nodes, end};
-    if (close_record(log, at, closing) < 0 || (engine->measurer != NULL && measure_given(engine, result, from_op) < 0))
+    if (close_record(log, at, closing) < 0)
+        return -1;
+    if (engine->measurer != NULL && measure_given(engine, log, at, result, from_op) < 0)
         return -1;
     return log->listening ? tell(engine, log, at, "close") : 0;
 }

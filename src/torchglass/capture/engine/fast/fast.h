@@ -1,10 +1,11 @@
 /* What the pages of the compiled engine share.
  *
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
- * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor is
- * which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the
- * three that torch and the program call, meeting.c the first call of a module; measuring.c which values are measured, tally.c and floats.c what is in them, device.c
- * the same on a GPU.
+ * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
+ * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
+ * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module; measuring.c
+ * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known
+ * again, device.c what is in values on a GPU.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -114,7 +115,7 @@ typedef struct Engine {
     /* measuring.c */
     PyObject *measurer; /* told of what events take and give; NULL: nobody asked for that */
     char measures;      /* whether that is done here, as far as it can be */
-    ValueFields *measured;
+    ValueFields *measured, *sketched; /* the second is NULL where nobody asked for sketches */
     struct Measuring *measuring;
     /* values.c */
     ValueFields *values;
@@ -238,9 +239,10 @@ int leave_unseen(Unseen *unseen);
 /* ---------------------------------------------------------------- tally.c, measuring.c */
 
 PyObject *tally_at(PyObject *module, PyObject *args);
+PyObject *sketch_at(PyObject *module, PyObject *args);
 PyObject *use_processor(PyObject *module, PyObject *wanted);
-int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
-int measure_given(Engine *engine, PyObject *result, int from_op);
+int measure_taken(Engine *engine, Log *log, int64_t at, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
+int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
 void measuring_forget(Engine *engine); /* the tensors that it knows */
 void measuring_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);

@@ -4,9 +4,11 @@
  * to have the values themselves, is Python's.
  */
 #include "fast.h"
-#include "tally.h"
+#include "sketch.h"
 
 #define ENTRY_BYTES 88
+#define SKETCH_BYTES 216
+#define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
 #define DEEPEST 8
@@ -17,6 +19,7 @@ typedef struct {
     int item; /* bytes of an element */
     long long device, function, run, pitch; /* which GPU, the kernel for the dtype there, and how its runs lie */
     Layout layout;
+    Order order;
 } Plan;
 
 /* The tensor that was measured last at some place, so that a view of the same numbers need not be. */
@@ -25,8 +28,10 @@ typedef struct {
     int64_t count, version, row;
     int kind, is_dense;
     PyObject *ref; /* weak */
-    int64_t counts[5];
-    double numbers[5];
+    Tally tally;
+    Sketch sketch;
+    Order order; /* of the sketch */
+    int is_sketched;
     PyObject *batch; /* of one on a GPU: where its numbers gather … */
     int64_t batch_row; /* … and in which row */
 } Measured;
@@ -101,11 +106,11 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
         return -1;
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
-        PyObject *layout;
-        plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 2 ? ON_DEVICE : HERE;
-        if (!PyArg_ParseTuple(described, "iO!|LLLL", &plan->item, &PyTuple_Type, &layout, &plan->device, &plan->function,
-                              &plan->run, &plan->pitch)
-            || read_layout(layout, &plan->layout) < 0) {
+        PyObject *layout, *order;
+        plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 3 ? ON_DEVICE : HERE;
+        if (!PyArg_ParseTuple(described, "iO!O!|LLLL", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
+                              &plan->device, &plan->function, &plan->run, &plan->pitch)
+            || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
             return -1;
         }
@@ -187,60 +192,108 @@ int write_measured(Engine *engine, int64_t number, const int64_t counts[5], cons
     return done == NULL ? -1 : 0;
 }
 
+static int write_sketch(Engine *engine, int64_t number, const Sketch *sketch)
+{
+    ValueFields *fields = engine->sketched;
+    int64_t place = number * SKETCH_BYTES + fields->shift;
+    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
+        && place + SKETCH_BYTES <= fields->view.len) {
+        memcpy(fields->memory + place, sketch, sizeof *sketch);
+        *(volatile int64_t *)(fields->memory + place + sizeof *sketch) = 1; /* last: it says that the rest is there */
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod((PyObject *)fields, "write", "Ly#", (long long)number, (const char *)sketch,
+                                         (Py_ssize_t)sizeof *sketch);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* What was found in a value goes into the journal. */
+static int write_found(Engine *engine, int64_t number, const Measured *found)
+{
+    int64_t counts[5];
+    double numbers[5];
+    tally_numbers(&found->tally, counts, numbers);
+    if (write_measured(engine, number, counts, numbers, BY_COMPILED) < 0)
+        return -1;
+    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
+}
+
+static int may_sketch(const Engine *engine, const Plan *plan)
+{
+    return engine->sketched != NULL && (plan->layout.repeats == 1 || plan->order.count <= MOST_REPEATED);
+}
+
+/* Of what was measured before in the same memory: the numbers are the same, and may stand in another order. */
+static void add_sketch(Engine *engine, const Plan *plan, uintptr_t address, Measured *found)
+{
+    const int was_sketched = found->is_sketched, is_flat = found->order.is_contiguous && plan->order.is_contiguous;
+    found->is_sketched = may_sketch(engine, plan);
+    if (!found->is_sketched || (was_sketched && is_same_order(&found->order, &plan->order)))
+        return;
+    if (was_sketched && is_flat)
+        sketch_axes(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    else
+        sketch_memory(&plan->order, (const char *)address, &found->tally, &found->sketch);
+    found->order = plan->order;
+}
+
+/* 0: its numbers are too large. */
+static int look_at(Engine *engine, const Plan *plan, const char *memory, Measured *found)
+{
+    found->is_sketched = may_sketch(engine, plan);
+    found->order = plan->order;
+    if (found->is_sketched)
+        return tally_and_sketch(&plan->layout, &plan->order, memory, &found->tally, &found->sketch);
+    return tally_memory(&plan->layout, memory, &found->tally);
+}
+
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
 
-/* Remember where a tensor was measured; `batch` is taken over. */
-static Measured *remember(Engine *engine, PyObject *tensor, uintptr_t address, const Plan *plan, int64_t version, int64_t row,
-                          PyObject *batch)
+static Measured measured_at(uintptr_t address, const Plan *plan, int64_t version, int64_t row)
 {
-    if (engine->measuring == NULL) { /* other threads may have run: nothing from before is used */
-        Py_XDECREF(batch);
-        return NULL;
-    }
-    PyObject *ref = PyWeakref_NewRef(tensor, NULL);
-    Measured *known = place_at(engine->measuring, address, plan);
-    PyObject *old_ref = known->ref, *old_batch = known->batch;
-    *known = (Measured){
+    return (Measured){
         address, plan->layout.count * plan->layout.parts * plan->layout.repeats, version, row, plan->layout.kind,
-        plan->layout.is_dense && plan->layout.repeats == 1, ref,
+        plan->layout.is_dense && plan->layout.repeats == 1,
     };
-    known->batch = batch;
-    Py_XDECREF(old_ref);
-    Py_XDECREF(old_batch);
-    return known;
+}
+
+/* Remember what was found in a tensor; its `batch` is taken over. */
+static void remember(Engine *engine, PyObject *tensor, const Plan *plan, Measured found)
+{
+    found.ref = PyWeakref_NewRef(tensor, NULL);
+    PyObject *ref = found.ref, *batch = found.batch;
+    if (engine->measuring != NULL) { /* other threads may have run: nothing from before is used */
+        Measured *known = place_at(engine->measuring, found.address, plan);
+        ref = known->ref;
+        batch = known->batch;
+        *known = found;
+    }
+    Py_XDECREF(ref);
+    Py_XDECREF(batch);
 }
 
 static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
                           int64_t version, int64_t row)
 {
-    Tally tally;
-    int64_t counts[5];
-    double numbers[5];
-    if (!tally_memory(&plan->layout, (const char *)address, &tally))
+    Measured found = measured_at(address, plan, version, row);
+    if (!look_at(engine, plan, (const char *)address, &found))
         return LEFT_TO_PYTHON;
-    tally_numbers(&tally, counts, numbers);
-    Measured *known = remember(engine, tensor, address, plan, version, row, NULL);
-    if (known != NULL) {
-        memcpy(known->counts, counts, sizeof counts);
-        memcpy(known->numbers, numbers, sizeof numbers);
-    }
-    return write_measured(engine, number, counts, numbers, BY_COMPILED) < 0 ? ERROR : MEASURED_HERE;
+    remember(engine, tensor, plan, found);
+    return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
 static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
                          int64_t version, int64_t row)
 {
     const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch};
-    PyObject *batch;
-    int64_t batch_row;
-    if (plan->layout.repeats != 1 || (plan->pitch && address % 16))
-        return LEFT_TO_PYTHON;
-    int done = measure_on_device(engine, &run, number, &batch, &batch_row);
+    Measured found = measured_at(address, plan, version, row);
+    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || engine->sketched != NULL)
+        return LEFT_TO_PYTHON; /* Python says that there is no sketch of it */
+    int done = measure_on_device(engine, &run, number, &found.batch, &found.batch_row);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
-    Measured *known = remember(engine, tensor, address, plan, version, row, batch);
-    if (known != NULL)
-        known->batch_row = batch_row;
+    remember(engine, tensor, plan, found);
     return MEASURED_HERE;
 }
 
@@ -252,7 +305,9 @@ static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t
         return 0;
     if (plan->way == ON_DEVICE)
         return measured_with(known->batch, number, known->batch_row);
-    return write_measured(engine, number, known->counts, known->numbers, BY_COMPILED) < 0 ? -1 : 1;
+    Measured found = *known; /* references of it are not used */
+    add_sketch(engine, plan, address, &found);
+    return write_found(engine, number, &found) < 0 ? -1 : 1;
 }
 
 static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
@@ -334,13 +389,13 @@ static int answered(PyObject *answer)
     return answer == NULL ? -1 : 0;
 }
 
-int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
+int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     if (!engine->measures) {
         PyObject *packed = pack(args, count);
         int done = packed == NULL ? -1
-                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OO", packed,
-                                                                 kwargs == NULL ? Py_None : kwargs));
+                                  : answered(PyObject_CallMethod(engine->measurer, "took", "OLOO", log, (long long)record,
+                                                                 packed, kwargs == NULL ? Py_None : kwargs));
         Py_XDECREF(packed);
         return done;
     }
@@ -357,7 +412,7 @@ int measure_taken(Engine *engine, PyObject *const *args, Py_ssize_t count, PyObj
     return forgiven(engine, done);
 }
 
-int measure_given(Engine *engine, PyObject *result, int from_op)
+int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
     if (engine->measures)
         return forgiven(engine, measure_all(engine, result, from_op, 0));
@@ -365,9 +420,11 @@ int measure_given(Engine *engine, PyObject *result, int from_op)
         int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
         if (value == FAILED)
             return -1;
-        return answered(PyObject_CallMethod(engine->measurer, "gave", "OL", result, (long long)value));
+        return answered(PyObject_CallMethod(engine->measurer, "gave", "OLOL", log, (long long)at, result,
+                                            (long long)value));
     }
-    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OO", result, from_op ? Py_True : Py_False));
+    return answered(PyObject_CallMethod(engine->measurer, "gave_several", "OLOO", log, (long long)at, result,
+                                        from_op ? Py_True : Py_False));
 }
 
 /* see(tensor, value) → value: what Python's walk through other containers finds. */

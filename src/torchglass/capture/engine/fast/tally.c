@@ -217,7 +217,7 @@ int kind_of(const char *code)
 }
 
 /* Two means and sums of squares about them are one. */
-static void join(Tally *tally, const Tally *block)
+void join_tallies(Tally *tally, const Tally *block)
 {
     tally->count += block->count;
     tally->nan += block->nan;
@@ -236,21 +236,26 @@ static void join(Tally *tally, const Tally *block)
 
 static int chosen = -1; /* the processor's way */
 
-static void add_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
+int used_processor(void)
 {
     if (chosen < 0)
         chosen = processor();
-    const int this = chosen;
+    return chosen;
+}
+
+void tally_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
+{
+    const int this = used_processor();
     Tally block;
     for (Py_ssize_t at = 0; at < count; at += BLOCK) {
         Py_ssize_t size = count - at < BLOCK ? count - at : BLOCK, done = 0;
         const char *from = memory + at * KINDS[kind].size;
         if (kind == FLOAT32 && (done = tally_floats(from, size, this, &block)) > 0)
-            join(tally, &block);
+            join_tallies(tally, &block);
         if (done == size)
             continue;
         KINDS[kind].blocks[this](from + done * KINDS[kind].size, size - done, &block);
-        join(tally, &block);
+        join_tallies(tally, &block);
     }
 }
 
@@ -292,7 +297,7 @@ static void add_strided(Tally *tally, const Layout *layout, const char *memory)
             done += count;
             used += count;
             if (used == room) {
-                add_run(tally, layout->kind, pieces, used * layout->parts);
+                tally_run(tally, layout->kind, pieces, used * layout->parts);
                 used = 0;
             }
         }
@@ -302,7 +307,7 @@ static void add_strided(Tally *tally, const Layout *layout, const char *memory)
         if (at >= layout->dimensions)
             break;
     }
-    add_run(tally, layout->kind, pieces, used * layout->parts);
+    tally_run(tally, layout->kind, pieces, used * layout->parts);
 }
 
 static void repeat(Tally *tally, int64_t times)
@@ -321,7 +326,7 @@ int tally_memory(const Layout *layout, const char *memory, Tally *tally)
     *tally = (Tally){0};
     PyThreadState *saved = layout->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
     if (layout->is_dense)
-        add_run(tally, layout->kind, memory, layout->count * layout->parts);
+        tally_run(tally, layout->kind, memory, layout->count * layout->parts);
     else
         add_strided(tally, layout, memory);
     if (saved != NULL)

@@ -24,6 +24,9 @@ enum { PLAIN, AVX2, AVX512, PROCESSORS };
 
 int64_t tally_floats(const char *memory, int64_t count, int processor, Tally *block); /* how many, from the first on */
 int kind_of(const char *code); /* -1: not known */
+int used_processor(void);      /* whose instructions are taken */
+void join_tallies(Tally *tally, const Tally *block);
+void tally_run(Tally *tally, int kind, const char *memory, Py_ssize_t count); /* numbers side by side, added to others */
 int read_layout(PyObject *described, Layout *layout);
 int tally_memory(const Layout *layout, const char *memory, Tally *tally); /* 0: too large for double precision */
 void tally_numbers(const Tally *tally, int64_t counts[5], double numbers[5]); /* as they stand in the journal */

@@ -29,6 +29,10 @@ class Values(ValueTable):
     def is_known(self, found: Any) -> bool:
         return self._engine.known(found) is not None
 
+    def last_number(self, tensor: Any) -> int:
+        known = self._engine.known(tensor)
+        return NONE if known is None else known[0] & NUMBER_MASK
+
     def living_objects(self) -> list[Any]:
         return self._engine.living_objects()
 

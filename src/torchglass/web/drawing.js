@@ -858,4 +858,3 @@ function escapeText(text) {
 }
 return { picture, svg, escapeText };
 })();
-globalThis.picture = in_picture.picture;

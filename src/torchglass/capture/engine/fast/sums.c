@@ -1,0 +1,202 @@
+/* Sums of numbers with weights, sixteen lanes at a time, on three kinds of processors (statistics/sketch.py).
+ *
+ * Weights come from a counter, so nothing is read but the numbers. What float32 holds exactly is summed in it, at most
+ * sixteen additions a lane, and then in doubles.
+ */
+#include "fast.h"
+#include "sums.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma"), optimize("O3")))
+#define FOR_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
+#else
+#define FOR_AVX512
+#define FOR_AVX2
+#endif
+
+#define TURNS 8
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef double Doubles __attribute__((vector_size(128)));
+typedef int64_t Longs __attribute__((vector_size(128)));
+
+float weights[2 * BLOCK + LANES] __attribute__((aligned(64)));
+double wide_weights[2 * BLOCK + LANES] __attribute__((aligned(64)));
+const int WIDTHS[] = {8, 4, 2, 2, 1, 1, 1, 2, 2, 4, 4, 8, 8};
+
+/* A random sign times a number from 0.5 to 1.5; exact in float32. */
+static double weight(uint64_t counter)
+{
+    uint64_t z = stirred(counter);
+    double size = 0.5 + (double)(z >> 41) * 0x1p-23;
+    return z & 1 ? -size : size;
+}
+
+/* A sign, by which the weights of one block differ from those of another. */
+double block_weight(int64_t block)
+{
+    return block && stirred(BLOCK + (uint64_t)block) & 1 ? -1.0 : 1.0;
+}
+
+void make_weights(void)
+{
+    static int is_ready;
+    if (is_ready)
+        return;
+    for (int at = 0; at < BLOCK; at++)
+        wide_weights[at] = wide_weights[at + BLOCK] = weights[at] = weights[at + BLOCK] = (float)weight((uint64_t)at);
+    make_keys();
+    is_ready = 1;
+}
+
+/* Of one block, a multiple of two vectors: the lanes of the weighted sum, and |x|, x³, x⁴ of x * scale. */
+#define DEFINE_BLOCK(target, name, type, Vector, Bits, without_sign, weights)                                         \
+    target static void name(const type *from, int count, type scale, double lanes[LANES], double powers[3])          \
+    {                                                                                                                 \
+        Doubles sums[4] = {{0}};                                                                                      \
+        for (int begin = 0; begin < count; begin += STRIP) {                                                          \
+            const int end = count - begin < STRIP ? count : begin + STRIP;                                            \
+            Vector one = {0}, two = {0}, sizes = {0}, cubes = {0}, fourths = {0}, more[3] = {{0}};                    \
+            for (int at = begin; at < end; at += 2 * LANES) {                                                         \
+                Vector x, y, w, v;                                                                                    \
+                memcpy(&x, from + at, sizeof x);                                                                      \
+                memcpy(&y, from + at + LANES, sizeof y);                                                              \
+                memcpy(&w, weights + at, sizeof w);                                                                   \
+                memcpy(&v, weights + at + LANES, sizeof v);                                                           \
+                x *= scale;                                                                                           \
+                y *= scale;                                                                                           \
+                one += x * w;                                                                                         \
+                two += y * v;                                                                                         \
+                sizes += (Vector)((Bits)x & without_sign);                                                            \
+                more[0] += (Vector)((Bits)y & without_sign);                                                          \
+                Vector xx = x * x, yy = y * y;                                                                        \
+                cubes += xx * x;                                                                                      \
+                more[1] += yy * y;                                                                                    \
+                fourths += xx * xx;                                                                                   \
+                more[2] += yy * yy;                                                                                   \
+            }                                                                                                         \
+            sums[0] += __builtin_convertvector(one + two, Doubles);                                                   \
+            sums[1] += __builtin_convertvector(sizes + more[0], Doubles);                                             \
+            sums[2] += __builtin_convertvector(cubes + more[1], Doubles);                                             \
+            sums[3] += __builtin_convertvector(fourths + more[2], Doubles);                                           \
+        }                                                                                                             \
+        memcpy(lanes, &sums[0], sizeof sums[0]);                                                                      \
+        for (int power = 0; power < 3; power++) {                                                                     \
+            powers[power] = 0.0;                                                                                      \
+            for (int lane = 0; lane < LANES; lane++)                                                                  \
+                powers[power] += sums[power + 1][lane];                                                               \
+        }                                                                                                             \
+    }
+
+/* Rows that follow one another, or a part of one, each with the weights of its axis: into sixteen sums in a row, which
+ * ones and with which factor its place on the axis above says. In turns: what was just written one step beside cannot be
+ * read at once. */
+#define DEFINE_ROWS(target, name, type, Vector)                                                                       \
+    target static void name(const type *from, const type *by, int size, int rows, const Above *above, double *axes)   \
+    {                                                                                                                 \
+        const int whole = size / LANES * LANES, rest = size - whole, turns = rows < TURNS ? 1 : TURNS;                \
+        double several[TURNS][2 * LANES];                                                                             \
+        memset(several, 0, turns * sizeof several[0]);                                                                \
+        for (int row = 0; row < rows; row++, from += size) {                                                          \
+            Vector sum = {0}, x, w;                                                                                   \
+            Doubles sums = {0};                                                                                       \
+            for (int begin = 0; begin < whole; begin += STRIP) {                                                      \
+                const int end = whole - begin < STRIP ? whole : begin + STRIP;                                        \
+                if (begin) {                                                                                          \
+                    sums += __builtin_convertvector(sum, Doubles);                                                    \
+                    sum = (Vector){0};                                                                                \
+                }                                                                                                     \
+                for (int at = begin; at < end; at += LANES) {                                                         \
+                    memcpy(&x, from + at, sizeof x);                                                                  \
+                    memcpy(&w, by + at, sizeof w);                                                                    \
+                    sum += x * w;                                                                                     \
+                }                                                                                                     \
+            }                                                                                                         \
+            if (rest) {                                                                                               \
+                x = (Vector){0};                                                                                      \
+                memcpy(&w, by + whole, sizeof w);                                                                     \
+                memcpy(&x, from + whole, (size_t)rest * sizeof(type));                                                \
+                sum += x * w;                                                                                         \
+            }                                                                                                         \
+            const uint64_t at = (uint64_t)above->at + (uint64_t)row, place = at % BLOCK;                              \
+            const double factor = above->has_axis ? above->factor * wide_weights[place] : above->factor;              \
+            const uint64_t shift = (uint64_t)above->shift + (above->has_axis ? at % LANES : 0);                       \
+            double *to = several[row & (turns - 1)] + (shift < PRIME ? shift : shift - PRIME);                        \
+            Doubles before;                                                                                           \
+            memcpy(&before, to, sizeof before);                                                                       \
+            before += (sums + __builtin_convertvector(sum, Doubles)) * factor;                                        \
+            memcpy(to, &before, sizeof before);                                                                       \
+        }                                                                                                             \
+        for (int turn = 0; turn < turns; turn++)                                                                      \
+            for (int at = 0; at < 2 * LANES; at++)                                                                    \
+                axes[at] += several[turn][at];                                                                        \
+    }
+
+#define DEFINE_FOR(target, suffix)                                                                                    \
+    DEFINE_BLOCK(target, floats_block_##suffix, float, Floats, Ints, 0x7fffffff, weights)                             \
+    DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights)            \
+    DEFINE_ROWS(target, floats_rows_##suffix, float, Floats)                                                          \
+    DEFINE_ROWS(target, doubles_rows_##suffix, double, Doubles)
+DEFINE_FOR(, plain)
+DEFINE_FOR(FOR_AVX2, avx2)
+DEFINE_FOR(FOR_AVX512, avx512)
+
+#define WAYS(suffix) {floats_block_##suffix, doubles_block_##suffix, floats_rows_##suffix, doubles_rows_##suffix}
+const Ways WAYS_OF[PROCESSORS] = {WAYS(plain), WAYS(avx2), WAYS(avx512)};
+
+/* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */
+
+static float half(uint16_t bits)
+{
+    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, size = bits & 0x7fff;
+    const float small = (float)size * 0x1p-24f;
+    uint32_t wide = (size << 13) + (112u << 23) + (size >= 0x7c00 ? 112u << 23 : 0), low;
+    memcpy(&low, &small, 4);
+    wide = (size < 0x0400 ? low : wide) | sign;
+    float found;
+    memcpy(&found, &wide, 4);
+    return found;
+}
+
+#define EACH(kind, type, expression)                                                                                  \
+    case kind:                                                                                                        \
+        for (int at = 0; at < count; at++) {                                                                          \
+            const type each = ((const type *)from)[at];                                                               \
+            to[at] = expression;                                                                                      \
+        }                                                                                                             \
+        break;
+
+__attribute__((optimize("O3"))) void as_floats(int kind, const char *from, int count, float *to)
+{
+    switch (kind) {
+        EACH(F4, float, each)
+        EACH(F2, uint16_t, half(each))
+        EACH(I1, int8_t, (float)each)
+        EACH(U1, uint8_t, (float)each)
+        EACH(B1, uint8_t, each != 0 ? 1.0f : 0.0f)
+        EACH(I2, int16_t, (float)each)
+        EACH(U2, uint16_t, (float)each)
+    case BF:
+        for (int at = 0; at < count; at++) {
+            const uint32_t wide = (uint32_t)((const uint16_t *)from)[at] << 16;
+            memcpy(to + at, &wide, 4);
+        }
+    }
+}
+
+__attribute__((optimize("O3"))) void as_doubles(int kind, const char *from, int count, double *to)
+{
+    float narrow[BLOCK];
+    switch (kind) {
+        EACH(F8, double, each)
+        EACH(I4, int32_t, (double)each)
+        EACH(U4, uint32_t, (double)each)
+        EACH(I8, int64_t, (double)each)
+        EACH(U8, uint64_t, (double)each)
+    default:
+        as_floats(kind, from, count, narrow);
+        for (int at = 0; at < count; at++)
+            to[at] = narrow[at];
+    }
+}

@@ -1,0 +1,45 @@
+/* What sketch.c, sums.c and hash.c share: the pieces of which a sketch is made. */
+#ifndef TORCHGLASS_SUMS_H
+#define TORCHGLASS_SUMS_H
+
+#include "sketch.h"
+
+#define BLOCK 1024 /* numbers after which the weights repeat, with another sign; bytes after which the hash is stirred */
+#define LANES 16
+#define STRIP 256 /* numbers that are summed in float32 before they go to doubles */
+#define PRIME 17
+#define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
+
+/* The kinds of numbers, in the order of tally.c, and their bytes. */
+enum { F8, F4, F2, BF, I1, U1, B1, I2, U2, I4, U4, I8, U8 };
+extern const int WIDTHS[];
+
+/* Where rows stand on the axes outside of them: on the next one from `at` on, all in one block of its weights. */
+typedef struct {
+    double factor; /* of all further axes, and of the block */
+    int64_t at;
+    int shift, has_axis;
+} Above;
+
+/* One processor's ways to sum: of a block the weighted sum, in lanes, and |x|, x³, x⁴; of rows the sums by axes. */
+typedef struct {
+    void (*floats_block)(const float *, int, float, double *, double *);
+    void (*doubles_block)(const double *, int, double, double *, double *);
+    void (*floats_rows)(const float *, const float *, int, int, const Above *, double *);
+    void (*doubles_rows)(const double *, const double *, int, int, const Above *, double *);
+} Ways;
+
+extern const Ways WAYS_OF[PROCESSORS];
+extern float weights[2 * BLOCK + LANES]; /* twice: rows begin anywhere */
+extern double wide_weights[2 * BLOCK + LANES];
+void make_weights(void);                                            /* and keys; before all else, under Python's lock */
+double block_weight(int64_t block);                                 /* a sign, by which blocks differ */
+void as_floats(int kind, const char *from, int count, float *to);   /* at most a block, of those that float32 holds */
+void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
+
+uint64_t stirred(uint64_t counter); /* 64 bits of a counter */
+void make_keys(void);
+void add_to_hash(uint64_t lanes[8], const char *bytes, int64_t size, int processor);
+uint64_t finished_hash(const uint64_t lanes[8], int64_t bytes);
+
+#endif

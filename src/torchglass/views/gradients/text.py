@@ -1,0 +1,85 @@
+"""The gradients as text: a table of parameters with the norms of gradients and updates, what is amiss in red."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE
+from torchglass.views.gradients.view import CALLED
+from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, Row, Sheet
+from torchglass.views.text.layout import guides, repeat_line
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import cut, width_of
+
+TITLES = {
+    NAME: "Parameter",
+    GIVES: "Shape",
+    CALLED: "Backward",
+    GRADIENT: "Gradient norm",
+    UPDATE: "Update norm",
+    RATIO: "Update / weight",
+}
+STYLES = {GIVES: "output", CALLED: "dim", UPDATE: "time", RATIO: "time"}
+
+
+def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+    """Titles and rows, with a rule between and behind."""
+    if not sheet.rows:
+        return
+    kinds = [kind for kind in TITLES if kind == NAME or any(row.cell(kind) for row in sheet.rows)]
+    words = [_words(row, kinds, page) for row in sheet.rows]
+    titles = [TITLES[kind] for kind in kinds]
+    widths = _widths([titles, *words], page.width)
+    rule = page.paint("dim", "─" * min(sum(widths) + 2 * (len(widths) - 1), page.width))
+    yield page.paint("heading", _line(titles, widths, page))
+    yield rule
+    for row, said in zip(sheet.rows, words, strict=True):
+        if row.kind == REPEAT:
+            yield repeat_line(row, guides(row.depth, page.width), page)
+        else:
+            yield _painted(row, kinds, said, widths, page)
+    yield rule
+
+
+def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
+    before = guides(row.depth, page.width)
+    if row.kind == REPEAT:
+        return [before + row.text(FOLD) + row.text(COUNT), *[""] * (len(kinds) - 1)]
+    return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
+
+
+def _widths(words: Sequence[Sequence[str]], page_width: int) -> list[int]:
+    """As wide as what stands there; what is too much comes off the names, and then from the end."""
+    widths = [max(width_of(row[column]) for row in words) for column in range(len(words[0]))]
+    over = sum(widths) + 2 * (len(widths) - 1) - page_width
+    taken = min(max(over, 0), max(widths[0] - 16, 0))
+    widths[0] -= taken
+    return widths
+
+
+def _line(words: Sequence[str], widths: Sequence[int], page: Page) -> str:
+    cells = [_cell(column, word, width) for column, (word, width) in enumerate(zip(words, widths, strict=True))]
+    return cut("  ".join(cells).rstrip(), page.width)
+
+
+def _cell(column: int, word: str, width: int) -> str:
+    word = cut(word, width)
+    space = " " * (width - width_of(word))
+    return word + space if column < 2 else space + word
+
+
+def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
+    if not page.color or width_of(_line(words, widths, page)) >= page.width:
+        return _line(words, widths, page)
+    cells = [_cell(column, word, width) for column, (word, width) in enumerate(zip(words, widths, strict=True))]
+    before = guides(row.depth, page.width)
+    if cells[0].startswith(before):
+        cells[0] = page.paint("guide", before) + cells[0][len(before) :]
+    for column, kind in enumerate(kinds):
+        found = row.cell(kind)
+        if found is not None and found.mark and cells[column].endswith(found.text):
+            at = len(cells[column]) - len(found.text) + found.mark[0]
+            cells[column] = cells[column][:at] + page.paint("error", cells[column][at:])
+        elif kind in STYLES and cells[column].strip():
+            cells[column] = page.paint(STYLES[kind], cells[column])
+    return "  ".join(cells).rstrip()

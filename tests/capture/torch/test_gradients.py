@@ -1,0 +1,160 @@
+"""What is recorded behind a run of backward and around a step: whose gradient, and by how much it changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import torchglass as tg
+from torchglass.capture.statistics import updates
+from torchglass.events.trace import Trace
+from torchglass.events.types import Event
+
+X = torch.ones(3, 2)
+
+
+def accumulated(trace: Trace) -> list[Event]:
+    return [event for event in trace.events() if event.name == "AccumulateGrad"]
+
+
+def got(trace: Trace) -> list[list[str]]:
+    return [sorted(value.role for value in event.inputs) for event in accumulated(trace)]
+
+
+def test_backward_tells_which_parameters_it_gave_what() -> None:
+    net = nn.Linear(2, 2)
+    with tg.record(values="stats") as trace:
+        net(X).sum().backward()
+    (event,) = accumulated(trace)
+    assert [value.role for value in event.inputs] == ["Linear.weight", "Linear.bias"]
+    assert [value.shape for value in event.outputs] == [(2, 2), (2,)]
+    assert [value.stats.mean for value in event.outputs if value.stats] == [3.0, 3.0]
+    assert event.phase == "backward"
+    assert trace.event(event.parent or 0).name == "autograd.backward"
+
+
+def test_a_call_of_autograd_backward_is_told_too() -> None:
+    net = nn.Linear(2, 2)
+    with tg.record() as trace:
+        torch.autograd.backward([net(X).sum()])
+    (event,) = accumulated(trace)
+    assert trace.event(event.parent or 0).code == "torch.autograd.backward([net(X).sum()])"
+
+
+def test_autograd_grad_accumulates_nothing() -> None:
+    net = nn.Linear(2, 2)
+    with tg.record() as trace:
+        torch.autograd.grad(net(X).sum(), list(net.parameters()))
+    assert accumulated(trace) == []
+
+
+def test_backward_that_reaches_no_parameter_leaves_them_without() -> None:
+    net = nn.Linear(2, 2)
+    with tg.record() as trace:
+        (net(X).detach().requires_grad_() * 2).sum().backward(inputs=[torch.ones(2, requires_grad=True)])
+    assert got(trace) == []
+    assert "no gradient: Linear (2 parameters)" in str(trace)
+
+
+def test_accumulation_is_told_each_time_with_the_sum_so_far() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            net(X).sum().backward()
+    assert [event.outputs[0].stats.mean for event in accumulated(trace)] == [3.0, 6.0, 9.0]  # type: ignore[union-attr]
+
+
+def test_of_two_losses_each_tells_what_it_reached() -> None:
+    one, two = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    with tg.record() as trace:
+        first, second = one(X).sum(), two(X).sum()
+        second.backward()
+        first.backward()
+    assert got(trace) == [["Linear#2.weight"], ["Linear.weight"]]
+
+
+def test_a_reentrant_checkpoint_tells_each_gradient_once() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with tg.record() as trace:
+        checkpoint(net[1], net[0](X), use_reentrant=True).sum().backward()
+    assert got(trace) == [["Linear#2.bias", "Linear#2.weight", "Linear.bias", "Linear.weight"]]
+
+
+def test_more_parameters_than_fit_one_event() -> None:
+    net = nn.ParameterList([nn.Parameter(torch.ones(1)) for _ in range(1201)])
+    with tg.record(values="stats") as trace:
+        sum(net).backward()  # type: ignore[union-attr]
+    assert [len(event.inputs) for event in accumulated(trace)] == [500, 500, 201]
+    assert all(len(event.inputs) == len(event.outputs) for event in accumulated(trace))
+
+
+def test_a_step_takes_parameters_and_gradients_and_gives_updates() -> None:
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    with tg.record(values="stats") as trace:
+        net(X).sum().backward()
+        optimizer.step()
+    step = next(trace.events(kind="step"))
+    names = ["Linear.weight", "Linear.weight.grad", "Linear.bias", "Linear.bias.grad"]
+    assert [value.role for value in step.inputs] == names
+    assert [value.shape for value in step.outputs] == [(2, 2), (2,)]
+    assert [value.stats.mean for value in step.outputs if value.stats] == pytest.approx([-1.5, -1.5])
+
+
+def test_without_statistics_a_step_gives_nothing_and_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates.Updates, "__init__", lambda *_: pytest.fail("a copy was made"))
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    with tg.record() as trace:
+        torch.optim.SGD([weight]).step()
+    step = next(trace.events(kind="step"))
+    assert ([value.role for value in step.inputs], step.outputs) == (["tensor 0", "tensor 0.grad"], ())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64])
+def test_updates_of_other_dtypes(dtype: torch.dtype) -> None:
+    weight = nn.Parameter(torch.ones(4, dtype=dtype))
+    weight.grad = torch.ones(4, dtype=dtype)
+    with tg.record(values="stats") as trace:
+        torch.optim.SGD([weight], lr=0.5).step()
+    stats = next(trace.events(kind="step")).outputs[0].stats
+    assert stats is not None
+    assert stats.norm == 1.0
+
+
+def test_of_many_numbers_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(updates, "MOST_COPIED", 10_000)
+    weight = nn.Parameter(torch.ones(300, 100))
+    weight.grad = torch.ones(300, 100)
+    with tg.record(values="stats") as trace:
+        torch.optim.SGD([weight], lr=0.5).step()
+    stats = next(trace.events(kind="step")).outputs[0].stats
+    assert stats is not None
+    assert stats.count == 10_000
+    shown = tg.render(trace, "gradients")
+    assert "≈ 87 " in shown  # 0.5 √30,000
+    assert "≈: of so many parameters" in shown
+
+
+@pytest.mark.parametrize("values", [None, "stats"])
+@pytest.mark.parametrize("ops", [False, True])
+def test_training_has_the_same_bits(values: str | None, ops: bool) -> None:
+    def train(**options: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+        optimizer = torch.optim.Adam(net.parameters())
+        with tg.record(**options):
+            for _ in range(3):
+                optimizer.zero_grad()
+                net(torch.randn(3, 4)).square().sum().backward()
+                optimizer.step()
+        return [*net.parameters(), *(each.grad for each in net.parameters()), torch.randn(2)]  # type: ignore[list-item]
+
+    plain = train(modules=False, functions=False)
+    recorded = train(values=values, ops=ops)
+    assert all(torch.equal(a, b) for a, b in zip(plain, recorded, strict=True))
+    assert [each._version for each in plain] == [each._version for each in recorded]
