@@ -24,11 +24,6 @@ MOST_COLUMNS = 5
 """A list of so many columns is a second home of the schema."""
 MAY_SHARE = {"Options"}
 """Each view has its own."""
-SHARED_STILL = {
-    "Call", "Calls", "Change", "Entry", "Flow", "Forest", "HasTables", "Item", "Level", "Line", "Lines", "ModuleRow",
-    "Place", "Reading", "Rows", "Slot", "Step", "Steps", "ThreadRow", "Values", "Variable",
-}  # fmt: skip
-"""Names that meant two things when the rule came; to become fewer."""
 IN_CIRCLES_STILL = {
     "capture.copies", "capture.engine.edges", "capture.engine.fast", "capture.engine.fast.names",
     "capture.engine.fast.values", "capture.engine.forms", "capture.engine.log", "capture.engine.values",
@@ -115,10 +110,8 @@ def _shared_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
     shared = {name for name, found in homes.items() if len(found) > 1 and not name.startswith("_")} - MAY_SHARE
-    for name in sorted(shared - SHARED_STILL):
+    for name in sorted(shared):
         yield f"the class {name} is in {', '.join(homes[name])}: a word means one thing"
-    for name in sorted(SHARED_STILL - shared):
-        yield f"the class {name} has one meaning now: take it off the list"
 
 
 def _prefixes(files: dict[str, str]) -> Iterator[str]:

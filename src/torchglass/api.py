@@ -325,7 +325,7 @@ def first_bad(
     expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
     from torchglass.views.bad.judge import test_of
     from torchglass.views.bad.search import first_bad as search
-    from torchglass.views.bad.story import told
+    from torchglass.views.bad.story import story_of
 
     test = test_of(when)
     if not trace.measured and len(trace):
@@ -333,7 +333,7 @@ def first_bad(
             "this trace has no statistics, so nothing is known of its numbers: record(values='stats') takes them"
         )
     found = search(trace, test, (allow,) if isinstance(allow, str) else tuple(allow))
-    return None if found is None else told(trace, found)
+    return None if found is None else story_of(trace, found)
 
 
 def show(

@@ -86,11 +86,11 @@ class Recording:
         """Something is not finite: stop the program with the story, unless it was meant."""
         from torchglass.views.bad.judge import test_of
         from torchglass.views.bad.search import first_bad
-        from torchglass.views.bad.story import told
+        from torchglass.views.bad.story import story_of
 
         found = first_bad(self.trace, test_of(self._options["stop_on"]))
         if found is not None:
-            raise BadValue(told(self.trace, found).story)
+            raise BadValue(story_of(self.trace, found).story)
 
     def go_on_in_child(self) -> None:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""

@@ -317,19 +317,19 @@ class TestLimitsAndLooks:
         assert trace.notes[0].startswith("5 events")
 
     def test_looking_early_is_a_snapshot(self) -> None:
-        class Looks(nn.Module):
+        class Snapshots(nn.Module):
             def forward(self, x: Tensor) -> Tensor:
                 self.seen = list(trace.events())
                 return torch.relu(x)
 
-        model = Looks()
+        model = Snapshots()
         with tg.record() as trace:
             assert len(trace) == 0
             assert trace.running
             model(X)
             assert "still recording" in str(trace)
-            assert names(trace) == ["Looks", "relu"]
+            assert names(trace) == ["Snapshots", "relu"]
             torch.exp(X)
-        assert [(e.name, e.end_ns, e.outputs) for e in model.seen] == [("Looks", None, ())]
-        assert names(trace) == ["Looks", "relu", "exp"]
+        assert [(e.name, e.end_ns, e.outputs) for e in model.seen] == [("Snapshots", None, ())]
+        assert names(trace) == ["Snapshots", "relu", "exp"]
         assert not trace.running

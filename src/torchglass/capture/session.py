@@ -51,7 +51,7 @@ Listener = Callable[["ThreadLog", int, str], None]
 
 
 @dataclass(slots=True)
-class ModuleRow:
+class ModuleAtPath:
     """One module under one path."""
 
     number: int
@@ -61,7 +61,7 @@ class ModuleRow:
     """The row of its class; the class itself must be able to go."""
     root: int
     path: str
-    other: ModuleRow | None
+    other: ModuleAtPath | None
     """The row of a module with the same ``id``: this one under another path, or one that is gone."""
     parameters: str = ""
     """Names and values by turns, as they stand in a row: ``,"weight",12,"bias",13``."""
@@ -90,7 +90,7 @@ class Session:
         self.stacks = StackTable(self.journal)
         self.engine: Any = fast.make_engine(self)
         """The compiled engine; None: all is done in Python."""
-        self.values = ValueTable(self.journal) if self.engine is None else fast.Values(self.journal, self.engine)
+        self.values = ValueTable(self.journal) if self.engine is None else fast.FastValues(self.journal, self.engine)
         self.forms = Forms(self.journal, self.values.value_of, self.values.made)
         self.sources = SourceKeeper(self.journal)
         self.stacks.codes.seen = self.sources.seen
@@ -99,10 +99,10 @@ class Session:
         self._what_numbers, self.module_numbers, self._class_numbers = count(), count(), count()
         self._error_numbers = count()
         self.named: dict[tuple[str, str, str], int] = {}
-        self.modules: dict[int, ModuleRow] = {}
-        self.module_ids: dict[tuple[int, int], ModuleRow] = {}
+        self.modules: dict[int, ModuleAtPath] = {}
+        self.module_ids: dict[tuple[int, int], ModuleAtPath] = {}
         """By (row of the caller, id of the module)."""
-        self.modules_met: dict[int, ModuleRow] = {}
+        self.modules_met: dict[int, ModuleAtPath] = {}
         """By ``id`` of the module: its newest row, which leads to the others."""
         self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
         self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
@@ -206,7 +206,7 @@ class Session:
         """Probes are on while any recording wants them."""
         self.records_modules = any(each.options.modules for each in self.recorders)
         self.records_ops = any(each.options.ops for each in self.recorders)
-        # The function mode carries the cures that a dispatch mode needs.
+        # The function mode carries what a dispatch mode needs (mode_sensitive.py).
         self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
         if self.engine is not None:
             self.engine.records_modules, self.engine.records_ops = self.records_modules, self.records_ops

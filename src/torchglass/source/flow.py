@@ -18,7 +18,7 @@ _RESHAPING = frozenset(
 """Methods that give a tensor another shape in place."""
 
 
-class Flow(Statements):
+class ControlFlow(Statements):
     """The statements of one file, with what may follow each."""
 
     @cached_property
@@ -146,7 +146,7 @@ def may_swallow(node: ast.stmt) -> bool:
 # ---------------------------------------------------------------- what ran
 
 
-def proven(source: Flow, seen: Iterable[int], finished: Iterable[int], failed: Collection[int] = ()) -> set[int]:
+def proven(source: ControlFlow, seen: Iterable[int], finished: Iterable[int], failed: Collection[int] = ()) -> set[int]:
     """The statements that ran for certain.
 
     ``seen`` are those with a step. Every statement before one that ran, in its suite and in the suites around
@@ -169,7 +169,7 @@ def proven(source: Flow, seen: Iterable[int], finished: Iterable[int], failed: C
     return ran
 
 
-def _before(source: Flow, number: int, ran: set[int]) -> None:
+def _before(source: ControlFlow, number: int, ran: set[int]) -> None:
     """A statement that ran, and all that must have run before it."""
     function = source.all[number].function
     while number >= 0 and number != function:
@@ -180,13 +180,13 @@ def _before(source: Flow, number: int, ran: set[int]) -> None:
         number = source.all[number].parent
 
 
-def _entered(source: Flow, statement: Statement) -> list[int]:
+def _entered(source: ControlFlow, statement: Statement) -> list[int]:
     """The first statement inside of one whose suite begins whenever it does itself."""
     begins = isinstance(statement.node, WITH) and not may_be_left(source, statement)
     return source.suites[statement.number, "body", 0][:1] if begins or isinstance(statement.node, _TRY) else []
 
 
-def _next(source: Flow, statement: Statement, failed: Collection[int]) -> list[int]:
+def _next(source: ControlFlow, statement: Statement, failed: Collection[int]) -> list[int]:
     """What ran next: the call came to its end, so a loop or an ``if`` around was left downwards.
 
     Not so where something may be left in another way: by ``return`` or ``break``, or by an error that is caught.
@@ -201,7 +201,7 @@ def _next(source: Flow, statement: Statement, failed: Collection[int]) -> list[i
         statement = source.all[statement.parent]
 
 
-def may_be_left(source: Flow, statement: Statement) -> bool:
+def may_be_left(source: ControlFlow, statement: Statement) -> bool:
     """Whether an error inside it may be caught around it in the same function."""
     while statement.parent >= 0 and statement.parent != statement.function:
         part = statement.suite[1]
@@ -213,7 +213,7 @@ def may_be_left(source: Flow, statement: Statement) -> bool:
     return False
 
 
-def is_in_with(source: Flow, statement: Statement) -> bool:
+def is_in_with(source: ControlFlow, statement: Statement) -> bool:
     """Whether a context manager in the same function is around it: any of them may catch an error, and few do."""
     while statement.parent >= 0 and statement.parent != statement.function:
         statement = source.all[statement.parent]
@@ -225,7 +225,7 @@ def is_in_with(source: Flow, statement: Statement) -> bool:
 # ---------------------------------------------------------------- where a name got its value
 
 
-def definition(source: Flow, use: Statement, name: str) -> Statement | None:
+def definition(source: ControlFlow, use: Statement, name: str) -> Statement | None:
     """The one statement that can have given ``name`` its value where ``use`` reads it; None when not certain.
 
     It stands before in the same suite or in one around it, and nothing between may bind the name anew.
@@ -250,7 +250,7 @@ def definition(source: Flow, use: Statement, name: str) -> Statement | None:
             return None
 
 
-def runs_as_often(source: Flow, given: Statement, use: Statement) -> bool:
+def runs_as_often(source: ControlFlow, given: Statement, use: Statement) -> bool:
     """Whether ``use`` runs whenever ``given`` did: not inside an ``if`` after it, nor with a way out between."""
     caught = may_be_left(source, use)
     while use.suite != given.suite:
@@ -302,7 +302,7 @@ def _names_stored(items: list[ast.withitem], name: str) -> bool:
     return any(item.optional_vars is not None and _touches(item.optional_vars, name) for item in items)
 
 
-def _is_shared(source: Flow, function: int, name: str) -> bool:
+def _is_shared(source: ControlFlow, function: int, name: str) -> bool:
     """Whether code outside the function's own body may bind the name: then the text proves nothing."""
     if function < 0:
         return True

@@ -28,7 +28,7 @@ Label = tuple[int, int]
 """Which execution of the loop around, and which of its rounds."""
 
 
-class Forest(Protocol):
+class Foldable(Protocol):
     """What is folded: nodes as numbers, each with what is in it."""
 
     def below(self, node: int, /) -> Sequence[int]: ...
@@ -80,7 +80,7 @@ _Sequences = list[tuple[Sequence[int], Label]]
 """What is in each node, or round, of an item, and the round that this is in."""
 
 
-def unfolded(forest: Forest, roots: Sequence[int]) -> list[Item]:
+def unfolded(forest: Foldable, roots: Sequence[int]) -> list[Item]:
     """Every node by itself."""
     top = Item()
     pending = [(top, roots)]
@@ -91,7 +91,7 @@ def unfolded(forest: Forest, roots: Sequence[int]) -> list[Item]:
     return top.children
 
 
-def folded(forest: Forest, roots: Sequence[int], own: Callable[[Item], Hashable]) -> list[Item]:
+def folded(forest: Foldable, roots: Sequence[int], own: Callable[[Item], Hashable]) -> list[Item]:
     """Items for all nodes, each in exactly one; ``own`` is equal for items of which the same is said."""
     top = Item(size=1)
     order: list[Item] = [top]
@@ -106,7 +106,7 @@ def folded(forest: Forest, roots: Sequence[int], own: Callable[[Item], Hashable]
     return top.children
 
 
-def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _Sequences]]:
+def _inside(forest: Foldable, item: Item, order: list[Item]) -> list[tuple[Item, _Sequences]]:
     """What is in an item: in all of its nodes, or, of a loop, in all rounds; layers are items of their own."""
     over = forest.rounds(item.nodes[0])
     below = [forest.below(node) for node in item.nodes]
@@ -137,7 +137,7 @@ def _inside(forest: Forest, item: Item, order: list[Item]) -> list[tuple[Item, _
 # ---------------------------------------------------------------- by structure
 
 
-def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
+def _columns(forest: Foldable, sequences: _Sequences) -> list[Item]:
     """One item for each place that something happened at in some of the sequences, in their order."""
     found: dict[Hashable, Item] = {}
     order = Order(lambda place: forest.line(found[place].nodes[0]))
@@ -154,7 +154,7 @@ def _columns(forest: Forest, sequences: _Sequences) -> list[Item]:
     return [found[place] for place in order.places()]
 
 
-def _places(forest: Forest, sequence: Sequence[int]) -> list[Hashable]:
+def _places(forest: Foldable, sequence: Sequence[int]) -> list[Hashable]:
     """For each node its key, and which time it comes: several in a row may be one time."""
     times: dict[Hashable, int] = {}
     last: Hashable = None

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from torchglass.capture.variables.looks import same_atom
 from torchglass.capture.variables.scope import scope_name
+from torchglass.capture.variables.snapshots import same_atom
 
 MISSING = object()
 

@@ -18,7 +18,7 @@ from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Shapes, label_of, outside_word, port_word
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 
 
 class Net(nn.Module):
@@ -47,11 +47,11 @@ def training(sizes: tuple[int, ...]) -> tg.Trace:
     return trace
 
 
-def titles(flow: Flow, items: list[Item]) -> list[str]:
+def titles(flow: Flow, items: list[Box]) -> list[str]:
     return [label_of(flow, item).title for item in items]
 
 
-def children(flow: Flow, number: int) -> list[Item]:
+def children(flow: Flow, number: int) -> list[Box]:
     return flow.outline.items[number].children if number >= 0 else flow.outline.top
 
 

@@ -12,7 +12,7 @@ from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
 from torchglass.journal.writer import ThreadWriter
 
 if TYPE_CHECKING:
-    from torchglass.capture.session import ModuleRow, Session
+    from torchglass.capture.session import ModuleAtPath, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class ThreadLog(ThreadWriter):
         """… and the stack that is known above that frame."""
         self.module = NONE
         """Row of the innermost module under way."""
-        self.unread: list[ModuleRow] = []
+        self.unread: list[ModuleAtPath] = []
         """Modules whose settings are still to be read (capture/torch/modules.py)."""
         self.found: list[int] = []
         """Where the values in an argument are collected; empty between events."""
         self.has_mode = False
         self.has_op_mode = False
         self.branched = False
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/cures.py)."""
+        """An op ran whose backward formula would see our dispatch mode (capture/transparency/mode_sensitive.py)."""
         self.lost = 0
         """Events not recorded because the limit was reached."""
         self.last_error: tuple[int, int] = (NONE, NONE)

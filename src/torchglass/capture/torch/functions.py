@@ -20,7 +20,7 @@ from torchglass.capture.torch.conversions import SHARING, share
 from torchglass.capture.torch.inner import inner_copy
 from torchglass.capture.torch.naming import changes_its_input, is_event
 from torchglass.capture.torch.subjects import function_bytes
-from torchglass.capture.transparency.cures import guard_backward, sensitive_functions, without_ops
+from torchglass.capture.transparency.mode_sensitive import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.transparency.modes import OP_MODES, finish_pops
 from torchglass.journal.layout import NONE, STACK, WHAT
 
@@ -39,8 +39,8 @@ Handler = Callable[..., Any]
 Call = Callable[..., Any]
 Plan = tuple[int, Call | None, Call | None, Call | None]
 """What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
-written in Python; the way to call it with our dispatch mode off, where that would change it (transparency/cures.py);
-and what more there is to know when it returns: (args, result, seen) → what to show."""
+written in Python; the way to call it with our dispatch mode off, where that would change it
+(transparency/mode_sensitive.py); what more there is to know when it returns: (args, result, seen) → what to show."""
 _NO_EVENT: Plan = (SKIPPED, None, None, None)
 
 
@@ -72,14 +72,14 @@ class FunctionTable(dict[Any, Plan]):
         return number, copy, bare, special
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function that there is no room to record: the cures are needed as long as our modes are on."""
+        """Call a function that there is no room to record: its results are kept as they are while our modes are on."""
         result = func(*args, **(kwargs or {}))
         if log.branched:
             self.guard(log, result)
         return result
 
     def guard(self, log: ThreadLog, result: Any) -> None:
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/cures.py)."""
+        """An op ran whose backward formula would see our dispatch mode (capture/transparency/mode_sensitive.py)."""
         log.branched = False
         guard_backward(result)
 

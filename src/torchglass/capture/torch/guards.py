@@ -10,7 +10,7 @@ from typing import Any
 
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.torch.gradients import Run
-from torchglass.capture.transparency.cures import away, guard_backward, guard_roots, put_back
+from torchglass.capture.transparency.mode_sensitive import away, guard_backward, guard_roots, put_back
 from torchglass.capture.transparency.modes import OP_MODES, take_op_mode
 from torchglass.journal.layout import NONE
 

@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.engine.log import LOGS, ThreadLog
-from torchglass.capture.session import ModuleRow, Session
+from torchglass.capture.session import ModuleAtPath, Session
 from torchglass.capture.torch import private
 from torchglass.capture.torch.settings import Settings, settings_of
 from torchglass.journal import layout
@@ -108,7 +108,7 @@ def answers(session: Session) -> dict[str, Any]:
         "module_table": session.modules,
         "modules_met": session.modules_met,
         "module_numbers": session.module_numbers,
-        "module_class": ModuleRow,
+        "module_class": ModuleAtPath,
         "class_number": session.class_number,
         "encoded_module": encoded_module,
         "quoted": quoted,
@@ -196,7 +196,7 @@ def read_all_settings(session: Session) -> None:
         read_settings(log)
 
 
-def _settings(session: Session, row: ModuleRow, known: Settings) -> str:
+def _settings(session: Session, row: ModuleAtPath, known: Settings) -> str:
     try:
         module = row.module()
         return "" if module is None else settings_of(module, known)
@@ -228,21 +228,21 @@ def _identify(session: Session, caller: int, module: nn.Module) -> int:
     return known.number
 
 
-def _row_at(session: Session, root: int, path: str, module: nn.Module) -> ModuleRow | None:
+def _row_at(session: Session, root: int, path: str, module: nn.Module) -> ModuleAtPath | None:
     known = session.modules_met.get(id(module))
     while known is not None and not (known.root == root and known.path == path and known.module() is module):
         known = known.other
     return known
 
 
-def _add_row(session: Session, root: int, path: str, module: nn.Module) -> ModuleRow:
+def _add_row(session: Session, root: int, path: str, module: nn.Module) -> ModuleAtPath:
     with session.journal.lock:
         known = _row_at(session, root, path, module)
         if known is not None:
             return known  # another thread was first
         cls = session.class_number(type(module))
         payload, number = encoded_module(cls, root, path), next(session.module_numbers)
-        known = ModuleRow(number, weakref.ref(module), cls, root, path, session.modules_met.get(id(module)))
+        known = ModuleAtPath(number, weakref.ref(module), cls, root, path, session.modules_met.get(id(module)))
         session.journal.rows.add(layout.MODULE, number, payload)
         session.modules[number] = session.modules_met[id(module)] = known
     return known
@@ -296,7 +296,7 @@ def _has_uncalled(owner: nn.Module, called: set[int]) -> bool:
     return False
 
 
-def _path_below(root: ModuleRow, caller_path: str, module: nn.Module) -> str | None:
+def _path_below(root: ModuleAtPath, caller_path: str, module: nn.Module) -> str | None:
     """The path of a module in its root, through its caller if it has several; None when it is not below it."""
     owner = root.module()
     if owner is None:

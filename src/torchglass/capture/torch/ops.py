@@ -23,7 +23,7 @@ from torchglass.capture.torch import private
 from torchglass.capture.torch.functions import without_modes
 from torchglass.capture.torch.private import OpOverload
 from torchglass.capture.torch.subjects import op_bytes, op_name
-from torchglass.capture.transparency.cures import BRANCHING_IN_BACKWARD
+from torchglass.capture.transparency.mode_sensitive import BRANCHING_IN_BACKWARD
 from torchglass.capture.transparency.modes import OpMode
 from torchglass.journal.layout import NONE
 

@@ -7,7 +7,7 @@ from typing import Any
 from torchglass.capture.torch.naming import public_name
 from torchglass.capture.torch.private import OpOverload
 from torchglass.capture.torch.signatures import function_parameters, op_parameters
-from torchglass.capture.transparency import cures, fused
+from torchglass.capture.transparency import fused, mode_sensitive
 from torchglass.journal.rows import WhatRow, encoded
 
 FUNCTION, OP = "function", "op"
@@ -34,8 +34,8 @@ def function_bytes(func: Any, ops_recorded: bool) -> bytes:
 def _function_row(func: Any, ops_recorded: bool) -> WhatRow:
     name = public_name(func)
     note = fused.NOTE if name in fused.FUSED else None
-    if ops_recorded and func in cures.sensitive_functions():
-        note = cures.NOTE
+    if ops_recorded and func in mode_sensitive.sensitive_functions():
+        note = mode_sensitive.NOTE
     names, rest = function_parameters(func)
     return WhatRow(FUNCTION, name, note, "", list(names), rest, getattr(func, "__name__", "") == "__get__")
 

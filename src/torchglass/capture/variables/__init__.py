@@ -28,7 +28,7 @@ What is told
 What is not
     * Changes in place made by other means than the above (an operator or iterator of a foreign type): they are told
       at the next place where is looked. What ``from x import *`` and C code store.
-    * Containers and arrays as ``looks.py`` and ``arrays.py`` say: the middle of long containers, single elements of
+    * Containers and arrays as ``snapshots.py`` and ``arrays.py`` say: the middle of long containers, single elements of
       large arrays, what is inside foreign objects.
     * An assignment and a change in place on one line are one on 3.11, told with the later value.
     * What is written on the very line of ``with Engine(…)``. Frames under way outside the block. Threads that began
@@ -45,6 +45,6 @@ What is not
 """
 
 from torchglass.capture.variables.engine import Engine
-from torchglass.capture.variables.watch import TOLD, UNBOUND, CallSink, Change, Fields, Past, Sink, Watch
+from torchglass.capture.variables.watch import TOLD, UNBOUND, CallSink, Fields, Past, Sink, VariableChange, Watch
 
-__all__ = ["TOLD", "UNBOUND", "CallSink", "Change", "Engine", "Fields", "Past", "Sink", "Watch"]
+__all__ = ["TOLD", "UNBOUND", "CallSink", "Engine", "Fields", "Past", "Sink", "VariableChange", "Watch"]

@@ -10,9 +10,9 @@ from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.frames import slots_of
-from torchglass.capture.variables.looks import ARRAY, STAMPED, TEXT, Entry, has_changed, same_atom
-from torchglass.capture.variables.plan import Action, Plan, Target, Variable, inner_key
+from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
+from torchglass.capture.variables.snapshots import ARRAY, STAMPED, TEXT, Known, has_changed, same_atom
 from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Where = tuple[str, str, int, int]
 class Activation(Reading):
     """One call, or one run of a module's or class's body."""
 
-    cells: list[tuple[Variable, Entry]] | tuple[()] = ()
+    cells: list[tuple[SlotVariable, Known]] | tuple[()] = ()
     skipped_line = 0
     """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
     pending: Action | None = None
@@ -49,12 +49,12 @@ class Activation(Reading):
         self.serial = serial
         self.slots = slots_of(frame, len(plan.slots)) if plan.slots else None
         self.known = {}
-        self.open: dict[str, Entry] = {}
+        self.open: dict[str, Known] = {}
         """Values that any call may change."""
-        self.alone: dict[str, Entry] = {}
+        self.alone: dict[str, Known] = {}
         """Values that nothing else refers to: only code that names the variable can change them."""
         if plan.paths:
-            self.path_entries: dict[str, Entry] = {}
+            self.path_entries: dict[str, Known] = {}
             """What was last looked at under each path; its owner may be another by now."""
         if plan.namespace:
             self.find_namespace(frame)
@@ -64,7 +64,7 @@ class Activation(Reading):
         plan = self.plan
         if plan.always:
             self._begin_shared(frame, silent)
-        known, take, tell = self.known, self.engine.looks.take, self.engine.tell
+        known, take, tell = self.known, self.engine.snapshots.take, self.engine.tell
         for variable in plan.variables if silent else plan.arguments:
             name, at, kind, _ = variable
             try:
@@ -75,7 +75,7 @@ class Activation(Reading):
                 continue
             entry = known.get(name)
             if entry is None:
-                entry = known[name] = Entry()
+                entry = known[name] = Known()
             take(entry, value, True)
             if entry.signature is not None and kind == FAST:
                 references = getrefcount(value)
@@ -108,9 +108,9 @@ class Activation(Reading):
             if not variable.is_owned and value is not UNBOUND and entry.id != id(value):
                 self._catch_up(entry, value, frame.f_back)
                 if entry.id != id(value):
-                    self.engine.looks.take(entry, value)
+                    self.engine.snapshots.take(entry, value)
 
-    def _catch_up(self, entry: Entry, value: Any, outer: FrameType | None) -> None:
+    def _catch_up(self, entry: Known, value: Any, outer: FrameType | None) -> None:
         """A caller's line that is still under way may have stored a closure's variable: then that is told first."""
         for _ in range(_NEAR):
             if outer is None:
@@ -125,8 +125,8 @@ class Activation(Reading):
             outer = outer.f_back
 
     def _know(self, name: str, value: Any, space: Names) -> None:
-        entry = space.known.get(name) or Entry()
-        self.engine.looks.take(entry, value, whole=True)
+        entry = space.known.get(name) or Known()
+        self.engine.snapshots.take(entry, value, whole=True)
         space.note(name, entry)
 
     def _begin_globals(self, frame: FrameType) -> None:
@@ -151,7 +151,7 @@ class Activation(Reading):
                 value = self.read(target, frame)
             entry = known.get(key)
             if entry is None:
-                entry = known[key] = Entry()
+                entry = known[key] = Known()
             if entry.id != id(value):
                 self._stored(target, entry, value, frame)
                 if entry.signature is not None and key in slot_of:
@@ -188,7 +188,7 @@ class Activation(Reading):
     def _look_at_open(
         self, mutator: Mutator, mentioned: tuple[str, ...] | None, frame: FrameType, fresh: tuple[str, ...]
     ) -> None:
-        stamp, shadowed = self.engine.looks.stamp, mutator.shadowed
+        stamp, shadowed = self.engine.snapshots.stamp, mutator.shadowed
         for name, entry in tuple(self.open.items()):
             if name in fresh or name in shadowed:
                 continue
@@ -218,7 +218,7 @@ class Activation(Reading):
         if not self.open and not self.plan.always:
             return
         mutator = Mutator(offset, line, None, _NOWHERE, None)
-        stamp = self.engine.looks.stamp
+        stamp = self.engine.snapshots.stamp
         for name, entry in tuple(self.open.items()):
             role = entry.kind[0]
             if role == STAMPED and not looked:
@@ -236,19 +236,19 @@ class Activation(Reading):
             self._drop(target.key, self.entry_of(target, frame))
 
     def _compare(
-        self, name: str, entry: Entry, value: Any, mutator: Mutator, frame: FrameType, thorough: bool = False
+        self, name: str, entry: Known, value: Any, mutator: Mutator, frame: FrameType, thorough: bool = False
     ) -> None:
         if value is UNBOUND:
             return
         role = entry.kind.role
         if entry.id != id(value):  # stored by other means than a store: through globals(), a debugger …
             old = entry.recall()
-            self.engine.looks.take(entry, value)
+            self.engine.snapshots.take(entry, value)
             self._tell((name, self.plan.scope_of(name), mutator.offset, mutator.line), ASSIGNED, old, value, frame)
             return
         if role == ARRAY and type(entry.signature[-1]) is bytes and not differs_small(value, entry.signature):
             return
-        signature = self.engine.looks.signature(value, role, thorough)
+        signature = self.engine.snapshots.signature(value, role, thorough)
         is_large_store = mutator.into == name and role == ARRAY and len(signature) == _LARGE_FINGERPRINT
         if is_large_store or has_changed(role, entry.signature, signature):
             old, entry.signature = entry.past(), signature
@@ -256,7 +256,7 @@ class Activation(Reading):
 
     # ------------------------------------------------------------ stores
 
-    def _stored(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
+    def _stored(self, target: Target, entry: Known, value: Any, frame: FrameType) -> None:
         """A store was done; whether it changed anything, the entry tells."""
         store, _, key, facts = target
         if value is UNBOUND or store.hidden:
@@ -267,7 +267,7 @@ class Activation(Reading):
             return
         engine, could_change = self.engine, entry.signature is not None
         old = TOLD if entry.is_told else entry.recall()
-        engine.looks.take(entry, value, True)
+        engine.snapshots.take(entry, value, True)
         if could_change or entry.signature is not None:
             if store.slot < 0:
                 self.space_of(store, frame).note(key, entry)
@@ -277,7 +277,7 @@ class Activation(Reading):
                 self._be_alert()
         entry.is_told = engine.tell(facts + (old, value, self.serial), frame)  # noqa: RUF005 (a third of the time)
 
-    def _unbound(self, target: Target, entry: Entry, value: Any, frame: FrameType) -> None:
+    def _unbound(self, target: Target, entry: Known, value: Any, frame: FrameType) -> None:
         store = target.store
         if store.ended:
             self._forget_inner(store)
@@ -294,7 +294,7 @@ class Activation(Reading):
         if entry.signature is None or (role == STAMPED and name in self.open):
             return
         alone = references <= _REFERENCES_OF_ONE_LOCAL and name not in self.plan.aliased
-        alone = alone and self.engine.looks.is_closed(value, role)
+        alone = alone and self.engine.snapshots.is_closed(value, role)
         if name not in (self.alone if alone else self.open):
             (self.open if alone else self.alone).pop(name, None)
             (self.alone if alone else self.open)[name] = entry
@@ -309,7 +309,7 @@ class Activation(Reading):
         else:
             plan.alert.discard(self.serial)
 
-    def _drop(self, key: str, entry: Entry) -> None:
+    def _drop(self, key: str, entry: Known) -> None:
         entry.clear()
         for table in (self.open, self.alone, self.space.mutable):
             table.pop(key, None)
@@ -329,7 +329,7 @@ class Activation(Reading):
         for step in path.steps[:-1]:
             owner = paths.take(owner, step) if owner is not UNBOUND else UNBOUND
         if owner is UNBOUND:
-            value, entry, is_new = UNBOUND, Entry(), True
+            value, entry, is_new = UNBOUND, Known(), True
         else:
             value = paths.take(owner, path.steps[-1])
             entry, is_new = self.engine.path_entry(owner, path.steps[-1])
@@ -340,7 +340,7 @@ class Activation(Reading):
             self.engine.found_paths.add(path.name)
         if mutator is None:
             if is_new and value is not UNBOUND:
-                self.engine.looks.take(entry, value)
+                self.engine.snapshots.take(entry, value)
             return
         where = (path.name, self.plan.scope, mutator.offset, mutator.line)
         if last is not entry and last.id:
@@ -355,7 +355,7 @@ class Activation(Reading):
         elif entry.signature is not None:
             self._compare(path.name, entry, value, mutator, frame)
 
-    def _look_at_other(self, where: Where, entries: tuple[Entry, Entry], value: Any, frame: FrameType) -> None:
+    def _look_at_other(self, where: Where, entries: tuple[Known, Known], value: Any, frame: FrameType) -> None:
         """An attribute or item is another object, or that of another owner: then the entries differ."""
         last, entry = entries
         old = last.recall()
@@ -363,7 +363,7 @@ class Activation(Reading):
         if last is not entry and last.is_loose:
             last.clear()
         if value is not UNBOUND:
-            self.engine.looks.take(entry, value)
+            self.engine.snapshots.take(entry, value)
         if not same:
             self._tell(where, DELETED if value is UNBOUND else ASSIGNED, old, value, frame)
 

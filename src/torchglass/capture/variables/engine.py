@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
-from torchglass.capture.variables.looks import Entry, Looks
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, is_of_an_import, is_text
-from torchglass.capture.variables.watch import CallSink, Change, Fields, RememberingSink, Sink, Step, Watch
+from torchglass.capture.variables.snapshots import Known, Snapshots
+from torchglass.capture.variables.watch import CallSink, Fields, PathStep, RememberingSink, Sink, VariableChange, Watch
 from torchglass.source.compiling import codes_of
 from torchglass.source.origins import origin_of
 
@@ -89,7 +89,7 @@ class Engine:
         self.faults: list[str] = []
         self.fault_count = 0
         self.closed = True
-        self.looks = Looks(watch.depth, watch.stamp, watch.in_place)
+        self.snapshots = Snapshots(watch.depth, watch.stamp, watch.in_place)
         self.plans: dict[int, Plan | None] = {}
         self.running: dict[int, Activation] = {}
         """By ``id`` of the frame; only while the frame runs or is suspended."""
@@ -104,8 +104,8 @@ class Engine:
         """The attributes and items that were there at some time."""
         self._texts: set[int] = set()
         self._spaces: dict[int, Names] = {}
-        self._cells: dict[int, Entry] = {}
-        self._path_entries: dict[Any, tuple[Any, Entry]] = {}
+        self._cells: dict[int, Known] = {}
+        self._path_entries: dict[Any, tuple[Any, Known]] = {}
         self._serials = count()
         self.on_interrupt: Callable[[Callable[..., Any]], None] = _ignore
         """Told of a trace function that Python is about to take away, since an exception leaves it."""
@@ -284,18 +284,18 @@ class Engine:
         """What is known of a module's variables, for all its frames."""
         return self._spaces.setdefault(id(namespace), Names())
 
-    def cell_entry(self, cell: Any, is_new: bool) -> Entry:
+    def cell_entry(self, cell: Any, is_new: bool) -> Known:
         """What is known of a closure's variable, for all functions that see it."""
         if cell is None:
-            return Entry()
+            return Known()
         if len(self._cells) > _MOST_SHARED:
             self._cells.clear()
         entry = None if is_new else self._cells.get(id(cell))
         if entry is None:
-            entry = self._cells[id(cell)] = Entry()
+            entry = self._cells[id(cell)] = Known()
         return entry
 
-    def path_entry(self, owner: Any, step: Step) -> tuple[Entry, bool]:
+    def path_entry(self, owner: Any, step: PathStep) -> tuple[Known, bool]:
         """What is known of an attribute or item, whoever looks at it; and whether nobody has before."""
         key = (id(owner), step.is_item, type(step.key), step.key)
         known = self._path_entries.get(key)
@@ -307,7 +307,7 @@ class Engine:
             reference = weakref.ref(owner)
         except TypeError:
             reference = None
-        known = self._path_entries[key] = (reference, Entry())
+        known = self._path_entries[key] = (reference, Known())
         return known[1], True
 
 
@@ -322,7 +322,7 @@ def _telling(sink: Any) -> Callable[[Fields, FrameType], bool]:
     changed, new = sink.changed, tuple.__new__  # half the price of Change(…)
 
     def tell(fields: Fields, frame: FrameType) -> bool:
-        changed(new(Change, fields), frame)
+        changed(new(VariableChange, fields), frame)
         return False
 
     return tell

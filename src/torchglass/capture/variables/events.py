@@ -51,7 +51,7 @@ CHANGES = -2
 """In the place of the stack above a call: not known, or another each time."""
 
 
-class Call:
+class ToldCall:
     """What is known of a call under way whose variables were told."""
 
     __slots__ = ("above", "starts", "told")
@@ -65,7 +65,7 @@ class Call:
         """Where the last comprehension of a scope began."""
 
 
-class Calls(dict[int, Call]):
+class ToldCalls(dict[int, ToldCall]):
     """The calls under way, by the engine's number for them; from their first event on."""
 
     def __init__(self, stacks: StackTable) -> None:
@@ -73,11 +73,11 @@ class Calls(dict[int, Call]):
         self.running: dict[int, Activation] = {}
         """The engine's own table, by ``id`` of the frame."""
 
-    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> Call:
+    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ToldCall:
         """A variable of this call, which is that of the frame, is told for the first time."""
         if len(self) >= MOST_CALLS:
             self.clear()
-        call = self[serial] = Call()
+        call = self[serial] = ToldCall()
         call.above = self._above(log, frame)
         return call
 
@@ -122,7 +122,7 @@ class VariableEvents:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.calls = Calls(session.stacks)
+        self.calls = ToldCalls(session.stacks)
         self._inner = InnerStacks(session.stacks)
         self._write = _make_write(session)
         self.changed = _make_changed(session, self.calls, self._write, self._inner)
@@ -179,7 +179,7 @@ def _caller() -> FrameType:
 
 
 def _make_changed(
-    session: Session, calls: Calls, write: Write, inner: InnerStacks
+    session: Session, calls: ToldCalls, write: Write, inner: InnerStacks
 ) -> Callable[[Fields, FrameType], bool]:
     """The hot path of the probe, with what ``_make_write`` makes: closures, and few calls, as in edges.py."""
     stack_ids, plain = session.stacks.ids, _PLAIN
@@ -213,7 +213,7 @@ def _make_changed(
             log.on = True
         return True
 
-    def inside(log: ThreadLog, call: Call, change: Fields, frame: FrameType) -> int:
+    def inside(log: ThreadLog, call: ToldCall, change: Fields, frame: FrameType) -> int:
         """The stack of a store in a comprehension that has no frame of its own."""
         start = call.starts[change[4]] = start_of(frame.f_code, change[2]) or 0
         above = call.above

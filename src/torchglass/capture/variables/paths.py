@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict, defaultdict
 from types import MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from torchglass.capture.variables.watch import UNBOUND, Step
+from torchglass.capture.variables.watch import UNBOUND, PathStep
 
 _MODULE_TABLES = ("_buffers", "_parameters", "_modules")
 """Where an ``nn.Module`` keeps what its ``__getattr__`` would find."""
@@ -14,7 +14,7 @@ _bases_of = type.__dict__["__mro__"].__get__
 _dict_of_type = type.__dict__["__dict__"].__get__
 
 
-def take(value: Any, step: Step) -> Any:
+def take(value: Any, step: PathStep) -> Any:
     """One step from a value; ``UNBOUND`` where there is nothing, or only code could tell."""
     return _item(value, step.key) if step.is_item else _attribute(value, step.key)
 

@@ -66,7 +66,7 @@ class Action(NamedTuple):
         return stores[0].store.line if stores else None
 
 
-class Variable(NamedTuple):
+class SlotVariable(NamedTuple):
     """A watched variable that lives in a slot of the frame."""
 
     name: str
@@ -108,8 +108,8 @@ class Plan:
             if store.name == path.root and not store.hidden and not store.inner
         ]
         self.watches = bool(self.targets or self.variables or self.paths)
-        looks = watch.in_place or self.paths
-        self.mutators = effects.mutators if looks and (self.variables or self.namespace or self.paths) else []
+        is_looked_at = watch.in_place or self.paths
+        self.mutators = effects.mutators if is_looked_at and (self.variables or self.namespace or self.paths) else []
         self.mutator_at = {each.offset: each for each, _ in self.mutators}
         self.always = bool(self.cells or self.namespace or self.paths)
         """Whether there is something to look at wherever a value may change."""
@@ -157,7 +157,7 @@ class Plan:
             scope, key = "<module>" if store.kind == GLOBAL else self.scope_of(store.name), store.name
         return Target(store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED))
 
-    def _variables(self, effects: Effects) -> tuple[Variable, ...]:
+    def _variables(self, effects: Effects) -> tuple[SlotVariable, ...]:
         code = self.code
         cells, free = set(code.co_cellvars), set(code.co_freevars)
         if not code.co_flags & _OPTIMIZED:
@@ -166,7 +166,7 @@ class Plan:
             each.name for each, _ in effects.stores if not each.inner and not each.hidden
         } - set(code.co_varnames[: _argument_count(code)])  # fmt: skip
         return tuple(
-            Variable(name, slot, CELL if name in cells or name in free else FAST, name in cells)
+            SlotVariable(name, slot, CELL if name in cells or name in free else FAST, name in cells)
             for slot, name in enumerate(self.slots)
             if self.watch.wants(name) and name not in only_inner
         )

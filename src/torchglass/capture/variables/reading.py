@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Store
 from torchglass.capture.variables.frames import content, slot
-from torchglass.capture.variables.looks import Entry
-from torchglass.capture.variables.plan import Plan, Target, Variable
+from torchglass.capture.variables.plan import Plan, SlotVariable, Target
+from torchglass.capture.variables.snapshots import Known
 from torchglass.capture.variables.watch import UNBOUND
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ class Names:
     __slots__ = ("known", "mutable")
 
     def __init__(self) -> None:
-        self.known: dict[str, Entry] = {}
-        self.mutable: dict[str, Entry] = {}
+        self.known: dict[str, Known] = {}
+        self.mutable: dict[str, Known] = {}
 
-    def note(self, name: str, entry: Entry) -> None:
+    def note(self, name: str, entry: Known) -> None:
         """Look for changes of this one from now on, or no longer."""
         self.known[name] = entry
         self.mutable.pop(name, None)
@@ -42,7 +42,7 @@ class Reading:
     plan: Plan
     slots: Any
     """The locals where they are; None where they cannot be read, or there are none."""
-    known: dict[str, Entry]
+    known: dict[str, Known]
     space: Names = NO_NAMES
     is_module = False
 
@@ -51,15 +51,15 @@ class Reading:
         self.is_module = frame.f_locals is frame.f_globals
         self.space = self.engine.space_of(frame.f_globals) if self.is_module else Names()
 
-    def cell_entry(self, variable: Variable) -> Entry:
+    def cell_entry(self, variable: SlotVariable) -> Known:
         cell = slot(self.slots, variable.slot) if self.slots is not None else None
         return self.engine.cell_entry(cell, variable.is_owned)
 
-    def entry_of(self, target: Target, frame: FrameType) -> Entry:
+    def entry_of(self, target: Target, frame: FrameType) -> Known:
         """What is known of what a store was into."""
         kind = target.store.kind
         known = self.known if kind in (FAST, CELL) else self.space_of(target.store, frame).known
-        return known.setdefault(target.key, Entry())
+        return known.setdefault(target.key, Known())
 
     def space_of(self, store: Store, frame: FrameType) -> Names:
         return self.engine.space_of(frame.f_globals) if store.kind == GLOBAL else self.space
@@ -76,7 +76,7 @@ class Reading:
         value = slot(self.slots, store.slot)
         return content(value) if store.kind == CELL else value
 
-    def read_variable(self, variable: Variable, frame: FrameType) -> Any:
+    def read_variable(self, variable: SlotVariable, frame: FrameType) -> Any:
         if self.slots is None:
             return frame.f_locals.get(variable.name, UNBOUND)
         value = slot(self.slots, variable.slot)

@@ -48,7 +48,7 @@ class Past(NamedTuple):
     stamp: Hashable = None
 
 
-class Change(NamedTuple):
+class VariableChange(NamedTuple):
     """One variable got, lost or changed its value."""
 
     name: str
@@ -79,7 +79,7 @@ class Sink(Protocol):
     It must not keep the frame, nor a value longer than the program does.
     """
 
-    def changed(self, change: Change, frame: FrameType, /) -> None: ...
+    def changed(self, change: VariableChange, frame: FrameType, /) -> None: ...
 
 
 class RememberingSink(Protocol):
@@ -110,7 +110,7 @@ class CallSink(Protocol):
         ...
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of a path: ``.cache`` or ``["x"]``."""
 
     is_item: bool
@@ -122,7 +122,7 @@ class Path(NamedTuple):
 
     name: str
     root: str
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
     def near(self, members: Iterable[str]) -> list[str]:
         """The same path with a last step that looks like this one's, out of these."""
@@ -201,12 +201,12 @@ def _path(name: str) -> Path:
         node: ast.expr = ast.parse(name.strip(), mode="eval").body
     except (SyntaxError, ValueError):
         raise _refuse(name) from None
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
-            steps.append(Step(False, node.attr))
+            steps.append(PathStep(False, node.attr))
         elif isinstance(node, ast.Subscript):
-            steps.append(Step(True, _item_key(node.slice, name)))
+            steps.append(PathStep(True, _item_key(node.slice, name)))
         else:
             raise _refuse(name)
         node = node.value

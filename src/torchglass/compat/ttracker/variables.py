@@ -8,7 +8,7 @@ import sys
 import threading
 from types import CodeType, FrameType
 
-from torchglass.capture.variables import Change, Engine, Past, Watch
+from torchglass.capture.variables import Engine, Past, VariableChange, Watch
 from torchglass.compat.ttracker import settings
 from torchglass.compat.ttracker.calls import Tracked, depth_here, guarded, is_ours
 from torchglass.compat.ttracker.output import send
@@ -76,7 +76,7 @@ class VariableWatcher:
             if self in _active.watchers:
                 _active.watchers.remove(self)
 
-    def changed(self, change: Change, frame: FrameType) -> None:
+    def changed(self, change: VariableChange, frame: FrameType) -> None:
         """A line for each change, one level further in than the innermost decorated call; the engine calls this.
 
         Where several watch the same name, as a function and one that it calls, the innermost tells.
@@ -144,7 +144,7 @@ def _variables_of(code: CodeType) -> set[str]:
     return {*code.co_varnames, *code.co_cellvars, *code.co_freevars}.union(*map(_variables_of, inner))
 
 
-def _shown(change: Change) -> Shown:
+def _shown(change: VariableChange) -> Shown:
     if change.how == "deleted":
         return lines.deleted(settings.words())
     value = shown(change.new, _device(change.old))

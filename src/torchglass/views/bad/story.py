@@ -33,7 +33,7 @@ class FirstBad:
         return self.story
 
 
-def told(trace: Recorded, found: Found) -> FirstBad:
+def story_of(trace: Recorded, found: Found) -> FirstBad:
     """What was found, with its story."""
     lines = [
         _heading(found),

@@ -48,7 +48,7 @@ class _Path:
     """Index of a frame → place among the items."""
 
 
-class Forest:
+class CodeForest:
     """Nodes in the order of the trace, each under its parent; steps that follow each other share their lines."""
 
     def __init__(self, steps: Steps, lines: Lines, folds: bool) -> None:

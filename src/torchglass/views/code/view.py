@@ -10,7 +10,7 @@ from torchglass.events.types import Location, Value
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
 from torchglass.views.code.cells import says_module, step_cells
-from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, Forest
+from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
 from torchglass.views.code.lines import Lines
 from torchglass.views.code.source import SourceLines, assigned_word
 from torchglass.views.code.steps import steps_of
@@ -97,7 +97,7 @@ class _Code:
         self._lines.leave_out_runner(stacks)
         if options.fold:
             self._lines.count_levels(stacks)
-        self._forest = Forest(self._steps, self._lines, options.fold)
+        self._forest = CodeForest(self._steps, self._lines, options.fold)
         self._forest.fill()
         self._nodes = self._forest.nodes
         self._sources = SourceLines(trace.sources)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torchglass.events.tables import NONE
 from torchglass.views.graph.outline import Outline
-from torchglass.views.graph.values import Ids, Values
+from torchglass.views.graph.values import FlowValues, Ids
 
 
 class Crossing:
     """For each event with a box, and each call of which nothing is shown, the values that enter and leave it."""
 
-    def __init__(self, outline: Outline, values: Values) -> None:
+    def __init__(self, outline: Outline, values: FlowValues) -> None:
         self._outline, self._values = outline, values
         self._has_saved = any(values.backward[at] and outline.anchors[at] == at for at in range(len(values)))
         """Whether steps of a backward pass have boxes: then what they saved in the forward pass is drawn, too.

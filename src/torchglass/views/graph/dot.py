@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchglass.views.graph.drawn import Drawn, End
 from torchglass.views.graph.labels import REPEAT, SIGN, VIEW
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 
 HEAD = """  rankdir=TB; compound=true; nodesep=0.3; ranksep=0.35;
   node [shape=box, style="rounded,filled", fillcolor=white, color="#b6bfcc", fontname="Helvetica", fontsize=11];
@@ -20,7 +20,7 @@ def dot(drawn: Drawn, name: str = "") -> Iterator[str]:
     yield f"digraph {quoted(name or 'torchglass')} {{"
     yield HEAD
     yield from _outside(drawn, -1, "  ")
-    pending: list[tuple[Item | None, int]] = [(item, 1) for item in reversed(drawn.flow.outline.top)]
+    pending: list[tuple[Box | None, int]] = [(item, 1) for item in reversed(drawn.flow.outline.top)]
     while pending:
         item, depth = pending.pop()
         indent = "  " * depth
@@ -53,14 +53,14 @@ def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
         yield f'{indent}{node_name(end)} [label={quoted(word)}, shape=box, style="rounded,dashed"];'
 
 
-def _title(drawn: Drawn, item: Item) -> str:
+def _title(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
     often = f"  {label.often}" if label.often else ""
     detail = "" if label.kind == REPEAT else f"  {label.detail}" if label.detail else ""
     return (label.title + detail + often + (f"  {label.rounds}" if label.rounds else "")).strip()
 
 
-def _attributes(drawn: Drawn, item: Item) -> str:
+def _attributes(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
     often = f" {label.often}" if label.often else ""
     if label.kind == SIGN:

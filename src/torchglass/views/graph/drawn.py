@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.labels import Label, Shapes, label_of, outside_word
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 
 End = tuple[int, int]
 """A box by its item's number, and -1; or a level's number and which value from outside."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnEdge:
     """An edge between two ends that are drawn."""
 
     source: End
@@ -33,14 +33,14 @@ class Drawn:
     flow: Flow
     open: set[int] = field(default_factory=set[int])
     """Items that are drawn with what is in them."""
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[DrawnEdge] = field(default_factory=list[DrawnEdge])
     outside: dict[int, list[tuple[End, str]]] = field(default_factory=dict[int, list[tuple[End, str]]])
     """Values from outside by the item that they are drawn in (-1: none)."""
 
-    def label(self, item: Item) -> Label:
+    def label(self, item: Box) -> Label:
         return label_of(self.flow, item)
 
-    def inside(self, item: Item) -> Sequence[Item]:
+    def inside(self, item: Box) -> Sequence[Box]:
         """What is drawn in an item."""
         return item.children if item.number in self.open else ()
 
@@ -66,7 +66,7 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
                 for target in _targets(drawn, number, edge):
                     if (source, target, label, edge.is_back) not in seen:
                         seen.add((source, target, label, edge.is_back))
-                        drawn.lines.append(Line(source, target, edge.value, label, edge.is_back))
+                        drawn.lines.append(DrawnEdge(source, target, edge.value, label, edge.is_back))
     return drawn
 
 
@@ -76,7 +76,7 @@ def _name_outside(drawn: Drawn, number: int) -> None:
     drawn.outside[number] = [((number, at), word) for at, word in enumerate(words)]
 
 
-def _children(drawn: Drawn, number: int) -> Sequence[Item]:
+def _children(drawn: Drawn, number: int) -> Sequence[Box]:
     return drawn.flow.outline.items[number].children if number >= 0 else drawn.flow.outline.top
 
 
@@ -121,5 +121,5 @@ def _targets(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
             pending += [(item.number, other) for other in inner]
 
 
-def _edges(level: Level, **ends: int) -> list[Edge]:
+def _edges(level: BoxLevel, **ends: int) -> list[Edge]:
     return [edge for edge in level.edges if all(getattr(edge, name) == end for name, end in ends.items())]

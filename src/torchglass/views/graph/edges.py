@@ -45,7 +45,7 @@ class Outside:
 
 
 @dataclass(slots=True)
-class Level:
+class BoxLevel:
     """What is directly in one box, or outermost."""
 
     edges: list[Edge] = field(default_factory=list[Edge])
@@ -67,7 +67,7 @@ class Walk:
     """Who gave each value last, while the boxes of a level are walked."""
 
     def __init__(self, optimizers: set[int]) -> None:
-        self.level = Level()
+        self.level = BoxLevel()
         self._optimizers = optimizers
         """The state of an optimizer, a few tensors for each parameter, goes in and out of loops as one."""
         self.last: dict[int, tuple[Source, ...]] = {}

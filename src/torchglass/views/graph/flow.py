@@ -15,10 +15,10 @@ from torchglass.events.tables import NONE
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.graph import Options
 from torchglass.views.graph.crossing import Crossing
-from torchglass.views.graph.edges import BORDER, Level, Outside, Ports, Source, Walk
+from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Ports, Source, Walk
 from torchglass.views.graph.memory import follow_writes
-from torchglass.views.graph.outline import Item, Outline, outline_of
-from torchglass.views.graph.values import Ids, Values, values_of
+from torchglass.views.graph.outline import Box, Outline, outline_of
+from torchglass.views.graph.values import FlowValues, Ids, values_of
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class Flow:
     """The data flow of a trace."""
 
     outline: Outline
-    values: Values
+    values: FlowValues
     crossing: Crossing
-    levels: dict[int, Level] = field(default_factory=dict[int, Level])
+    levels: dict[int, BoxLevel] = field(default_factory=dict[int, BoxLevel])
     """By the number of the item that holds them; -1: the outermost."""
 
 
@@ -67,7 +67,7 @@ def flow_of(trace: Recorded, options: Options | None = None) -> Flow:
     return flow_in(outline, values)
 
 
-def flow_in(outline: Outline, values: Values) -> Flow:
+def flow_in(outline: Outline, values: FlowValues) -> Flow:
     """The data flow between boxes that are already chosen."""
     flow = Flow(outline, values, Crossing(outline, values))
     finder = _Levels(flow)
@@ -118,7 +118,7 @@ class _Levels:
 
     # ------------------------------------------------------------ what is in a box
 
-    def _steps(self, item: Item | None) -> list[list[_Step]]:
+    def _steps(self, item: Box | None) -> list[list[_Step]]:
         """For each time that a box stands for what is in it, in order of opening."""
         found: list[list[_Step]] = [[] for _ in (item.nodes if item is not None else (NONE,))]
         for number, child in enumerate(self._outline.top if item is None else item.children):
@@ -136,7 +136,7 @@ class _Levels:
 
     # ------------------------------------------------------------ one level
 
-    def level(self, item: Item | None) -> Level:
+    def level(self, item: Box | None) -> BoxLevel:
         """The edges of all times that a box stands for, laid over each other."""
         walk, steps = Walk(self._optimizers(item)), self._steps(item)
         if item is None:
@@ -151,15 +151,15 @@ class _Levels:
                 runs.append(self._walk_rounds(item, times, steps, walk))
         return walk.level
 
-    def _is_call(self, item: Item) -> bool:
+    def _is_call(self, item: Box) -> bool:
         """Whether a box is of calls that were recorded as events: values go in and out as with other calls."""
         return self._outline.events[item.nodes[0]].kind == "call"
 
-    def _returned(self, item: Item, at: int) -> Ids:
+    def _returned(self, item: Box, at: int) -> Ids:
         """What is known to be returned by a call."""
         return self._values.gives[item.nodes[at]] if self._outline.events_of(item) else ()
 
-    def _optimizers(self, item: Item | None) -> set[int]:
+    def _optimizers(self, item: Box | None) -> set[int]:
         """Which children are steps of optimizers."""
         children, events = self._outline.top if item is None else item.children, self._outline.events
         first = [(number, child.nodes[0]) for number, child in enumerate(children)]
@@ -176,7 +176,7 @@ class _Levels:
             for source in walk.sources(value) or self._later(value, steps):
                 walk.add(source, BORDER, port, value)
 
-    def _walk_rounds(self, item: Item, times: Sequence[int], steps: list[list[_Step]], walk: Walk) -> _Run:
+    def _walk_rounds(self, item: Box, times: Sequence[int], steps: list[list[_Step]], walk: Walk) -> _Run:
         """What is made elsewhere comes in, what is used elsewhere goes out, of all rounds."""
         walk.begin({})
         low, high = item.extents[times[0]][0], max(item.extents[at][1] for at in times)
@@ -204,7 +204,7 @@ class _Levels:
         return [at for at in self._hidden.get(node, ()) if steps[0].run.start <= at < end]
 
     def _walk(
-        self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None = None,
+        self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None = None,
         hidden: list[int] | None = None,
     ) -> None:  # fmt: skip
         passed, hidden = 0, self._hidden.get(node, []) if hidden is None else hidden
@@ -218,7 +218,7 @@ class _Levels:
         for at in hidden[passed:]:
             self._pass_on(at, walk)
 
-    def _take(self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Item, Extent] | None) -> None:
+    def _take(self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None) -> None:
         unmade: list[tuple[int, int]] = []
         for value, port in step.run.takes.items():
             sources = walk.sources(value) or self._later(value, steps)
@@ -236,7 +236,7 @@ class _Levels:
                     walk.outside(value, place, Outside(value, reader, several, self._is_unknown(reader))), *place, value
                 )
 
-    def _is_from_around(self, value: int, item: Item, extent: Extent) -> bool:
+    def _is_from_around(self, value: int, item: Box, extent: Extent) -> bool:
         """Whether a value comes into a loop or call; what nothing made, and one round alone takes, is of that round."""
         producer = self._values.producers[value]
         if not item.runs or (producer != NONE and self._outline.anchors[producer] != NONE):

@@ -9,7 +9,7 @@ from torchglass.events.types import Event, Value
 from torchglass.views.fold import range_label
 from torchglass.views.graph.edges import Outside
 from torchglass.views.graph.flow import Flow
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words
 from torchglass.views.text.ranges import values_words
@@ -50,7 +50,7 @@ class Label:
     """In which rounds, where not in all."""
 
 
-def label_of(flow: Flow, item: Item) -> Label:
+def label_of(flow: Flow, item: Box) -> Label:
     """The label of a box."""
     outline = flow.outline
     span = outline.span(item)
@@ -67,7 +67,7 @@ def label_of(flow: Flow, item: Item) -> Label:
     return replace(_event_label(flow, item), often=often, rounds=item.rounds)
 
 
-def _event_label(flow: Flow, item: Item) -> Label:
+def _event_label(flow: Flow, item: Box) -> Label:
     outline, node = flow.outline, item.nodes[0]
     event = outline.events[node]
     is_helper = node in outline.forest.helpers and bool(event.code)
@@ -91,7 +91,7 @@ def _gives(alike: Sequence[Event]) -> tuple[str, ...]:
     return next(iter(several)) if len(several) == 1 else values_words([each.outputs for each in alike])
 
 
-def _repeat_title(flow: Flow, item: Item) -> str:
+def _repeat_title(flow: Flow, item: Box) -> str:
     outline = flow.outline
     inside = [node for child in item.children for node in child.nodes if 0 <= node < len(outline.events)]
     names = [outline.layers.name(node) for node in inside if outline.events[node].kind == "module"]
@@ -172,7 +172,7 @@ def taken_word(flow: Flow, reader: int, taken: int) -> str:
     return ""
 
 
-def port_word(flow: Flow, item: Item, port: int) -> str:
+def port_word(flow: Flow, item: Box, port: int) -> str:
     """What comes in at a place is called: the name of the argument, or as it is written where it is first taken."""
     level = flow.levels[item.number]
     if level.readers:
@@ -199,7 +199,7 @@ class Shapes:
             found = self._known[value] = self._word(value)
         return found
 
-    def given(self, source: Item, value: int) -> str:
+    def given(self, source: Box, value: int) -> str:
         """The same of a result of a box; where that differed from call to call, all of them: ``f32[2, 1–12]``."""
         outline = self._flow.outline
         if len(source.nodes) == 1 or source.runs or outline.span(source) is not None:

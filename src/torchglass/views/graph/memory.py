@@ -11,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from torchglass.events.tables import NONE
-from torchglass.views.graph.values import Ids, Values
+from torchglass.views.graph.values import FlowValues, Ids
 
 
-def follow_writes(values: Values, parents: Sequence[int]) -> None:
+def follow_writes(values: FlowValues, parents: Sequence[int]) -> None:
     """Put in the place of each value that was overwritten, or made out of sight, the one that was written last."""
     shared = _written_storages(values)
     if not shared:
@@ -30,7 +30,7 @@ def follow_writes(values: Values, parents: Sequence[int]) -> None:
             values.gives[event] = memory.read(values.gives[event], touched)
 
 
-def _written_storages(values: Values) -> set[int]:
+def _written_storages(values: FlowValues) -> set[int]:
     """Memory of which not every value tells where its content comes from."""
     found: set[int] = set()
     storages, producers = values.storages, values.producers
@@ -45,7 +45,7 @@ def _written_storages(values: Values) -> set[int]:
     return found
 
 
-def _is_write(values: Values, event: int, takes: Ids, given: int) -> bool:
+def _is_write(values: FlowValues, event: int, takes: Ids, given: int) -> bool:
     """Whether an event gave the memory that it took, changed.
 
     Versions are compared as recorded, within one tensor's own count: ``.data`` has another.
@@ -57,7 +57,7 @@ def _is_write(values: Values, event: int, takes: Ids, given: int) -> bool:
 class _Memory:
     """What each piece of memory holds, while the events go by."""
 
-    def __init__(self, values: Values) -> None:
+    def __init__(self, values: FlowValues) -> None:
         self._values = values
         self._now = 0
         self._last: dict[int, int] = {}
@@ -97,7 +97,7 @@ class _Memory:
             self._made_at[value] = self._now
 
 
-def _edges(values: Values, parents: Sequence[int], touched: set[int]) -> list[tuple[float, bool, int]]:
+def _edges(values: FlowValues, parents: Sequence[int], touched: set[int]) -> list[tuple[float, bool, int]]:
     """Openings and endings of the events that have to do with such memory, in order."""
     last = _last_inside(parents)
     threads = len(set(values.threads)) > 1

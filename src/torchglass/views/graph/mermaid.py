@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from torchglass.views.graph.dot import node_name
 from torchglass.views.graph.drawn import Drawn
 from torchglass.views.graph.labels import SIGN, VIEW
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 
 
 def mermaid(drawn: Drawn) -> Iterator[str]:
     """The lines of a flowchart."""
     yield "flowchart TB"
     yield from _outside(drawn, -1, "  ")
-    pending: list[tuple[Item | None, int]] = [(item, 1) for item in reversed(drawn.flow.outline.top)]
+    pending: list[tuple[Box | None, int]] = [(item, 1) for item in reversed(drawn.flow.outline.top)]
     while pending:
         item, depth = pending.pop()
         indent = "  " * depth
@@ -41,13 +41,13 @@ def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
         yield f"{indent}{node_name(end)}([{escaped(word)}]):::quiet"
 
 
-def _title(drawn: Drawn, item: Item) -> str:
+def _title(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
     often = f" {label.often}" if label.often else ""
     return " ".join(filter(None, (f"{label.title} {label.detail}".strip() + often, label.rounds)))
 
 
-def _box(drawn: Drawn, item: Item) -> str:
+def _box(drawn: Drawn, item: Box) -> str:
     label, name = drawn.label(item), node_name((item.number, -1))
     if label.kind == SIGN:
         return f"{name}(({escaped(label.title)}))"

@@ -25,7 +25,7 @@ NOTHING = -1
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class Box:
     """A box: what happened once, or several times that it stands for, in order."""
 
     nodes: list[int] = field(default_factory=list[int])
@@ -40,7 +40,7 @@ class Item:
     """The spans of the loop that it is; empty: it is none."""
     rounds: str = ""
     """In which rounds it happened, where not in all."""
-    children: list[Item] = field(default_factory=list["Item"])
+    children: list[Box] = field(default_factory=list["Box"])
     number: int = -1
     """Its place among all items, outermost first."""
     parent: int = -1
@@ -73,8 +73,8 @@ class Outline:
     first: dict[int, int] = field(default_factory=dict[int, int])
     """For each node its place in the order of nesting, and that of the last one in it."""
     last: dict[int, int] = field(default_factory=dict[int, int])
-    items: list[Item] = field(default_factory=list[Item])
-    top: list[Item] = field(default_factory=list[Item])
+    items: list[Box] = field(default_factory=list[Box])
+    top: list[Box] = field(default_factory=list[Box])
 
     @property
     def events(self) -> list[Event]:
@@ -86,7 +86,7 @@ class Outline:
         """For each event the node whose box it is in: itself, or one around it; -1: none."""
         return self.forest.anchors
 
-    def span(self, item: Item) -> Level | None:
+    def span(self, item: Box) -> Level | None:
         """The span that a box stands for; None: events, or boxes that repeat together."""
         return None if item.nodes[0] == NOTHING else self.forest.span(item.nodes[0])
 
@@ -99,7 +99,7 @@ class Outline:
         span = self.forest.span(node)
         return node if span is None else span.first
 
-    def events_of(self, item: Item) -> list[int]:
+    def events_of(self, item: Box) -> list[int]:
         """The events that a box stands for; none: it only holds others."""
         return (
             [] if item.nodes[0] == NOTHING or not self.is_solid(item.nodes[0]) else list(map(self.shown_as, item.nodes))
@@ -125,7 +125,7 @@ def outline_of(digest: Digest, options: Options) -> Outline:
     return outline
 
 
-def in_order(items: Sequence[Item]) -> Iterator[Item]:
+def in_order(items: Sequence[Box]) -> Iterator[Box]:
     """All items, outermost first, without recursion: traces nest deeper than Python may."""
     pending = list(reversed(items))
     while pending:
@@ -188,9 +188,9 @@ class _Boxes:
         self._slots: dict[int, int] = {}
         """The same for nodes that repeat together."""
 
-    def boxes(self, items: Sequence[Folded]) -> list[Item]:
+    def boxes(self, items: Sequence[Folded]) -> list[Box]:
         """All boxes, the outermost of them."""
-        top: list[Item] = []
+        top: list[Box] = []
         for node in {self._outline.around[node] for item in items for each in _tops(item) for node in each.nodes}:
             self._inside[node] = 0
         pending = [(item, top, _Around()) for item in reversed(items)]
@@ -222,7 +222,7 @@ class _Boxes:
             return ""
         return rounds_of(item, around.item, around.loop, self._forest.span)
 
-    def _box(self, item: Folded, around: _Around) -> tuple[Item | None, list[Folded]]:
+    def _box(self, item: Folded, around: _Around) -> tuple[Box | None, list[Folded]]:
         """The box of an item (None: what is in it stands in its place), and what is in it."""
         if item.nodes[0] == TOGETHER:
             return self._together(item), item.children
@@ -254,15 +254,15 @@ class _Boxes:
     def _slot(self, node: int) -> int:
         return self._slots[node] if node in self._slots else self._inside[self._outline.around[node]]
 
-    def _plain(self, nodes: Sequence[int]) -> Item:
+    def _plain(self, nodes: Sequence[int]) -> Box:
         """A box for events or calls."""
         first, last = self._outline.first, self._outline.last
         ordered = sorted((self._slot(node), first[node], node) for node in nodes)
         self._inside.update({node: at for at, (_, _, node) in enumerate(ordered)})
         slots, places = [slot for slot, _, _ in ordered], [(place, last[node]) for _, place, node in ordered]
-        return Item([node for _, _, node in ordered], slots, extents=places)
+        return Box([node for _, _, node in ordered], slots, extents=places)
 
-    def _in_rounds(self, rounds: Sequence[int], loops: Sequence[int]) -> Item:
+    def _in_rounds(self, rounds: Sequence[int], loops: Sequence[int]) -> Box:
         """A box for the rounds of a loop."""
         around = self._outline.around
         self._inside.update({loop: self._slot(loop) for loop in {around[each] for each in rounds}})
@@ -270,7 +270,7 @@ class _Boxes:
         box.runs, box.loops = [around[each] for each in box.nodes], list(loops)
         return box
 
-    def _together(self, item: Folded) -> Item:
+    def _together(self, item: Folded) -> Box:
         """A box for several that repeat together: of each, as many as there are repeats in each time around."""
         extents: dict[tuple[int, int], tuple[int, int]] = {}
         repeats: dict[int, tuple[int, int]] = {}
@@ -289,4 +289,4 @@ class _Boxes:
         numbers = {key: number for number, key in enumerate(keys)}
         self._slots.update({node: numbers[key] for node, key in repeats.items()})
         slots = [slot for slot, _ in keys]
-        return Item([NOTHING] * len(keys), slots, slots[:], [extents[key] for key in keys])
+        return Box([NOTHING] * len(keys), slots, slots[:], [extents[key] for key in keys])

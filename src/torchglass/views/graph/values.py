@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from torchglass.events.gradients import ACCUMULATE
 from torchglass.events.links import form_sizes
 from torchglass.events.tables import NONE, Tables
 from torchglass.events.types import Value
-from torchglass.views.digest import Recorded
+from torchglass.views.digest import HasTables, Recorded
 
 Ids = tuple[int, ...]
 TELLS = ("variable", "mark")
@@ -18,16 +17,8 @@ TELLS = ("variable", "mark")
 gradients, and does not read them."""
 
 
-@runtime_checkable
-class HasTables(Protocol):
-    """A trace that has its events as columns: no event need be made to read them."""
-
-    @property
-    def tables(self) -> Tables: ...
-
-
 @dataclass(slots=True)
-class Values:
+class FlowValues:
     """The values of a trace; lists by event or by value, in order of their numbers."""
 
     takes: list[Ids] = field(default_factory=list[Ids])
@@ -54,7 +45,7 @@ class Values:
         return len(self.takes)
 
 
-def values_of(trace: Recorded) -> Values:
+def values_of(trace: Recorded) -> FlowValues:
     """Read the values of a trace, from its columns where it has them."""
     found = _from_columns(trace.tables) if isinstance(trace, HasTables) else _from_events(trace)
     found.parameters |= {value.id for module in trace.modules() for value in module.parameters}
@@ -62,11 +53,11 @@ def values_of(trace: Recorded) -> Values:
     return found
 
 
-def _from_columns(tables: Tables) -> Values:
+def _from_columns(tables: Tables) -> FlowValues:
     sizes, io = form_sizes(tables), tables.io.tolist()
     tells = {number for number, what in enumerate(tables.whats) if what.kind in TELLS}
     adds = {number for number, what in enumerate(tables.whats) if what.name == ACCUMULATE}
-    found = Values(
+    found = FlowValues(
         starts=tables.start_ns, ends=tables.end_ns, threads=tables.thread, storages=tables.value_storage.tolist(),
         versions=tables.value_version.tolist(), producers=tables.value_producer.tolist(), backward=tables.backward,
     )  # fmt: skip
@@ -83,9 +74,9 @@ def _from_columns(tables: Tables) -> Values:
     return found
 
 
-def _from_events(trace: Recorded) -> Values:
+def _from_events(trace: Recorded) -> FlowValues:
     events = list(trace.events())
-    found = Values(
+    found = FlowValues(
         starts=[event.start_ns for event in events],
         ends=[NONE if event.end_ns is None else event.end_ns for event in events],
         threads=[event.thread for event in events],
@@ -101,7 +92,7 @@ def _from_events(trace: Recorded) -> Values:
     return found
 
 
-def _note(found: Values, value: Value) -> None:
+def _note(found: FlowValues, value: Value) -> None:
     more = value.id + 1 - len(found.storages)
     for column in (found.storages, found.versions, found.producers):
         column += [NONE] * more

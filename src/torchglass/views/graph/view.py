@@ -5,10 +5,10 @@ from __future__ import annotations
 from torchglass.events.types import Location
 from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
-from torchglass.views.graph.edges import BORDER, Edge, Level
+from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Label, label_of, outside_word, port_word
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 from torchglass.views.row import (
     CALL,
     CLASS,
@@ -58,12 +58,12 @@ class _Rows:
         events = plural(len(self._flow.outline.events), "event")
         return Sheet(rows, [Cell(COUNT, f"{plural(len(rows), 'step')} of {events}")])
 
-    def _label(self, item: Item) -> Label:
+    def _label(self, item: Box) -> Label:
         if item.number not in self._labels:
             self._labels[item.number] = label_of(self._flow, item)
         return self._labels[item.number]
 
-    def _row(self, item: Item, number: int, around: int, depth: int) -> Row:
+    def _row(self, item: Box, number: int, around: int, depth: int) -> Row:
         label, outline = self._label(item), self._flow.outline
         rounds, span = Cell(ROUNDS, label.rounds), outline.span(item)
         takes, fold = Cell(TAKES, ", ".join(self._sources(number, around))), f"{label.title} {label.often}"
@@ -95,7 +95,7 @@ class _Rows:
         more = len(words) - MOST_SOURCES
         return [*words[:MOST_SOURCES], f"+{more} more"] if more > 0 else words
 
-    def _source(self, edge: Edge, level: Level, around: int) -> str:
+    def _source(self, edge: Edge, level: BoxLevel, around: int) -> str:
         children = self._flow.outline.items[around].children if around >= 0 else self._flow.outline.top
         if edge.source >= 0:
             name = self._name(children[edge.source], edge)
@@ -104,7 +104,7 @@ class _Rows:
             return outside_word(self._flow, level.outside[-2 - edge.source])
         return self._port(around, edge.out)
 
-    def _name(self, item: Item, edge: Edge) -> str:
+    def _name(self, item: Box, edge: Edge) -> str:
         """A variable says more than the function that made it."""
         label, outline = self._label(item), self._flow.outline
         if not outline.events_of(item) or outline.span(item) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from torchglass.source.flow import Flow
+from torchglass.source.flow import ControlFlow
 from torchglass.source.statements import Function, Statement, is_text
 from torchglass.views.listing.runs import Runs
 
@@ -18,7 +18,7 @@ class Gap:
     functions: tuple[str, ...] = ()
 
 
-def excerpt(file: str, runs: Runs, source: Flow) -> list[int | Gap]:
+def excerpt(file: str, runs: Runs, source: ControlFlow) -> list[int | Gap]:
     """The functions that ran, the classes around them, and, where it ran, the module's own code."""
     active = {function for where, function in runs.callers if where == file}
     idle = [each for each in source.functions() if each.number not in active]
@@ -50,11 +50,11 @@ def _set(keep: bytearray, statement: Statement, value: bool) -> None:
     keep[first : last + 1] = bytes([value]) * (last + 1 - first)
 
 
-def _holds(source: Flow, outer: Statement, active: set[int]) -> bool:
+def _holds(source: ControlFlow, outer: Statement, active: set[int]) -> bool:
     return any(number > outer.number and source.all[number].start <= outer.end for number in active if number >= 0)
 
 
-def _with_gaps(source: Flow, keep: bytearray, idle: list[Statement]) -> list[int | Gap]:
+def _with_gaps(source: ControlFlow, keep: bytearray, idle: list[Statement]) -> list[int | Gap]:
     shown: list[int | Gap] = []
     first = 0
     for line in range(1, len(source.lines) + 2):
@@ -74,7 +74,7 @@ def _with_gaps(source: Flow, keep: bytearray, idle: list[Statement]) -> list[int
     return shown
 
 
-def _name(source: Flow, statement: Statement) -> str:
+def _name(source: ControlFlow, statement: Statement) -> str:
     """``Class.method``."""
     names: list[str] = []
     number = statement.number

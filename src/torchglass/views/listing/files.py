@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from torchglass.errors import UsageError
 from torchglass.events.files import base_name, fits_path, is_installed
 from torchglass.events.types import Event
-from torchglass.source.flow import Flow
+from torchglass.source.flow import ControlFlow
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.listing import Options
 from torchglass.views.listing.followed import note_variables
 from torchglass.views.listing.frames import Frame, frames_of
-from torchglass.views.listing.lines import LineNote, Lines, lines_of
+from torchglass.views.listing.lines import LineNote, ListedLines, lines_of
 from torchglass.views.listing.made import made_by
 from torchglass.views.listing.runs import Runs
 
@@ -34,7 +34,7 @@ class FileListing:
     step_lines: int = 0
     text: list[str] = field(default_factory=list[str])
     """Its lines; ``[]`` when the text is not known."""
-    lines: Lines = field(default_factory=Lines)
+    lines: ListedLines = field(default_factory=ListedLines)
     problem: str = ""
     """Why the text is not shown."""
 
@@ -53,7 +53,7 @@ def files_of(trace: Recorded, options: Options) -> Files:
     texts = trace.sources
     files = _files(frames)
     shown, named = _choose(list(files.values()), options)
-    parsed = {file: found for file, text in texts.items() if file in files and (found := Flow.of(text))}
+    parsed = {file: found for file, text in texts.items() if file in files and (found := ControlFlow.of(text))}
     changed = _leave_out_changed(frames, parsed)
     runs = Runs(frames, parsed)
     failed = trace.failure()
@@ -137,7 +137,7 @@ def _choose(files: list[FileListing], options: Options) -> tuple[list[FileListin
 # ---------------------------------------------------------------- texts
 
 
-def _leave_out_changed(frames: Iterable[Frame], parsed: dict[str, Flow]) -> set[str]:
+def _leave_out_changed(frames: Iterable[Frame], parsed: dict[str, ControlFlow]) -> set[str]:
     """Mark the frames whose line is not, or no longer, in the file; take out the files of which none is.
 
     The files with such lines are returned.

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest
-from torchglass.views.listing.lines import RAN, LineNote, Lines, Note
-from torchglass.views.listing.results import Item, Outcome, Result
+from torchglass.views.listing.lines import RAN, LineNote, ListedLines, Note
+from torchglass.views.listing.results import Outcome, Result, ResultTensor
 
 _OWNERS = ("self", "cls")
 _PLAIN = "<"
 """What is told of a function, a module, an object: its type alone."""
 
 
-def note_variables(file: str, digest: Digest, lines: Lines) -> None:
+def note_variables(file: str, digest: Digest, lines: ListedLines) -> None:
     """Add to the notes of a file what its variables got where no step says it already."""
     found: dict[tuple[int, str, str], Outcome] = {}
     for alike, times in _counted(digest):
@@ -59,5 +59,5 @@ def _result(event: Event) -> Result | None:
         word = dtype_word(value.dtype) + shape_word(value.shape)
         if event.result in ("", word, f"{word} numpy"):
             layout = "numpy" if value.kind == "array" else value.layout
-            return Result((Item("", value.dtype, value.shape, layout),))
+            return Result((ResultTensor("", value.dtype, value.shape, layout),))
     return None if event.result.startswith(_PLAIN) and " of " not in event.result else Result((), event.result)

@@ -15,7 +15,7 @@ _TRANSFORMED = "<eval_with_key>"
 
 
 @dataclass(slots=True)
-class Steps:
+class AlikeSteps:
     """Events that are alike: the first of them, and of those that are selected how many and how long."""
 
     event: Event
@@ -41,7 +41,7 @@ class Steps:
         self.last = number
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """One instruction of the program."""
 
     file: str
@@ -59,19 +59,19 @@ class Frame:
     number: int
     parent: int
     """-1: none."""
-    place: Place
+    place: CodePlace
     called: bool
     """Whether the parent's expression may have made the call itself: no frame of torch lies between."""
     in_step: bool = False
     """Whether it ran inside a step of its parent: a hook, or the program's own code that torch's C++ called."""
-    steps: list[Steps] = field(default_factory=list[Steps])
+    steps: list[AlikeSteps] = field(default_factory=list[AlikeSteps])
     """The selected steps that have it as their innermost frame of the program."""
     children: list[int] = field(default_factory=list[int])
     in_module: bool = True
     """Whether every step below it ran inside a module's call."""
-    module_calls: list[Steps] = field(default_factory=list[Steps])
+    module_calls: list[AlikeSteps] = field(default_factory=list[AlikeSteps])
     """The module calls made here, selected or not."""
-    run_by: dict[int, Steps] = field(default_factory=dict[int, Steps])
+    run_by: dict[int, AlikeSteps] = field(default_factory=dict[int, AlikeSteps])
     """Where a module's call came to it first, as to a line of ``forward``: those calls, by number."""
     live: bool = False
     """Whether a selected step is in it or below it."""
@@ -126,7 +126,7 @@ class _Reading:
         self.digest: Digest = digest_of(trace)
         self.tree = _Tree()
         self.steps = [
-            Steps(event, self.tree.number(event), event.kind == "op", event.kind == "module")
+            AlikeSteps(event, self.tree.number(event), event.kind == "op", event.kind == "module")
             for event in self.digest.samples
         ]
         """By the number of what is alike."""
@@ -172,7 +172,7 @@ class _Reading:
                     chosen[each] = True
                     self._of(each).add(each, self.digest.spent_ns[each])
 
-    def _of(self, number: int) -> Steps:
+    def _of(self, number: int) -> AlikeSteps:
         return self.steps[self.digest.alike[number]]
 
     def _tells_again(self, number: int) -> bool:
@@ -214,7 +214,7 @@ class _Tree:
         self._known: dict[tuple[int, int, bool], int] = {}
         self._stacks: dict[int, tuple[int, tuple[Location, ...]]] = {}
         self._places: dict[int, tuple[int, Location]] = {}
-        self._numbers: dict[Place, int] = {}
+        self._numbers: dict[CodePlace, int] = {}
 
     def number(self, event: Event) -> int:
         """The innermost frame of an event; -1: it has none in the program."""
@@ -259,8 +259,8 @@ def is_transformed(at: Location) -> bool:
     return at.origin == "generated" and at.file.startswith(_TRANSFORMED)
 
 
-def _place_of(at: Location) -> Place:
-    return Place(at.file, at.function, Span(at.line, at.end_line, at.col, at.end_col), at.source)
+def _place_of(at: Location) -> CodePlace:
+    return CodePlace(at.file, at.function, Span(at.line, at.end_line, at.col, at.end_col), at.source)
 
 
 def _note_live(number: int, frames: list[Frame]) -> None:

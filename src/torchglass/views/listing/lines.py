@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from torchglass.source.flow import Flow, is_in_with, may_be_left, proven
+from torchglass.source.flow import ControlFlow, is_in_with, may_be_left, proven
 from torchglass.source.statements import Statement, is_text, outermost
 from torchglass.views.listing.excerpt import Gap, excerpt
 from torchglass.views.listing.frames import Frame, is_lambda
@@ -50,7 +50,7 @@ class LineNote:
 
 
 @dataclass(slots=True)
-class Lines:
+class ListedLines:
     """The notes of a file by line, and the lines shown, in order, with what is left out between."""
 
     notes: dict[int, LineNote] = field(default_factory=dict[int, LineNote])
@@ -61,9 +61,9 @@ class Lines:
     """Lines of code whose text is not known."""
 
 
-def lines_of(file: str, runs: Runs, whole: bool) -> Lines:
+def lines_of(file: str, runs: Runs, whole: bool) -> ListedLines:
     """Notes for one file, and which of its lines are shown: all of them, or what ran."""
-    found = Lines()
+    found = ListedLines()
     frames = [each for each in runs.frames if each.place.file == file]
     found.loose = _loose(
         runs, [each for each in frames if runs.statement[each.number] is None and not _has_no_text(each)]
@@ -125,7 +125,7 @@ def _add(notes: dict[int, LineNote], note: LineNote, sometimes: bool) -> None:
 # ---------------------------------------------------------------- what ran
 
 
-def _states(file: str, runs: Runs, source: Flow, seen: dict[int, list[Frame]]) -> dict[int, str]:
+def _states(file: str, runs: Runs, source: ControlFlow, seen: dict[int, list[Frame]]) -> dict[int, str]:
     """The state of each statement that has one, as far as steps prove it."""
     finished = [number for number, frames in seen.items() if any(came_to_end(runs, each) for each in frames)]
     failed = _failed(source, [number for number, frames in seen.items() if any(each.failed for each in frames)])
@@ -144,7 +144,7 @@ def _states(file: str, runs: Runs, source: Flow, seen: dict[int, list[Frame]]) -
     }
 
 
-def _failed(source: Flow, numbers: Iterable[int]) -> set[int]:
+def _failed(source: ControlFlow, numbers: Iterable[int]) -> set[int]:
     """Statements that an error may have left although their function went on: a context manager caught it."""
     found: set[int] = set()
     for number in numbers:
@@ -154,7 +154,7 @@ def _failed(source: Flow, numbers: Iterable[int]) -> set[int]:
     return found
 
 
-def _has_state(source: Flow, statement: Statement) -> bool:
+def _has_state(source: ControlFlow, statement: Statement) -> bool:
     """Not what only defines something, and no text alone: nobody asks whether these ran."""
     around = source.all[statement.parent].node if statement.parent >= 0 else None
     return not (isinstance(statement.node, _WITHOUT) or isinstance(around, ast.ClassDef) or is_text(statement.node))

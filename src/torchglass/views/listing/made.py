@@ -7,7 +7,7 @@ import builtins
 from functools import lru_cache
 
 from torchglass.events.types import Event
-from torchglass.views.listing.frames import Frame, Steps, is_shown, is_transformed
+from torchglass.views.listing.frames import AlikeSteps, Frame, is_shown, is_transformed
 
 CALLING_BACK = frozenset([*dir(builtins), *"sort reduce accumulate starmap sub subn apply_ map_".split()])
 """Functions in C that call one they are given: what they give is not what that one returns."""
@@ -18,12 +18,12 @@ _OPERATORS = frozenset(f"Tensor.{name}" for name in "__getitem__ __setitem__ lt 
 """Of which several may stand at one place."""
 
 
-def made_by(frame: Frame) -> list[Steps]:
+def made_by(frame: Frame) -> list[AlikeSteps]:
     """The steps of a line, as far as its expression made them itself; of aten ops all that ran on it."""
     return last_made(frame) or [each for each in frame.steps if each.is_op]
 
 
-def last_made(frame: Frame) -> list[Steps]:
+def last_made(frame: Frame) -> list[AlikeSteps]:
     """The calls that its expression made itself; of several in a row (``x[0] += 1``) the last.
 
     Several functions under one name (``layer(x)``) and several ways to one operator (``total += loss``, where
@@ -54,7 +54,7 @@ def _is_chain(code: str) -> bool:
     return isinstance(node, ast.Compare) and len(node.ops) > 1
 
 
-def last_op(frame: Frame) -> list[Steps]:
+def last_op(frame: Frame) -> list[AlikeSteps]:
     """The op that ran last on a line without calls: what it gave was computed there, for whatever use.
 
     Of what the autograd engine does by itself nothing is of interest to the line that began it.

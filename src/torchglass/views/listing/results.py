@@ -13,7 +13,7 @@ UNKNOWN = "?"
 """The dtype of a part of a result that no step tells of."""
 
 
-class Item(NamedTuple):
+class ResultTensor(NamedTuple):
     """One tensor of a result."""
 
     role: str
@@ -26,7 +26,7 @@ class Item(NamedTuple):
 class Result(NamedTuple):
     """What one call gave: its tensors, or, when there are none, its text."""
 
-    items: tuple[Item, ...]
+    items: tuple[ResultTensor, ...]
     text: str = ""
 
 
@@ -61,14 +61,14 @@ def result_of(event: Event) -> Result:
     return Result(tuple(_item(value) for value in event.outputs))
 
 
-def _item(value: Value) -> Item:
-    return Item(value.role.removeprefix("out"), value.dtype, value.shape, value.layout)
+def _item(value: Value) -> ResultTensor:
+    return ResultTensor(value.role.removeprefix("out"), value.dtype, value.shape, value.layout)
 
 
 def changed_by(event: Event) -> Result:
     """The tensor that an assignment to a part of it changed: the first it was given."""
     given = event.outputs[:1] or event.inputs[:1]
-    return Result(tuple(Item("", value.dtype, value.shape, value.layout) for value in given))
+    return Result(tuple(ResultTensor("", value.dtype, value.shape, value.layout) for value in given))
 
 
 def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
@@ -129,7 +129,7 @@ def _from_the_end(places: dict[str, int], index: int, length: int, starred: bool
     return {head for head, place in places.items() if place == size + index}
 
 
-def _row(item: Item) -> Result | None:
+def _row(item: ResultTensor) -> Result | None:
     """One of the rows that a tensor is unpacked into."""
     return Result((item._replace(shape=item.shape[1:]),)) if item.shape else None
 
@@ -169,11 +169,11 @@ def summary_of(outcome: Outcome) -> Summary:
     return Summary(spreads, tuple(texts), parts, outcome.times)
 
 
-def _form(item: Item) -> tuple[object, ...]:
+def _form(item: ResultTensor) -> tuple[object, ...]:
     return (item.role, None if item.shape is None else len(item.shape), item.layout)
 
 
-def _spread(items: Sequence[Item]) -> Spread:
+def _spread(items: Sequence[ResultTensor]) -> Spread:
     shapes = [item.shape for item in items if item.shape is not None]
     sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True)) if shapes else None
     dtypes = tuple(dict.fromkeys(item.dtype for item in items))

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchglass.events.types import Event
-from torchglass.source.flow import Flow, definition, is_in_with, may_be_left, runs_as_often
+from torchglass.source.flow import ControlFlow, definition, is_in_with, may_be_left, runs_as_often
 from torchglass.source.statements import Span, Statement
-from torchglass.views.listing.frames import Frame, Steps, is_lambda, is_nested
+from torchglass.views.listing.frames import AlikeSteps, Frame, is_lambda, is_nested
 from torchglass.views.listing.made import CALLING_BACK, last_made, last_op
 from torchglass.views.listing.results import Outcome, changed_by, merged, part, result_of
-from torchglass.views.listing.slots import Slot, slots_of
+from torchglass.views.listing.slots import AssignedSlot, slots_of
 
 _Under = tuple[int, str, int]
 """A caller's frame, a file, and the number of a statement or function in it."""
@@ -20,7 +20,7 @@ _Under = tuple[int, str, int]
 class Runs:
     """What is known of every frame: its statement, how often it ran, what its expression gave."""
 
-    def __init__(self, frames: list[Frame], sources: Mapping[str, Flow]) -> None:
+    def __init__(self, frames: list[Frame], sources: Mapping[str, ControlFlow]) -> None:
         self.frames = frames
         self.sources = sources
         self.statement: list[Statement | None] = [self._statement(frame) for frame in frames]
@@ -32,7 +32,7 @@ class Runs:
         """The same by place."""
         self._times: dict[_Under, int | None] = {}
         self._counts: dict[_Under, int | None] = {}
-        self._slots: dict[tuple[str, int], list[Slot]] = {}
+        self._slots: dict[tuple[str, int], list[AssignedSlot]] = {}
         self._forwards: dict[_Under, set[str]] = {}
         """Functions that are the ``forward`` of modules, under the frame that called these: their classes."""
         self._caught: set[_Under] = set()
@@ -52,9 +52,9 @@ class Runs:
         for frame in reversed(frames):  # what is called is known before its caller
             self._settle(frame)
 
-    def slots(self, caller: int, file: str, statement: Statement) -> list[tuple[Slot, Outcome]]:
+    def slots(self, caller: int, file: str, statement: Statement) -> list[tuple[AssignedSlot, Outcome]]:
         """What a statement gave to each of its targets, or returned, under one caller."""
-        found: list[tuple[Slot, Outcome]] = []
+        found: list[tuple[AssignedSlot, Outcome]] = []
         for slot in self._slots_of(file, statement):
             stored = self._from_store(caller, file, statement, slot)
             if stored:
@@ -71,7 +71,7 @@ class Runs:
             found.append((slot, outcome))
         return found
 
-    def _slots_of(self, file: str, statement: Statement) -> list[Slot]:
+    def _slots_of(self, file: str, statement: Statement) -> list[AssignedSlot]:
         key = (file, statement.number)
         if key not in self._slots:
             self._slots[key] = slots_of(statement.node, self.sources[file].text)
@@ -89,7 +89,7 @@ class Runs:
             self._times[under] = max(runs, default=0) or None
         return self._times[under]
 
-    def calls(self, caller: int, file: str, function: int) -> list[Steps]:
+    def calls(self, caller: int, file: str, function: int) -> list[AlikeSteps]:
         """The module calls under one caller that ran this function as ``forward``.
 
         ``[]``: not known, or not all came to their end. Else each of them ran what every call runs once.
@@ -122,7 +122,7 @@ class Runs:
         source = None if frame.unproven else self.sources.get(frame.place.file)
         return None if source is None else source.at(frame.place.where.line, frame.place.where.col)
 
-    def _from_nodes(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+    def _from_nodes(self, caller: int, file: str, statement: Statement, slot: AssignedSlot) -> Outcome:
         if slot.part is not None and len(slot.nodes) > 1:
             # A tensor was unpacked: that is a step at the targets, and what it was made from must not count again.
             unpacked = self._at_nodes(caller, file, statement, slot.nodes[-1:])
@@ -134,7 +134,7 @@ class Runs:
         ranges = {where for node in nodes for where in source.ranges(node)}
         return merged(self.outcome[number] for number in sorted(_numbers(at, ranges)))
 
-    def _changed(self, caller: int, file: str, statement: Statement, slot: Slot) -> Slot:
+    def _changed(self, caller: int, file: str, statement: Statement, slot: AssignedSlot) -> AssignedSlot:
         """What ``a.b_(x)`` changed: ``a`` by a method of a tensor, ``x`` by a function; else it is not known."""
         at = self._at.get((caller, file, statement.number), {})
         ranges = {where for node in slot.nodes for where in self.sources[file].ranges(node)}
@@ -145,7 +145,7 @@ class Runs:
             return slot._replace(label=slot.whole)
         return slot._replace(label="", kind="computed")
 
-    def _from_store(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+    def _from_store(self, caller: int, file: str, statement: Statement, slot: AssignedSlot) -> Outcome:
         """The tensor of which a part was set; nothing where the object is another, as a dict."""
         if slot.target is None:
             return Outcome()
@@ -154,7 +154,7 @@ class Runs:
         stores = [last for number in numbers if (last := last_made(self.frames[number]))]
         return merged(_outcome(steps) for steps in stores if steps[0].event.operator == "[]=")
 
-    def _from_name(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+    def _from_name(self, caller: int, file: str, statement: Statement, slot: AssignedSlot) -> Outcome:
         node = slot.nodes[0] if slot.nodes else None
         if not isinstance(node, ast.Name):
             return Outcome()
@@ -167,7 +167,7 @@ class Runs:
             if each.label == node.id and each.kind != "returned"
         )
 
-    def _from_module(self, caller: int, file: str, statement: Statement, slot: Slot) -> Outcome:
+    def _from_module(self, caller: int, file: str, statement: Statement, slot: AssignedSlot) -> Outcome:
         """What the only ``return`` of a ``forward`` gave: that is what the module gave."""
         if not self.sources[file].is_only_return(statement):
             return Outcome()
@@ -283,7 +283,7 @@ class Runs:
         return called not in CALLING_BACK and name not in given and not special
 
 
-def _outcome(steps: Iterable[Steps]) -> Outcome:
+def _outcome(steps: Iterable[AlikeSteps]) -> Outcome:
     outcome = Outcome()
     for each in steps:
         event = each.event

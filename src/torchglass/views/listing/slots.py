@@ -10,7 +10,7 @@ _Text = Callable[[ast.expr], str]
 """An expression as written."""
 
 
-class Slot(NamedTuple):
+class AssignedSlot(NamedTuple):
     """Something that a statement gives a value to."""
 
     label: str
@@ -31,7 +31,7 @@ class Slot(NamedTuple):
     starred: bool = False
 
 
-def slots_of(node: ast.stmt, text: _Text) -> list[Slot]:
+def slots_of(node: ast.stmt, text: _Text) -> list[AssignedSlot]:
     """What a statement assigns, changes or returns; ``[]`` when nothing."""
     if isinstance(node, ast.Assign):
         return [slot for target in node.targets for slot in _targets(text, target, node.value)]
@@ -46,7 +46,7 @@ def slots_of(node: ast.stmt, text: _Text) -> list[Slot]:
     return []
 
 
-def _targets(text: _Text, target: ast.expr, value: ast.expr) -> list[Slot]:
+def _targets(text: _Text, target: ast.expr, value: ast.expr) -> list[AssignedSlot]:
     if not isinstance(target, ast.Tuple | ast.List):
         return [_stored(text, target, "assigned", _passing(value))]
     names = target.elts
@@ -55,36 +55,36 @@ def _targets(text: _Text, target: ast.expr, value: ast.expr) -> list[Slot]:
     if len(values) == len(names) and not stars and not any(isinstance(each, ast.Starred) for each in values):
         pairs = zip(names, values, strict=True)
         return [slot for name, each in pairs for slot in _targets(text, name, each)]
-    slots: list[Slot] = []
+    slots: list[AssignedSlot] = []
     for at, name in enumerate(names):
         starred = isinstance(name, ast.Starred)
         index = at - len(names) if stars and at > stars[0] else at
         # The unpacking of a tensor itself is a step at the targets.
-        slot = Slot(text(name), "assigned", (*_passing(value), target))
+        slot = AssignedSlot(text(name), "assigned", (*_passing(value), target))
         slots.append(slot._replace(part=index, length=len(names), starred=starred))
     return slots
 
 
-def _returned(value: ast.expr) -> list[Slot]:
+def _returned(value: ast.expr) -> list[AssignedSlot]:
     if isinstance(value, ast.Tuple) and not any(isinstance(each, ast.Starred) for each in value.elts):
-        return [Slot("", "returned", _passing(each), part=at, length=-1) for at, each in enumerate(value.elts)]
-    return [Slot("", "returned", _passing(value))]
+        return [AssignedSlot("", "returned", _passing(each), part=at, length=-1) for at, each in enumerate(value.elts)]
+    return [AssignedSlot("", "returned", _passing(value))]
 
 
-def _changed(text: _Text, value: ast.expr) -> list[Slot]:
+def _changed(text: _Text, value: ast.expr) -> list[AssignedSlot]:
     """``x.add_(1)`` changes ``x``; another expression by itself gives its value to nobody."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         name = value.func.attr
         if name.endswith("_") and not name.endswith("__"):
             given = text(value.args[0]) if value.args else ""
-            return [Slot(text(value.func.value), "changed", (value,), given)]
-    return [Slot("", "computed", _passing(value))]
+            return [AssignedSlot(text(value.func.value), "changed", (value,), given)]
+    return [AssignedSlot("", "computed", _passing(value))]
 
 
-def _stored(text: _Text, target: ast.expr, kind: str, nodes: tuple[ast.expr | ast.stmt, ...]) -> Slot:
+def _stored(text: _Text, target: ast.expr, kind: str, nodes: tuple[ast.expr | ast.stmt, ...]) -> AssignedSlot:
     if isinstance(target, ast.Subscript):
-        return Slot(text(target), kind, nodes, text(target.value), target)
-    return Slot(text(target), kind, nodes)
+        return AssignedSlot(text(target), kind, nodes, text(target.value), target)
+    return AssignedSlot(text(target), kind, nodes)
 
 
 def _passing(value: ast.expr) -> tuple[ast.expr, ...]:

@@ -10,7 +10,7 @@ from torchglass.events.types import Event
 from torchglass.views.nesting import called_by_torch, is_inner, relative_path
 
 
-class Step(NamedTuple):
+class LiveStep(NamedTuple):
     """Something to print: the ``head`` of a call that others are in, its ``tail``, or a ``whole`` call."""
 
     part: str
@@ -30,10 +30,10 @@ class _Open:
     container: bool = False
     held: _Open | None = None
     """For a call that may turn out to be torch's own business: the module that will tell."""
-    waiting: list[Step] = field(default_factory=list[Step])
+    waiting: list[LiveStep] = field(default_factory=list[LiveStep])
 
 
-class Steps:
+class LiveSteps:
     """Turns the two edges of events into steps to print.
 
     Whether a call has others in it is not known when it opens: its head is held back until the first step
@@ -45,11 +45,11 @@ class Steps:
     def __init__(self) -> None:
         self._open: dict[int, _Open] = {}
 
-    def feed(self, event: Event, edge: str) -> list[Step]:
+    def feed(self, event: Event, edge: str) -> list[LiveStep]:
         """The steps that can be printed now; ``edge`` is ``open`` or ``close``."""
         return self._opened(event) if edge == "open" else self._closed(event)
 
-    def _opened(self, event: Event) -> list[Step]:
+    def _opened(self, event: Event) -> list[LiveStep]:
         parent = None if event.parent is None else self._open.get(event.parent)
         entry = _Open(event, parent, True, 0, "")
         self._open[event.id] = entry
@@ -66,7 +66,7 @@ class Steps:
             return []
         return self._make_known(around if event.kind == "module" else None) + _begin(above)
 
-    def _make_known(self, container: _Open | None) -> list[Step]:
+    def _make_known(self, container: _Open | None) -> list[LiveStep]:
         """A module is called inside another, which so is a container: what was held back for it may go."""
         if container is None or container.container:
             return []
@@ -78,23 +78,23 @@ class Steps:
                 entry.held, entry.shown = None, True
         return steps
 
-    def _closed(self, event: Event) -> list[Step]:
+    def _closed(self, event: Event) -> list[LiveStep]:
         entry = self._open.pop(event.id, None)
         if entry is None:
             return []
-        step = Step("tail" if entry.begun else "whole", event, entry.depth, entry.name)
+        step = LiveStep("tail" if entry.begun else "whole", event, entry.depth, entry.name)
         if entry.held is not None:
             entry.held.waiting.append(step)
         return [step] if entry.shown else []
 
 
-def _begin(entry: _Open | None) -> list[Step]:
+def _begin(entry: _Open | None) -> list[LiveStep]:
     """Heads of all calls under way that have none yet, outermost first."""
-    steps: list[Step] = []
+    steps: list[LiveStep] = []
     while entry is not None and not entry.begun:
         if entry.shown:
             entry.begun = True
-            steps.append(Step("head", entry.event, entry.depth, entry.name))
+            steps.append(LiveStep("head", entry.event, entry.depth, entry.name))
         entry = entry.parent
     return steps[::-1]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from torchglass.events.types import Event, Value
-from torchglass.views.live.steps import Step, Steps
+from torchglass.views.live.steps import LiveStep, LiveSteps
 from torchglass.views.text.cells import BINARY, split_arguments
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, cut
@@ -35,7 +35,7 @@ class TracyLines:
     def __init__(self, name: str, page: Page | None = None) -> None:
         self._name = clean(name)
         self._page = page or Page()
-        self._steps = Steps()
+        self._steps = LiveSteps()
         self._root: int | None = None
         self._told = ""
         """The last error that was printed: the root, which it leaves too, need not tell it again."""
@@ -62,7 +62,7 @@ class TracyLines:
 
     # ------------------------------------------------------------ blocks
 
-    def _block(self, step: Step) -> Iterator[str]:
+    def _block(self, step: LiveStep) -> Iterator[str]:
         event = step.event
         if event.kind not in ("module", "function", "unseen") or event.name == NOT_SHOWN:
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from torchglass.views.graph.edges import Edge, Level
+from torchglass.views.graph.edges import BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
-from torchglass.views.graph.outline import Item
+from torchglass.views.graph.outline import Box
 from torchglass.views.page.columns import Texts, differences
 from torchglass.views.page.hues import hue_of
 from torchglass.views.text.words import clean
@@ -50,7 +50,7 @@ class Boxes:
             "code": texts.numbers(label.code for label in labels),
         }
 
-    def _hue(self, item: Item, label: Label) -> str:
+    def _hue(self, item: Box, label: Label) -> str:
         is_event = 0 <= item.nodes[0] < len(self._flow.outline.events)
         return hue_of(self._flow.outline.events[item.nodes[0]], label.kind) if is_event else ""
 
@@ -58,7 +58,7 @@ class Boxes:
         """Of the outermost level, then of each item that holds others: edges, values from outside, names of ports."""
         return [[number, *self._level(number, level)] for number, level in self._flow.levels.items()]
 
-    def _level(self, number: int, level: Level) -> tuple[list[int], list[int], list[int], list[int]]:
+    def _level(self, number: int, level: BoxLevel) -> tuple[list[int], list[int], list[int], list[int]]:
         edges = [part for edge in level.edges for part in self._edge(number, edge)]
         outside = [
             part
@@ -83,7 +83,7 @@ class Boxes:
         words = self._texts.number(word), self._texts.number(name)
         return edge.source, edge.out, edge.target, edge.into, *words, int(edge.is_back)
 
-    def _changed(self, source: Item, value: int) -> str:
+    def _changed(self, source: Box, value: int) -> str:
         """The shape of a result, where none of the step's arguments has it."""
         word = self._shapes.given(source, value)
         if self._flow.outline.span(source) is not None or source.runs or self._labels[source.number].kind == STEP:
@@ -95,13 +95,13 @@ class Boxes:
         dtype, bracket, rest = word.partition("[")
         return bracket + rest if dtype == self._usual and bracket else word
 
-    def _ports_in(self, number: int, level: Level) -> list[int]:
+    def _ports_in(self, number: int, level: BoxLevel) -> list[int]:
         if number < 0:
             return [0] * len(level.takes)
         item = self._flow.outline.items[number]
         return self._texts.numbers(port_word(self._flow, item, port) for port in range(len(level.takes)))
 
-    def _ports_out(self, number: int, level: Level) -> list[int]:
+    def _ports_out(self, number: int, level: BoxLevel) -> list[int]:
         outline = self._flow.outline
         events = outline.events_of(outline.items[number]) if number >= 0 else ()
         if not events:

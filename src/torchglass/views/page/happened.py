@@ -9,7 +9,7 @@ from typing import Any
 
 from torchglass.events.types import Event, Location, Stats
 from torchglass.views.graph.flow import Flow
-from torchglass.views.graph.values import Values
+from torchglass.views.graph.values import FlowValues
 from torchglass.views.nesting import settings_of
 from torchglass.views.page.columns import Texts, differences, newest_first
 from torchglass.views.page.histogram import spread
@@ -29,7 +29,7 @@ class Happened:
     def __init__(self, flow: Flow, texts: Texts, files: dict[str, int]) -> None:
         self._flow, self._texts, self._files = flow, texts, files
         self._digest, self._trace = flow.outline.digest, flow.outline.digest.trace
-        self._values: Values = flow.values
+        self._values: FlowValues = flow.values
         self._places: dict[int, list[int]] = {}
 
     def looks(self) -> list[list[Any]]:

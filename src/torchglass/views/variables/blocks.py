@@ -12,8 +12,8 @@ from torchglass.views.levels import Levels
 from torchglass.views.variables import Options
 from torchglass.views.variables.calls import time_rows
 from torchglass.views.variables.changes import Change, read_changes
-from torchglass.views.variables.forest import Forest
-from torchglass.views.variables.items import Around, Rows
+from torchglass.views.variables.forest import ChangeForest
+from torchglass.views.variables.items import Around, ForestRows
 from torchglass.views.variables.lives import Life, Lives, Variable, module_label
 from torchglass.views.variables.origins import Stories, Story
 from torchglass.views.variables.patterns import AnyRow, Changes, Patterns
@@ -91,9 +91,9 @@ def variables_of(trace: Recorded, options: Options) -> Variables:
     view.variables = len(variables)
     if options.by == "time":
         chosen = [change for change in reading.changes if change.key in shown]
-        view.rows = time_rows(chosen, Forest(patterns, levels), options.fold)
+        view.rows = time_rows(chosen, ChangeForest(patterns, levels), options.fold)
     else:
-        forest = Forest(patterns, levels)
+        forest = ChangeForest(patterns, levels)
         view.blocks = [Block(each, _groups(each.lives, forest, options.fold)) for each in variables]
     return view
 
@@ -131,12 +131,12 @@ def _restricted(variable: Variable, shown: set[tuple[int, str]]) -> Variable:
 # ---------------------------------------------------------------- lives laid over each other
 
 
-def _groups(lives: list[Life], forest: Forest, fold: bool) -> list[LifeGroup]:
+def _groups(lives: list[Life], forest: ChangeForest, fold: bool) -> list[LifeGroup]:
     """Lives in order; those of one thread, in modules of one kind, are laid over each other."""
     tops: list[int] = []
     for life in lives:
         forest.add_life(life, tops)
-    rows = Rows(forest, fold)
+    rows = ForestRows(forest, fold)
     if not fold:
         return [
             LifeGroup(number, [life], rows.of(item.children, Around()), False, _modules([life]))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from torchglass.events.spelling import dtype_word, shape_word
-from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.digest import Digest, Key, Recorded, digest_of, shape_key
+from torchglass.views.digest import Digest, HasTables, Key, Recorded, digest_of, shape_key
 from torchglass.views.levels import Levels
 
 NOTHING, ONE, TEXT = "nothing", "one", "text"
@@ -85,7 +84,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Reading:
+class ChangesRead:
     """All changes of a trace in order, and what is needed to say where their values come from."""
 
     digest: Digest
@@ -97,10 +96,10 @@ class Reading:
     """Of these how many were in installed packages, which are left out."""
 
 
-def read_changes(trace: Recorded) -> Reading:
+def read_changes(trace: Recorded) -> ChangesRead:
     """Read a trace once; only events of variables that hold tensors are all made."""
     digest = digest_of(trace)
-    reading, calls = Reading(digest), Calls()
+    reading, calls = ChangesRead(digest), Calls()
     sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
     own_values, call_number = values_in(trace), _call_numbers(trace)
     for number, alike in enumerate(digest.alike):
@@ -118,14 +117,6 @@ def read_changes(trace: Recorded) -> Reading:
 
 
 Values = Callable[[int], tuple[tuple[Value, ...], tuple[Value, ...]]]
-
-
-@runtime_checkable
-class HasTables(Protocol):
-    """A trace that has its values in columns: a quarter of the time to read one, compared with its whole event."""
-
-    @property
-    def tables(self) -> Tables: ...
 
 
 def values_in(trace: Recorded) -> Values:

@@ -14,7 +14,7 @@ from torchglass.views.variables.patterns import Patterns
 Node = Life | Call | Level | Change
 
 
-class Forest:
+class ChangeForest:
     """Nodes by number; each change is in one life, or one call, and in the loops that are around it there."""
 
     def __init__(self, patterns: Patterns, levels: Levels | None) -> None:

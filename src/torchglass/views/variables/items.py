@@ -11,7 +11,7 @@ from torchglass.views.levels import Level
 from torchglass.views.text.spans import range_word, rounds_of
 from torchglass.views.text.words import count
 from torchglass.views.variables.changes import Call, Change
-from torchglass.views.variables.forest import Forest
+from torchglass.views.variables.forest import ChangeForest
 from torchglass.views.variables.patterns import AnyRow, CallRow, Changes, LoopRow, Repeat
 
 
@@ -27,10 +27,10 @@ class Around:
     """How often all of it repeats, as a line above says."""
 
 
-class Rows:
+class ForestRows:
     """Makes the rows of a forest."""
 
-    def __init__(self, forest: Forest, fold: bool) -> None:
+    def __init__(self, forest: ChangeForest, fold: bool) -> None:
         self._forest, self._fold = forest, fold
         self._hidden: set[int] = set()
         """Loops without a row, and their rounds."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torchglass.events.types import Event, Value
 from torchglass.views.digest import Recorded
-from torchglass.views.variables.changes import Change, Reading
+from torchglass.views.variables.changes import Change, ChangesRead
 from torchglass.views.variables.lives import Life, numberless
 
 MOST_HOLDERS = 16
@@ -64,7 +64,7 @@ class Stories:
     """Told of every change in order; remembers who holds what."""
 
     trace: Recorded
-    reading: Reading
+    reading: ChangesRead
     _outer: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """The outermost event for a value and the event around the change."""
     _holders: dict[int, list[tuple[Life, Change]]] = field(default_factory=dict[int, list[tuple[Life, Change]]])

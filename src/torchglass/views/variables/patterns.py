@@ -57,14 +57,14 @@ class CallRow:
 
 
 @dataclass(slots=True)
-class ThreadRow:
+class OtherThread:
     """What follows happened in another thread."""
 
     name: str
     depth: int = 0
 
 
-AnyRow = Changes | Repeat | LoopRow | CallRow | ThreadRow
+AnyRow = Changes | Repeat | LoopRow | CallRow | OtherThread
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from torchglass.views.text.words import clean, count, duration, plural
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Block, LifeGroup
 from torchglass.views.variables.lives import module_label
-from torchglass.views.variables.patterns import AnyRow, CallRow, Changes, LoopRow, Repeat, ThreadRow
+from torchglass.views.variables.patterns import AnyRow, CallRow, Changes, LoopRow, OtherThread, Repeat
 from torchglass.views.variables.words import change_cells, remarks_of
 
 MOST_ROWS = 40
@@ -88,7 +88,7 @@ class Rows:
 
     def _row(self, row: AnyRow, indent: int, functions: bool) -> Row:
         """``functions``: the rows around it happened in several, so that it says in which."""
-        if isinstance(row, ThreadRow):
+        if isinstance(row, OtherThread):
             return Row(0, THREAD, (Cell(NAME, row.name),))
         if isinstance(row, Repeat):
             often = Cell(FOLD, f"× {count(row.times)}"), Cell(COUNT, f", {count(row.rows)} steps each:")

@@ -7,12 +7,12 @@ from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.levels import Levels
 from torchglass.views.stacks import is_own
 from torchglass.views.text.cells import assigned_to
-from torchglass.views.variables.changes import NOWHERE, PAST, Calls, Change, Reading, side_of, values_in
+from torchglass.views.variables.changes import NOWHERE, PAST, Calls, Change, ChangesRead, side_of, values_in
 
 
-def read_targets(trace: Recorded) -> Reading:
+def read_targets(trace: Recorded) -> ChangesRead:
     """The changes that the events of a trace tell of, in the files of the program itself."""
-    reading, calls, own_values = Reading(digest_of(trace)), Calls(), values_in(trace)
+    reading, calls, own_values = ChangesRead(digest_of(trace)), Calls(), values_in(trace)
     digest = reading.digest
     reading.is_guessed, reading.levels = True, Levels(digest)
     named: dict[tuple[int, int], list[tuple[int, Event]]] = {}

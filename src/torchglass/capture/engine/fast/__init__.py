@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass import compiled
 from torchglass.capture.engine.fast.names import torch_names
-from torchglass.capture.engine.fast.values import Values as Values
+from torchglass.capture.engine.fast.values import FastValues as FastValues
 from torchglass.capture.engine.forms import Describe, Form
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.torch.names import HAS_TORCH

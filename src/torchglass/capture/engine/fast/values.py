@@ -13,7 +13,7 @@ ODD = -4
 """Versions from here downwards belong to what was read with care: ODD - 1 - the version."""
 
 
-class Values(ValueTable):
+class FastValues(ValueTable):
     """The table of one session's values; its hot functions are C's."""
 
     def __init__(self, journal: Journal, engine: Any) -> None:

@@ -52,7 +52,7 @@ NO_KIND = Kind(ATOM, "", None)
 _FOREIGN = Kind(OBJECT, "", None)
 
 
-class Entry:
+class Known:
     """What is known of one variable; no value of a mutable type is kept."""
 
     __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
@@ -94,8 +94,8 @@ def _no_stamp(value: Any) -> None:
     """Where nobody knows more types."""
 
 
-class Looks:
-    """Looks at values for one engine."""
+class Snapshots:
+    """Snapshots at values for one engine."""
 
     def __init__(self, depth: int, stamp: Callable[[Any], Hashable | None] | None, in_place: bool) -> None:
         self.depth = depth
@@ -124,7 +124,7 @@ class Looks:
             return OPAQUE
         return OBJECT
 
-    def take(self, entry: Entry, value: Any, whole: bool = False) -> None:
+    def take(self, entry: Known, value: Any, whole: bool = False) -> None:
         """Let the entry know this value."""
         kind = self.kinds.get(id(type(value)))
         if kind is None or (kind.type is not None and kind.type() is not type(value)):
@@ -182,12 +182,12 @@ def _module_of(kind: type) -> Any:
     return type.__dict__["__dict__"].__get__(kind).get("__module__")
 
 
-def _sign(value: Any, depth: int, looks: Looks) -> Hashable:
+def _sign(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
     """Type, length and members of a container, as a tuple of numbers and texts."""
     kind, length = type(value), len(value)
     try:
         members = _ends(value, kind, length)
-        return (id(kind), length, tuple([_sign_member(each, depth, looks) for each in members]))
+        return (id(kind), length, tuple([_sign_member(each, depth, snapshots) for each in members]))
     except RuntimeError:  # another thread changes it at this moment: the next look will tell
         return (id(kind), length)
 
@@ -207,7 +207,7 @@ def _ends(value: Any, kind: type, length: int) -> Any:
     return islice(value, 2 * ENDS)
 
 
-def _sign_member(value: Any, depth: int, looks: Looks) -> Hashable:
+def _sign_member(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
     """Numbers and texts by value and type, containers and arrays by content, all else by identity."""
     kind = type(value)
     role = _BUILTINS.get(id(kind), _FOREIGN).role
@@ -218,6 +218,6 @@ def _sign_member(value: Any, depth: int, looks: Looks) -> Hashable:
     if depth <= 1:
         return id(value)
     if role == CONTAINER:
-        return (id(value), _sign(value, depth - 1, looks))
-    role = looks.kind(value).role
-    return (id(value), looks.signature(value, role)) if role in (ARRAY, STAMPED) else id(value)
+        return (id(value), _sign(value, depth - 1, snapshots))
+    role = snapshots.kind(value).role
+    return (id(value), snapshots.signature(value, role)) if role in (ARRAY, STAMPED) else id(value)

@@ -10,13 +10,13 @@ import pytest
 
 from tests.capture.variables.listing import CORES, Listing, watched
 from torchglass.capture.variables.arrays import EXACT_BYTES, PLACES, Fingerprints, differ
-from torchglass.capture.variables.looks import ENDS, Looks, has_changed, same_atom
+from torchglass.capture.variables.snapshots import ENDS, Snapshots, has_changed, same_atom
 
-LOOKS = Looks(depth=2, stamp=None, in_place=True)
+LOOKS = Snapshots(depth=2, stamp=None, in_place=True)
 
 
 def notices(value: Any, change: Any, depth: int = 2) -> bool:
-    looks = Looks(depth, None, True)
+    looks = Snapshots(depth, None, True)
     role = looks.kind(value).role
     before = looks.signature(value, role)
     change(value)
