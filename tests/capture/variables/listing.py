@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tests.capture.variables.oracle import Row, shown
-from torchglass.capture.variables import UNBOUND, Change, Engine, Watch
+from torchglass.capture.variables import UNBOUND, Engine, VariableChange, Watch
 
 CORES = ["settrace"] if sys.version_info < (3, 12) else ["monitoring", "settrace"]
 """settrace is the second choice from 3.12 on, used when all ids of sys.monitoring are taken."""
@@ -24,8 +24,8 @@ class Listing:
         self.olds: list[str] = []
         self.offsets: list[tuple[CodeType, int]] = []
 
-    def changed(self, change: Change, frame: FrameType) -> None:
-        assert type(change) is Change
+    def changed(self, change: VariableChange, frame: FrameType) -> None:
+        assert type(change) is VariableChange
         assert frame.f_code is change.code
         new = "None" if change.new is UNBOUND else shown(change.new)
         self.rows.append(Row(change.scope, change.line, change.name, change.how, new))

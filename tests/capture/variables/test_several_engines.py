@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.capture.variables.listing import CORES
-from torchglass.capture.variables import Change, Engine, Watch
+from torchglass.capture.variables import Engine, VariableChange, Watch
 
 pytestmark = pytest.mark.parametrize("core", CORES)
 
@@ -22,7 +22,7 @@ class Told:
     def __init__(self) -> None:
         self.changes: list[tuple[str, object]] = []
 
-    def changed(self, change: Change, frame: FrameType) -> None:
+    def changed(self, change: VariableChange, frame: FrameType) -> None:
         self.changes.append((change.name, change.new))
 
 

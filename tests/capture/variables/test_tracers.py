@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.capture.variables.listing import CORES, Listing
-from torchglass.capture.variables import Change, Engine, Watch
+from torchglass.capture.variables import Engine, VariableChange, Watch
 from torchglass.capture.variables.engine import NO_TOOL_ID
 from torchglass.capture.variables.settrace import REPLACED
 
@@ -19,7 +19,7 @@ HERE = Watch(code=lambda code: code.co_filename == __file__)
 
 
 class Silent:
-    def changed(self, change: Change, frame: FrameType) -> None:
+    def changed(self, change: VariableChange, frame: FrameType) -> None:
         pass
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.capture.variables.listing import CORES, Listing, in_file, watched
-from torchglass.capture.variables import Change, Engine, Watch
+from torchglass.capture.variables import Engine, VariableChange, Watch
 
 pytestmark = pytest.mark.parametrize("core", CORES)
 HERE = Watch(code=lambda code: code.co_filename == __file__)
@@ -27,7 +27,7 @@ class Thing:
 
 
 class Silent:
-    def changed(self, change: Change, frame: FrameType) -> None:
+    def changed(self, change: VariableChange, frame: FrameType) -> None:
         pass
 
 
@@ -109,7 +109,7 @@ def test_a_fault_of_the_sink_costs_an_event_never_the_program(core: str) -> None
     class Broken:
         calls = 0
 
-        def changed(self, change: Change, frame: FrameType) -> None:
+        def changed(self, change: VariableChange, frame: FrameType) -> None:
             self.calls += 1
             raise RuntimeError("broken sink")
 
@@ -293,7 +293,7 @@ def test_four_engines_in_one_frame_for_longer_than_the_stack_is_deep(core: str) 
 
 def test_ctrl_c_in_the_sink_reaches_the_program(core: str) -> None:
     class Interrupted:
-        def changed(self, change: Change, frame: FrameType) -> None:
+        def changed(self, change: VariableChange, frame: FrameType) -> None:
             if change.name == "x":
                 raise KeyboardInterrupt
 
