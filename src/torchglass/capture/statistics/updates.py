@@ -15,8 +15,8 @@ from torch.nn import Parameter
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.ours import foreign
 
-MOST_COPIED = 1 << 23
-"""Numbers that are copied before a step: 32 MiB of float32."""
+MOST_COPIED = 1 << 21
+"""Numbers that are copied before a step: 8 MiB of float32, which stay in the caches."""
 ALWAYS_WHOLE = 1 << 12
 """A parameter of so few numbers is compared whole."""
 MOST_UPDATES = 900
@@ -27,40 +27,56 @@ class Updates:
     """The parameters of one step as they were before it."""
 
     def __init__(self, parameters: list[Any]) -> None:
-        self._parameters = parameters[:MOST_UPDATES]
-        total = sum(each.numel() for each in self._parameters if _is_plain(each))
+        self._parameters = [(each, _is_plain(each)) for each in parameters[:MOST_UPDATES]]
+        total = sum(each.numel() for each, is_plain in self._parameters if is_plain)
         self._every = -(-total // MOST_COPIED) or 1
-        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
-            self._before = [self._sample(each) for each in self._parameters]
+        self._before = self._copies()
 
     def differences(self) -> list[Any]:
         """For each parameter the change; None where it is not known."""
+        found: list[Any] = [None] * len(self._parameters)
+        after = self._copies()
+        for kind, (places, sizes, before) in self._before.items():
+            if kind not in after or after[kind][:2] != (places, sizes):
+                continue  # the step gave some of them other sizes, or moved them
+            with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+                changes = after[kind][2].sub_(before).split(sizes)
+                for place, change in zip(places, changes, strict=True):
+                    parameter, _ = self._parameters[place]
+                    found[place] = change.view(parameter.shape) if change.numel() == parameter.numel() else change
+        return found
+
+    def _copies(self) -> _Copies:
+        """Some or all of the numbers of each, as copies that no later change reaches: one for all of a kind."""
+        groups: dict[tuple[Any, Any], tuple[list[int], list[Any]]] = {}
         with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
-            return [self._difference(*pair) for pair in zip(self._parameters, self._before, strict=True)]
+            for place, (parameter, is_plain) in enumerate(self._parameters):
+                numbers = self._flat(parameter) if is_plain else None
+                if numbers is not None:
+                    places, flat = groups.setdefault((numbers.device, numbers.dtype), ([], []))
+                    places.append(place)
+                    flat.append(numbers)
+            return {
+                kind: (places, [len(each) for each in flat], torch.cat(flat).to(_wide(kind[1])))
+                for kind, (places, flat) in groups.items()
+            }
 
-    def _difference(self, parameter: Any, before: Any) -> Any:
-        if before is None:
-            return None
-        after = self._sample(parameter)
-        if after is None or after.shape != before.shape:
-            return None
-        change = after.sub_(before)
-        return change.view(parameter.shape) if change.numel() == parameter.numel() else change
-
-    def _sample(self, parameter: Any) -> Any:
-        """Some or all of its numbers, as a copy that no later change reaches."""
+    def _flat(self, parameter: Any) -> Any:
         try:
-            if not _is_plain(parameter):
-                return None
             numbers = parameter.detach()
-            numbers = torch.view_as_real(numbers) if numbers.is_complex() else numbers
-            numbers = numbers.reshape(-1)
-            if self._every > 1 and len(numbers) > ALWAYS_WHOLE:
-                numbers = numbers[:: self._every]
-            return numbers.to(torch.float64 if numbers.dtype == torch.float64 else torch.float32, copy=True)
+            numbers = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).reshape(-1)
+            return numbers[:: self._every] if self._every > 1 and len(numbers) > ALWAYS_WHOLE else numbers
         except Exception as refusal:
             foreign(refusal)
             return None
+
+
+_Copies = dict[tuple[Any, Any], tuple[list[int], list[int], Any]]
+"""By device and dtype: which parameters, how many numbers of each, and those one behind the other."""
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _is_plain(parameter: Any) -> bool:
