@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torchglass.events.schema import NONE
 from torchglass.events.types import Event, ModuleInfo, Value
 
 ACCUMULATE = "AccumulateGrad"
@@ -100,9 +101,31 @@ def missed_words(found: Gradients, most: int = MOST_NAMED) -> str:
         outer = (".".join(above[:end]) for end in range(1, len(above) + 1))
         whole = next((name for name in outer if len(held[name]) > 1 and all(each.is_missed for each in held[name])), "")
         words[whole or leaf.full_name] = len(held[whole]) if whole else 1
-    shown = [f"{name} ({number} parameters)" if number > 1 else name for name, number in words.items()]
+    shown = [f"{name} ({number} parameters)" if number > 1 else name for name, number in _in_ranges(words)]
     rest = f" and {len(shown) - most} more" if len(shown) > most else ""
     return ", ".join(shown[:most]) + rest
+
+
+def _in_ranges(words: dict[str, int]) -> list[tuple[str, int]]:
+    """Names that differ in one number, and follow each other, as one: ``blocks.0–3.dead``."""
+    found: list[tuple[list[str], int, int, int]] = []
+    for name, number in words.items():
+        parts = name.split(".")
+        before, at, first, of_each = found[-1] if found else ([], NONE, 0, 0)
+        apart = [place for place, (one, other) in enumerate(zip(before, parts, strict=False)) if one != other]
+        is_next = len(before) == len(parts) and len(apart) == 1 and of_each == number and at in (NONE, apart[0])
+        if is_next and before[apart[0]].isdecimal() and parts[apart[0]] == str(int(before[apart[0]]) + 1):
+            found[-1] = (parts, apart[0], first if at != NONE else int(before[apart[0]]), number)
+        else:
+            found.append((parts, NONE, 0, number))
+    return [_range_of(*each) for each in found]
+
+
+def _range_of(parts: list[str], at: int, first: int, of_each: int) -> tuple[str, int]:
+    if at == NONE:
+        return ".".join(parts), of_each
+    last = int(parts[at])
+    return ".".join([*parts[:at], f"{first}–{last}", *parts[at + 1 :]]), of_each * (last + 1 - first)
 
 
 def parameter_name(holder: ModuleInfo, name: str) -> str:

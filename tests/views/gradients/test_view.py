@@ -227,3 +227,57 @@ def test_print_says_nothing_where_all_got_one() -> None:
     with tg.record() as trace:
         named(0)()().sum().backward()
     assert "no gradient" not in str(trace)
+
+
+def layers(count: int) -> nn.Module:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(
+                nn.ModuleDict({"used": nn.Linear(2, 2), "dead": nn.Linear(2, 2)}) for _ in range(count)
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            for block in self.blocks:
+                x = block["used"](x)  # type: ignore[index]
+            return x
+
+    return Layers()
+
+
+def test_print_names_layers_that_follow_each_other_as_one() -> None:
+    model = layers(4)
+    with tg.record() as trace:
+        model(torch.ones(1, 2)).sum().backward()
+    assert "no gradient: Layers.blocks.0–3.dead (8 parameters)\n" in f"{trace}\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_on_a_narrow_page_the_least_said_columns_go_and_the_ratio_stays(width: int) -> None:
+    model = layers(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            model(torch.randn(4, 2)).pow(2).sum().backward()
+            optimizer.step()
+    text = tg.render(trace, "gradients", width=width)
+    table = text.splitlines()[: len(text.splitlines()) - 2]
+    assert max(map(len, table)) <= width
+    if width >= 80:
+        assert "Update / weight" in table[0]
+        assert not any(line.endswith("…") for line in table)
+    assert ("Backward" in table[0]) == (width >= 100)
+
+
+def test_reads_of_gradients_by_torch_are_no_steps_of_the_code() -> None:
+    model = layers(2)
+    with tg.record() as trace:
+        model(torch.ones(1, 2)).sum().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for parameter in model.parameters():
+            parameter.grad = None if parameter.grad is None else parameter.grad * 2
+    reads = [event for event in trace.events() if event.name == "Tensor.grad"]
+    own = [event for event in reads if event.direct]
+    assert 0 < len(own) < len(reads)
+    assert tg.render(trace, "code", fold=False).count("Tensor.grad") == len(own)
+    assert tg.render(trace, "code", fold=False, inner=True).count("Tensor.grad") == len(reads)

@@ -9,7 +9,10 @@ from torchglass.events.selection import Selection
 from torchglass.events.types import Event
 from torchglass.views.code import Options
 from torchglass.views.digest import Digest, Recorded, digest_of
-from torchglass.views.nesting import is_inner
+from torchglass.views.nesting import is_inner, is_torch_helper
+
+READ = "Tensor.grad"
+"""``zero_grad()`` and ``clip_grad_norm_()`` ask each parameter for its gradient: a look, and no step of the program."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ def _shown_kinds(events: Sequence[Event], options: Options) -> frozenset[str]:
 def _is_step(steps: Steps, number: int, shown: frozenset[str]) -> bool:
     event, parent = steps.events[number], steps.digest.parents[number]
     if event.kind not in shown:
+        return False
+    if event.name == READ and "step" in shown and is_torch_helper(event, None):
         return False
     if event.kind == "op":
         return bool(event.inputs or event.outputs)  # the profiler's marks are nobody's business

@@ -113,9 +113,9 @@ def _alarm(leaves: Parameters) -> str:
     some = [sum(map(_is_zero, each)) for each in stats]
     words = [alarm_word([each for several in stats for each in several])]
     if missed:
-        words.append("none" if missed == len(wanting) else f"none for {count(missed)} of {count(len(wanting))}")
+        words.append("none" if missed == len(wanting) else f"{count(missed)} of {count(len(wanting))} none")
     if zero:
-        words.append("zero" if zero == len(wanting) else f"zero for {count(zero)} of {count(len(wanting))}")
+        words.append("zero" if zero == len(wanting) else f"{count(zero)} of {count(len(wanting))} zero")
     elif len(wanting) == 1 and some[0]:
         words.append(f"zero in {count(some[0])} of {count(len(stats[0]))}")
     return ", ".join(filter(None, words))

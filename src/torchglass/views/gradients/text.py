@@ -19,6 +19,9 @@ TITLES = {
     UPDATE: "Update norm",
     RATIO: "Update / weight",
 }
+LEAST_SAID = (CALLED, GIVES)
+READABLE_NAME, FEWEST_OF_A_NAME = 28, 16
+"""Letters of a name that are worth a column, and those that stand there in any case."""
 STYLES = {GIVES: "output", CALLED: "dim", UPDATE: "time", RATIO: "time"}
 
 
@@ -27,9 +30,9 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
     if not sheet.rows:
         return
     kinds = [kind for kind in TITLES if kind == NAME or any(row.cell(kind) for row in sheet.rows)]
+    kinds, widths = _fitting(sheet, kinds, page)
     words = [_words(row, kinds, page) for row in sheet.rows]
     titles = [TITLES[kind] for kind in kinds]
-    widths = _widths([titles, *words], page.width)
     rule = page.paint("dim", "─" * min(sum(widths) + 2 * (len(widths) - 1), page.width))
     yield page.paint("heading", _line(titles, widths, page))
     yield rule
@@ -48,13 +51,28 @@ def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
     return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
 
 
-def _widths(words: Sequence[Sequence[str]], page_width: int) -> list[int]:
-    """As wide as what stands there; what is too much comes off the names, and then from the end."""
-    widths = [max(width_of(row[column]) for row in words) for column in range(len(words[0]))]
-    over = sum(widths) + 2 * (len(widths) - 1) - page_width
-    taken = min(max(over, 0), max(widths[0] - 16, 0))
-    widths[0] -= taken
-    return widths
+def _fitting(sheet: Sheet, kinds: Sequence[str], page: Page) -> tuple[list[str], list[int]]:
+    """The columns and their widths. What is too much comes off the names, then the least said columns are left out."""
+    shown = list(kinds)
+    for each in LEAST_SAID:
+        widths = _widths(sheet, shown, page)
+        spare = max(widths[0] - READABLE_NAME, 0)
+        if _over(widths, page) <= spare:
+            break
+        shown = [kind for kind in shown if kind != each]
+    widths = _widths(sheet, shown, page)
+    widths[0] -= min(max(_over(widths, page), 0), max(widths[0] - FEWEST_OF_A_NAME, 0))
+    return shown, widths
+
+
+def _widths(sheet: Sheet, kinds: Sequence[str], page: Page) -> list[int]:
+    """As wide as what stands there."""
+    rows = [[TITLES[kind] for kind in kinds], *[_words(row, kinds, page) for row in sheet.rows]]
+    return [max(width_of(row[column]) for row in rows) for column in range(len(kinds))]
+
+
+def _over(widths: Sequence[int], page: Page) -> int:
+    return sum(widths) + 2 * (len(widths) - 1) - page.width
 
 
 def _line(words: Sequence[str], widths: Sequence[int], page: Page) -> str:
