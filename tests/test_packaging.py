@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Everything that design and habit promise at the top; a new public name is added here on purpose.
 PUBLIC = {
     "Event", "Trace", "Value",
-    "export", "first_bad", "last_trace", "load", "mark", "record", "render", "save", "select", "show", "trace",
+    "export", "first_bad", "last_trace", "load", "mark", "record", "render", "same", "save", "select", "show",
+    "trace",
 }  # fmt: skip
 
 # Puts an obstacle in the way of `import torch`: whoever needs it fails at once.

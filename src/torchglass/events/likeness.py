@@ -90,7 +90,10 @@ class Occurrence(NamedTuple):
         name = (event.file or "").replace("\\", "/").rpartition("/")[2]
         at = f" at {name}:{event.line}" if name else ""
         how = "taken by" if self.value.id in {each.id for each in event.inputs} else "given by"
-        return clean(f"{how} {event.code or event.name}{at}: {self.likeness}")
+        what = f"module {event.module or event.root}" if event.kind == "module" else event.name
+        if event.kind != "module" and event.direct and event.code:
+            what = event.code
+        return clean(f"{how} {what}{at}: {self.likeness}")
 
 
 def find(tables: Tables, wanted: Value, tolerance: float | None = None) -> list[Occurrence]:
