@@ -91,6 +91,8 @@ class Occurrence(NamedTuple):
         at = f" at {name}:{event.line}" if name else ""
         how = "taken by" if self.value.id in {each.id for each in event.inputs} else "given by"
         what = f"module {event.module or event.root}" if event.kind == "module" else event.name
+        if event.kind != "module" and event.module is not None:
+            what += f" in {event.module or event.root}"
         if event.kind != "module" and event.direct and event.code:
             what = event.code
         return clean(f"{how} {what}{at}: {self.likeness}")
