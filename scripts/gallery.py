@@ -49,11 +49,11 @@ def main(names: list[str]) -> int:
     return 0
 
 
-def recorded(name: str) -> tg.Trace:
+def recorded(name: str, values: str | None = None) -> tg.Trace:
     """The trace of a model, the same every time but for its times."""
     torch.manual_seed(0)
     run = MODELS[name]()
-    with tg.record(name=name) as trace:
+    with tg.record(name=name, values=values) as trace:
         run()
     return trace
 
@@ -69,7 +69,7 @@ def screens() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for screen, (name, action, is_dark) in SCREENS.items():
-            tg.export(recorded(name), Path(folder) / "page.html")
+            tg.export(recorded(name, "all"), Path(folder) / "page.html")
             page = browser.new_page(
                 viewport={"width": 1440, "height": 900}, color_scheme="dark" if is_dark else "light"
             )
