@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import torchglass as tg
 from tests import programs
@@ -183,3 +184,29 @@ def test_branches_stand_in_the_order_of_the_code() -> None:
         text = tg.render(trace, view, width=120)
         found = [text.index(part) for part in ("y = x.exp()", "z = y.sin()", "z = y.cos()", "x = x + 1", "x = z + y")]
         assert found == sorted(found), view
+
+
+@pytest.mark.parametrize("ops", [False, True])
+def test_a_training_loop_has_as_many_rounds_with_ops_as_without(ops: bool) -> None:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def train() -> None:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = net(torch.ones(1, 4)).sum()
+            loss.backward()
+            optimizer.step()
+
+    def steps_alone() -> None:
+        for _ in range(4):
+            optimizer.step()
+
+    with tg.record(ops=ops) as trace:
+        train()
+        steps_alone()
+    for view in ("tree", "code"):
+        text = tg.render(trace, view, width=120)
+        assert "for _ in range(3):  × 3 " in text, view
+        assert "× 4 " in text, view
+        assert "≥" not in text

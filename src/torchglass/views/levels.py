@@ -16,6 +16,8 @@ from torchglass.views.digest import Digest
 from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
 
 CALL, LOOP, ROUND = "call", "loop", "round"
+MARKS = "profiler::_record_function"
+"""Ops by which torch tells its profiler where an optimizer begins and ends: before and behind what it does there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +147,10 @@ class Levels:
         for number, (alike, parent) in enumerate(zip(digest.alike, digest.parents, strict=True)):
             event = samples[alike]
             state = self._state(event.thread, parent)
+            if event.name.startswith(MARKS):
+                # It stands at the place of the call that it is part of, before and behind that: no round by itself.
+                self.span_of.append(state.frames[-1].span if state.frames else -1)
+                continue
             around = samples[digest.alike[parent]].stack if parent >= 0 else ()
             entries = self._entries_of(event, around)
             self.span_of.append(self._add(state, entries, event, number, parent) if entries else -1)
