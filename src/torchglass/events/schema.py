@@ -29,7 +29,7 @@ from torchglass.events.column import (
     reals,
 )
 from torchglass.events.spelling import dtype_word, shape_word
-from torchglass.events.types import Location
+from torchglass.events.types import Location, Stats
 
 # ---------------------------------------------------------------- columns of numbers, as Tables has them
 
@@ -357,7 +357,7 @@ def statements(number: int = FORMAT) -> str:
     return "\n\n".join([*(statement(table, number) for table in ALL if table.of_format(number)), VIEWS])
 
 
-MEASURED = tuple(each for each in VALUE_ROWS.columns if each.since == 4)
+MEASURED = tuple(each for each in VALUE_ROWS.columns if each.name in ("measured", *Stats._fields))
 """What was in a value. In memory these columns are all empty where nothing was measured."""
 MEASURED_FIELDS = tuple(each.field for each in MEASURED)
 NOT_MEASURED = tuple(nan if each.type == "float | None" else NONE for each in MEASURED)

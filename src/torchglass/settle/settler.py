@@ -254,19 +254,8 @@ class Settler:
         state.last_start = words[START - RECORD_WORDS]
         try:
             for (
-                what,
-                parent_at,
-                stack,
-                args,
-                inputs,
-                python_call,
-                result,
-                outputs,
-                error,
-                end,
-                start,
-                is_backward,
-            ) in _records(words, backward):
+                what, parent_at, stack, args, inputs, python_call, result, outputs, error, end, start, is_backward,
+            ) in _records(words, backward):  # fmt: skip
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:

@@ -245,7 +245,7 @@ def _make_write(session: Session) -> Write:
         known = told.get(key)
         ids: list[int] = []
         if known is None:
-            args = nothing if old is UNBOUND or old is TOLD else before(old, ids)
+            args = nothing if old is UNBOUND or old is TOLD else _form_before(session, old, ids)
         else:
             args = known[0] if known[3] == table.generation else intern(known[4])
             ids.extend(known[1])
@@ -280,13 +280,14 @@ def _make_write(session: Session) -> Write:
             session.tell(log, at, "open")
             session.tell(log, at, "close")
 
-    def before(old: Any, ids: list[int]) -> int:
-        """The form of what a variable held when it was first looked at."""
-        with no_functions():
-            text = _sized(old.type, old.length) if isinstance(old, Past) else describe(old, ids)
-        return intern((1, text))
-
     return write
+
+
+def _form_before(session: Session, old: Any, ids: list[int]) -> int:
+    """The form of what a variable held when it was first looked at."""
+    with no_functions():
+        text = _sized(old.type, old.length) if isinstance(old, Past) else session.forms.describe(old, ids)
+    return session.forms.intern((1, text))
 
 
 def _describe_other(session: Session, new: Any, how: str, values: list[int]) -> Any:

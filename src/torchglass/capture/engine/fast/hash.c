@@ -4,11 +4,6 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
-#define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma"), optimize("O3")))
-#define FOR_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
-#else
-#define FOR_AVX512
-#define FOR_AVX2
 #endif
 
 static uint64_t keys[BLOCK / 8] __attribute__((aligned(64)));

@@ -6,14 +6,6 @@
 #include "fast.h"
 #include "sums.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma"), optimize("O3")))
-#define FOR_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
-#else
-#define FOR_AVX512
-#define FOR_AVX2
-#endif
-
 #define TURNS 8
 
 typedef float Floats __attribute__((vector_size(64)));

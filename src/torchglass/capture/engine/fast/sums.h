@@ -10,6 +10,15 @@
 #define PRIME 17
 #define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
 
+/* A function compiled for one processor; it may not be called on another. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx512vl,avx2,fma"), optimize("O3")))
+#define FOR_AVX2 __attribute__((target("avx2,fma"), optimize("O3")))
+#else
+#define FOR_AVX512
+#define FOR_AVX2
+#endif
+
 /* The kinds of numbers, in the order of tally.c, and their bytes. */
 enum { F8, F4, F2, BF, I1, U1, B1, I2, U2, I4, U4, I8, U8 };
 extern const int WIDTHS[];
