@@ -12,6 +12,10 @@ from torchglass.views.text.words import count
 Cells = tuple[Cell, ...]
 MOST_WORDS = 2
 """Of more tensors than this only what is not finite is told."""
+WHOLE = 1e7
+"""Whole numbers below this are written out: two digits of an index or of a count say nothing."""
+ROUNDED = 99.5, 1e5
+"""Between these the two digits would need an exponent, which is longer than the number and harder to read."""
 
 
 @runtime_checkable
@@ -28,8 +32,10 @@ def is_measured(trace: object) -> bool:
 
 
 def number_word(number: float) -> str:
-    """``0.013``, ``−3.1``, ``1.2e5``: two digits that count."""
-    text = f"{number:.2g}"
+    """``0.013``, ``−3.1``, ``1.2e7``: two digits that count, or all before the point; no index or count is rounded."""
+    size = abs(number)
+    written_out = (size < WHOLE and number == int(number)) or ROUNDED[0] <= size < ROUNDED[1]
+    text = f"{number:.0f}" if written_out else f"{number:.2g}"
     whole, exponent, power = text.partition("e")
     return (whole + (f"e{int(power)}" if exponent else "")).replace("-", "−")
 
