@@ -83,8 +83,11 @@ class Gradients:
 
     @property
     def missed(self) -> list[Leaf]:
-        """Those that got none, although backward ran."""
-        return [leaf for leaf in self.leaves if leaf.is_missed] if self.runs else []
+        """Those that got none, although backward ran; one process may only evaluate what others train."""
+        if not self.runs:
+            return []
+        trained = {leaf.full_name for leaf in self.leaves if not leaf.is_missed}
+        return [leaf for leaf in self.leaves if leaf.is_missed and leaf.full_name not in trained]
 
 
 def missed_words(found: Gradients, most: int = MOST_NAMED) -> str:
