@@ -112,10 +112,8 @@ class Loops:
 
 def _around(reader: _Reader, statement: Statement, where: Span) -> ast.AST | None:
     """The smallest expression, else the statement, that holds a range which no node has."""
-    if not reader.visits:  # too deeply nested to be read: to search it for each of its instructions would take minutes
-        return None
     held: ast.AST = statement.node
-    for node in ast.walk(statement.node):
+    for node in ast.walk(held) if reader.visits else ():  # of what was nested too deeply to be read there are none
         if isinstance(node, ast.expr) and node in reader.visits:
             own = reader.source.range(node)
             if own.start <= where.start and where.end <= own.end:
