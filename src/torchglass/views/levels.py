@@ -45,6 +45,8 @@ class Level:
     """Of a round: which one, from 0."""
     rounds: _Rounds | None = None
     """Of a loop."""
+    around: Level | None = None
+    """Of a loop: the one just around it in the same call."""
     frame: int = 0
     """Its frame's place in the stack of the events in it."""
 
@@ -96,6 +98,11 @@ def count_of(span: Level) -> Count:
             if rounds.begun == number + ended:
                 return Count(number, True)
     return Count(number, False)
+
+
+def is_counted_inside(span: Level) -> bool:
+    """Whether nothing tells the rounds of a loop apart, so that the loop in it counts those of both."""
+    return span.rounds is not None and span.rounds.begun == 1 and not span.rounds.seen
 
 
 # ---------------------------------------------------------------- frames
@@ -270,6 +277,7 @@ class Levels:
             return
         for loop in place.loops[kept:]:
             loop_span = Level(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
+            loop_span.around = self.spans[frame.loops[-1][1]] if frame.loops else None
             span = self._new(loop_span, frame.entry.index)
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1

@@ -25,7 +25,7 @@ class Options(ViewOptions):
     hide: tuple[str, ...] = several("packages whose lines are not shown", 'hide=("transformers", "transformers.utils")')
     depth: int | None = levels("levels of lines below the outermost; all by default")
     times: bool = switch(False, "show how long each line and step took")
-    inner: bool = switch(False, "show also the ops of optimizer steps")
+    inner: bool = switch(False, "show also the ops of optimizer steps, and what constructors of modules do")
     backward: bool = switch(False, "show what backward ran under the line whose gradient it was")
     fold: bool = switch(True, "show loops and equal layers once")
     succinct: bool = switch(True, "one line for all that is computed on it; off: one for each expression")

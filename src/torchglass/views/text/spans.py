@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torchglass.events.types import Location
 from torchglass.views.fold import Item
-from torchglass.views.levels import Level, count_of
+from torchglass.views.levels import Level, count_of, is_counted_inside
 from torchglass.views.text.words import clean, count, one_line, plural
 
 MODULE_LEVEL = "<module>"
@@ -50,9 +50,12 @@ def short_call(function: str) -> str:
 
 
 def loop_word(span: Level) -> str:
-    """``for x, y in loader:``, as it is written."""
+    """``for x, y in loader:``, as it is written; before it the loops around it whose rounds it counts with its own."""
     assert span.loop is not None
-    return _SELF.sub("", one_line(span.loop.text))
+    text, around = span.loop.text, span.around
+    while around is not None and around.loop is not None and is_counted_inside(around):
+        text, around = f"{around.loop.text} {text}", around.around
+    return _SELF.sub("", one_line(text))
 
 
 def loop_place(span: Level) -> Location | None:

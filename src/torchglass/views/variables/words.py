@@ -112,9 +112,7 @@ def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
         return _spread(changes)
     after = _sides(news)
     if before == after and first.new.value is not None:
-        after = SAME_SHAPE + (
-            "changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}"
-        )
+        after = SAME_SHAPE + ("changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}")
     return before, after
 
 
