@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loop, Place
 from torchglass.source.rounds import calls_back, next_round
-from torchglass.views.digest import Digest
+from torchglass.views.digest import Digest, call_numbers
 from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
 
 CALL, LOOP, ROUND = "call", "loop", "round"
@@ -100,11 +100,6 @@ def count_of(span: Level) -> Count:
     return Count(number, False)
 
 
-def is_counted_inside(span: Level) -> bool:
-    """Whether nothing tells the rounds of a loop apart, so that the loop in it counts those of both."""
-    return span.rounds is not None and span.rounds.begun == 1 and not span.rounds.seen
-
-
 # ---------------------------------------------------------------- frames
 
 
@@ -134,6 +129,8 @@ class _State:
 
     frames: list[_Frame] = field(default_factory=list[_Frame])
     direct: bool = False
+    changed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """The variables, with the calls they are in, that are known to have changed where it is now."""
 
 
 class Levels:
@@ -145,6 +142,7 @@ class Levels:
         self.span_of: list[int] = []
         """By event; -1: it is directly in the event around it."""
         self._stacks = Stacks(digest.trace.sources)
+        self._call_number = call_numbers(digest.trace)
         self._entries: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
         self._under_way: dict[str, list[tuple[int, _State]]] = {}
         self._read()
@@ -184,15 +182,16 @@ class Levels:
         """Go on to the frames of an event; its innermost span."""
         frames = state.frames
         same = _common(frames, entries)
-        last = entries[-1]
-        if same == len(frames) == len(entries):
-            if event.direct:
+        last, is_here = entries[-1], same == len(frames) == len(entries)
+        is_made = event.direct and not (event.kind == "variable" and self._is_effect(state, event, number, is_here))
+        if is_here:
+            if is_made:
                 self._again(frames, entries, same - 1, number, owner)
         elif same == len(entries):
             place = frames[same - 1].place
             if not event.direct and place is not None and calls_back(place):
                 return frames[same - 1].span  # as ``sum`` does between two steps of the generator that it goes through
-            if event.direct:
+            if is_made:
                 self._again(frames, entries, same - 1, number, owner)
             del frames[same:]
         elif same == len(frames):
@@ -202,7 +201,7 @@ class Levels:
             self._move(frames, entries, same, number, owner)
         for entry in entries[len(frames) :]:
             self._push(frames, entry, number, owner)
-        state.direct = event.direct
+        state.direct, state.changed = event.direct, state.changed if event.kind == "variable" else set()
         if event.kind == "module":
             self._note_layer(frames, event)
         if event.direct and last.place is not None:
@@ -210,6 +209,13 @@ class Levels:
         if event.error is not None or event.end_ns is None:
             self._fail(frames)
         return frames[-1].span
+
+    def _is_effect(self, state: _State, event: Event, number: int, is_here: bool) -> bool:
+        """Whether a variable changed by what was called last; the same one once more tells of another call."""
+        changed = (event.name, self._call_number(number))
+        is_again = is_here and changed in state.changed
+        state.changed = {changed, *(state.changed if is_here and not is_again else ())}
+        return not is_again
 
     def _move(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """The first frame that is elsewhere: further on, in a new round, or in another call."""

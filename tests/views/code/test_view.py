@@ -473,14 +473,15 @@ def test_a_line_that_builds_a_module_says_only_how_many_steps_that_took() -> Non
         net = Built()
         net(torch.ones(1, 3))
     text = tg.render(trace, "code", width=140)
-    assert re.search(r"net = Built\(\)  # .*7 steps in its constructor", text)
+    assert re.search(r"net = Built\(\)  # .*9 steps in its constructor", text)
     assert "__init__" not in text
-    assert "7 in constructors (inner=True)" in text
-    sheet = sheet_of(trace, "code")
-    steps = [event for event in trace.events() if event.kind == "function" and event.parent is None]
-    shown = sum(row.each for row in sheet.rows if row.kind == EVENT)
-    assert shown + sum(row.hidden for row in sheet.rows) >= len(steps)
-    for options in ({"inner": True}, {"fold": False}):
+    assert "9 in constructors (constructors=True)" in text
+    rows, opened = (sheet_of(trace, "code", constructors=opened).rows for opened in (False, True))
+    assert sum(row.hidden for row in rows) == 9
+    assert sum(row.hidden + row.each for row in rows if row.kind == EVENT) + 9 == sum(
+        row.each for row in opened if row.kind == EVENT
+    )
+    for options in ({"constructors": True}, {"fold": False}):
         assert "self.scale = torch.nn.Parameter" in tg.render(trace, "code", width=140, **options)
 
 
@@ -493,7 +494,7 @@ def test_a_constructor_is_shown_where_nothing_else_ran_or_it_failed() -> None:
     with tg.record() as alone:
         Built()
     assert "self.scale = torch.nn.Parameter" in tg.render(alone, "code", width=140)
-    with pytest.raises(RuntimeError), tg.record() as failed:
+    with suppress(RuntimeError), tg.record() as failed:
         torch.ones(2)
         Broken()
     assert "self.weight = torch.ones(3) @ torch.ones(4)" in tg.render(failed, "code", width=140)

@@ -79,16 +79,19 @@ def test_an_edge_with_nan_is_red_in_the_picture(tmp_path: Path) -> None:
     assert 'label="f32[2]\\n1 NaN all 0", fontcolor="#b91c1c"' in bad
 
 
-@pytest.mark.parametrize(("view", "variables"), [("listing", False), ("variables", True), ("graph", False)])
-def test_what_is_not_finite_is_red_and_only_with_colour(view: str, variables: bool, x: torch.Tensor) -> None:
-    def logs() -> torch.Tensor:
+class Logs(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = (x - 0.5).log()
         return y + 1
 
-    with tg.record(values="stats", variables=variables) as trace:
-        logs()
+
+@pytest.mark.parametrize("view", ["tree", "code", "calls", "listing", "variables", "graph"])
+def test_what_is_not_finite_is_red_and_only_with_colour(view: str, x: torch.Tensor) -> None:
+    with tg.record(values="stats", variables=view == "variables") as trace:
+        Logs()(x)
     nan = int((x < 0.5).sum())
-    plain, coloured = (tg.render(trace, view, width=140, color=color) for color in (False, True))
+    options = {"shapes": True} if view == "calls" else {}
+    plain, coloured = (tg.render(trace, view, width=140, color=color, **options) for color in (False, True))
     assert f"f32[8, 3] {nan} NaN μ" in plain
     assert "\x1b" not in plain
     assert f"{RED}{nan} NaN\x1b[0m" in coloured
@@ -164,6 +167,18 @@ def test_a_selection_tells_only_of_what_is_selected(x: torch.Tensor) -> None:
 
     listing = tg.render(trace, "listing", only=tg.select(where=is_last), width=140)
     assert f"f32[8, 3] {expected(made[-1:])}" in listing
+
+
+@pytest.mark.parametrize("view", ["tree", "code", "listing", "variables", "graph"])
+@pytest.mark.parametrize("width", range(60, 130, 7))
+def test_on_a_narrow_page_figures_are_whole_or_not_there(view: str, width: int, x: torch.Tensor) -> None:
+    with tg.record(values="stats", variables=view == "variables") as trace:
+        Logs()(x)
+    told = {word for each in (tg.render(trace, view, width=300), str(trace)) for word in each.split()}
+    for line in tg.render(trace, view, width=width).splitlines():
+        assert len(line) <= width
+        figures = re.findall(r"[μσ] (\S+)", line.partition("→")[2] or line)
+        assert set(figures) <= told, line
 
 
 @pytest.mark.parametrize("view", ["listing", "variables", "graph"])

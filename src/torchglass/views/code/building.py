@@ -6,17 +6,16 @@ from torchglass.views.code import Options
 from torchglass.views.code.forest import CALL, LINE, STEP, CodeForest
 from torchglass.views.code.steps import Steps
 from torchglass.views.fold import TOGETHER, Item
-
-CONSTRUCTOR = ".__init__"
+from torchglass.views.stacks import is_constructor
 
 
 def hides_constructors(steps: Steps, options: Options) -> bool:
     """Whether constructors stay closed: not where nothing else ran, nor where something failed or was asked for."""
-    if options.inner or not options.fold or options.only is not None:
+    if options.constructors or not options.fold or options.only is not None:
         return False
     samples = [steps.digest.samples[alike] for alike in {steps.digest.alike[step] for step in steps.chosen}]
     ends_well = not any(event.error for event in samples)
-    return ends_well and any(not any(at.function.endswith(CONSTRUCTOR) for at in event.stack) for event in samples)
+    return ends_well and any(not any(is_constructor(at.function) for at in event.stack) for event in samples)
 
 
 def without_built(forest: CodeForest, item: Item) -> tuple[list[Item], list[int]]:
@@ -42,7 +41,7 @@ def _is_in_constructor(forest: CodeForest, node: int) -> bool:
     while forest.nodes[first].kind not in (LINE, STEP, CALL):
         first = forest.nodes[first].children[0]
     here = forest.nodes[first]
-    if here.kind != LINE or not forest.lines.lines[here.number].where.function.endswith(CONSTRUCTOR):
+    if here.kind != LINE or not is_constructor(forest.lines.lines[here.number].where.function):
         return False
     pending, is_module = [node], False
     while pending:

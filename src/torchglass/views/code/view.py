@@ -388,7 +388,7 @@ class _Code:
         if (rest := len(steps.chosen) - self._deeper - self._built - rows) > 0:
             parts.append(f"{count(rest)} folded")
         if self._built:
-            parts.append(f"{count(self._built)} in constructors (inner=True)")
+            parts.append(f"{count(self._built)} in constructors (constructors=True)")
         if self._deeper:
             parts.append(f"{count(self._deeper)} deeper than depth={options.depth}")
         if steps.left_out:

@@ -26,7 +26,7 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )  # fmt: skip
-from torchglass.views.text.statistics import alarms_in
+from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, link, width_of, wrapped
 
@@ -148,13 +148,9 @@ def _take(rest: list[Cell], room: int) -> list[Cell]:
 
 def _notes(pieces: list[Cell], width: int, page: Page) -> str:
     """Pieces on one line, cut where there is no room; what is not finite is painted as an error is."""
-    text = cut("  ".join(each.text for each in pieces), width)
+    text = narrowed("  ".join(each.text for each in pieces), width)
     style = "error" if any(each.kind == ERROR for each in pieces) else "output"
-    parts, done = list[str](), 0
-    for first, last in alarms_in(text) if any(each.mark for each in pieces) else ():
-        parts += (page.paint(style, text[done:first]), page.paint("error", text[first:last]))
-        done = last
-    return "".join([*parts, page.paint(style, text[done:])])
+    return painted(text, style, page) if any(each.mark for each in pieces) else page.paint(style, text)
 
 
 def _gutter(row: Row, columns: _Columns, page: Page) -> str:

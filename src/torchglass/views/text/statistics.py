@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from torchglass.events.types import Event, Stats, Value
 from torchglass.views.row import GIVES, Cell
-from torchglass.views.text.words import count
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import count, cut, width_of
 
 Cells = tuple[Cell, ...]
 MOST_WORDS = 2
@@ -94,6 +95,25 @@ def behind(cell: Cell, tensors: Sequence[tuple[Sequence[Stats], str]]) -> Cell:
 def alarms_in(text: str) -> list[tuple[int, int]]:
     """Where a text that was put together says what is not finite."""
     return [found.span() for found in _ALARM.finditer(text)]
+
+
+def painted(text: str, style: str, page: Page) -> str:
+    """A text in a style, and what is not finite in it as an error is."""
+    parts, done = list[str](), 0
+    for first, last in alarms_in(text):
+        parts += (page.paint(style, text[done:first]), page.paint("error", text[first:last]))
+        done = last
+    return "".join([*parts, page.paint(style, text[done:])])
+
+
+def narrowed(text: str, room: int) -> str:
+    """A text in that room: rather without a figure than with one of which digits are missing."""
+    end = len(text) if " μ " in text else 0
+    for sign in (" [", " σ ", " μ ") if width_of(text) > room else ():
+        end = max(text.rfind(sign, 0, end), 0)
+        if end and width_of(text[:end]) + 2 <= room:
+            return f"{text[:end]} …"
+    return cut(text, room)
 
 
 def values_word(columns: Sequence[Sequence[Value]]) -> tuple[str, str]:
