@@ -188,3 +188,30 @@ def test_without_statistics_nothing_of_them_is_shown(view: str, x: torch.Tensor)
     shown = tg.render(trace, view, width=140)
     assert "f32[4, 3]" in shown
     assert not re.search(r"\] (\d+ NaN|[μ=σ]|all) ", shown)
+
+
+def test_the_table_keeps_the_names_of_layers_on_a_narrow_page() -> None:
+    with tg.record(values="stats") as trace:
+        net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+        for _ in range(3):
+            net(torch.full((2, 4), torch.nan))
+    for width in (60, 80, 100):
+        lines = tg.render(trace, "table", width=width).splitlines()
+        assert lines[0].startswith("Layer")
+        assert any("0 (Lin" in line and "48 NaN" in line for line in lines), width
+        assert all(len(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize("view", ["listing", "graph"])
+def test_a_step_of_an_optimizer_does_not_list_its_updates(view: str) -> None:
+    net = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(torch.ones(1, 4)).sum().backward()
+    with tg.record(values="stats") as trace:
+        optimizer.step()
+    (step,) = [
+        line
+        for line in tg.render(trace, view, width=120).splitlines()
+        if re.search(r"SGD\.step|        optimizer\.step\(\)", line)
+    ]
+    assert "f32[2, 4]" not in step

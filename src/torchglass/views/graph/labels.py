@@ -11,7 +11,7 @@ from torchglass.views.graph.edges import Outside
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Box
 from torchglass.views.nesting import settings_of
-from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words
+from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, is_summed_up, shape_words
 from torchglass.views.text.ranges import values_words
 from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call
 from torchglass.views.text.statistics import is_measured, values_word
@@ -74,7 +74,7 @@ def _event_label(flow: Flow, item: Box) -> Label:
     is_helper = node in outline.forest.helpers and bool(event.code)
     digest = outline.digest
     alike = [digest.samples[each] for each in dict.fromkeys(digest.alike[node] for node in item.nodes)]
-    gives = "" if event.error or is_helper else ", ".join(_gives(alike))
+    gives = "" if event.error or is_helper or is_summed_up(event) else ", ".join(_gives(alike))
     variable = ", ".join(clean(name.removeprefix("self.")) for name in event.target)
     if event.kind == "module":
         title = range_label(map(outline.layers.name, item.nodes))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from torchglass.events.types import Event, Stats, Value
+from torchglass.views.text.cells import is_summed_up
 from torchglass.views.text.ranges import Spread
 
 UNKNOWN = "?"
@@ -82,8 +83,8 @@ class Outcome:
 
 def result_of(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
     """What an event gave; ``measured``: where it is known what was in its outputs, ``()`` where it is not."""
-    if not event.outputs:
-        return Result((), event.result)
+    if not event.outputs or is_summed_up(event):
+        return Result((), "" if event.outputs else event.result)
     known: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
     return Result(tuple(_item(*each) for each in zip(event.outputs, known, strict=True)))
 

@@ -108,7 +108,7 @@ def painted(text: str, style: str, page: Page) -> str:
 
 def narrowed(text: str, room: int) -> str:
     """A text in that room: rather without a figure than with one of which digits are missing."""
-    end = len(text) if " μ " in text else 0
+    end = len(text) if "μ " in text else 0
     for sign in (" [", " σ ", " μ ") if width_of(text) > room else ():
         end = max(text.rfind(sign, 0, end), 0)
         if end and width_of(text[:end]) + 2 <= room:
