@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from torchglass.capture.engine.host import Host
 from torchglass.capture.torch.names import HAS_TORCH, Parameter, Tensor, no_subclasses
 from torchglass.journal.layout import NUMBER_MASK
 
-if TYPE_CHECKING:
-    from torchglass.capture.session import Session
 if TYPE_CHECKING or HAS_TORCH:
     import torch
 
@@ -50,7 +49,7 @@ class Copies:
             del self.held[value]
 
 
-def refuse(session: Session, name: str, where: str, reason: str) -> None:
+def refuse(session: Host, name: str, where: str, reason: str) -> None:
     """Note that the content of a mark was not kept."""
     if reason not in session.copies.refusals:
         session.copies.refusals.add(reason)

@@ -293,3 +293,24 @@ def test_what_one_process_evaluates_and_another_trains_is_not_missed() -> None:
     names = [leaf.full_name for leaf in found.missed]
     found.leaves.append(evaluated)
     assert [leaf.full_name for leaf in found.missed] == names == ["Net.spare.weight", "Net.spare.bias"]
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_steps_made_inside_of_backward_count_as_runs_that_gave_a_gradient(cleared: bool) -> None:
+    net = nn.Linear(3, 2)
+    optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in net.parameters()}
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        if cleared:
+            optimizers[parameter].zero_grad()
+
+    for each in net.parameters():
+        each.register_post_accumulate_grad_hook(step)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            net(torch.ones(1, 3)).sum().backward()
+    rows = rows_of(trace)
+    assert rows["Linear.weight"].text(CALLED) == "3"
+    assert rows["Linear.bias"].text(CALLED) == "3"
+    assert found_in(trace).missed == []

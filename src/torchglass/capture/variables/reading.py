@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Store
+from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.frames import content, slot
 from torchglass.capture.variables.plan import Plan, SlotVariable, Target
 from torchglass.capture.variables.snapshots import Known
 from torchglass.capture.variables.watch import UNBOUND
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.engine import Engine
 
 
 class Names:
@@ -38,7 +36,7 @@ NO_NAMES = Names()
 class Reading:
     """Where the variables of one call are, and what is known of them."""
 
-    engine: Engine
+    engine: Following
     plan: Plan
     slots: Any
     """The locals where they are; None where they cannot be read, or there are none."""
