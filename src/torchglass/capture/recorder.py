@@ -321,8 +321,7 @@ class Recorder:
             self.settler = Settler(self.session.journal.streams, self.number, self.source())
             tables, streams, values = self.settler.settle(), self.session.journal.streams, self.settler.values
             if self.options.values:
-                self.kept_in_memory = kept_values(streams, values, NONE)
-                self.kept_in_folder = kept_values(streams, values, self.number)
+                self.kept_in_memory, self.kept_in_folder = kept_values(streams, values, NONE, self.number)
             return tables
 
     @property

@@ -20,16 +20,16 @@ class Kept(NamedTuple):
     first: int
 
 
-def kept_values(streams: Streams, values: Values, recording: int) -> dict[int, Kept]:
-    """By number in the tables; ``recording`` NONE: those in memory, else those in that recording's folder."""
-    found: dict[int, Kept] = {}
+def kept_values(streams: Streams, values: Values, *owners: int) -> list[dict[int, Kept]]:
+    """By number in the tables, for each of the owners: NONE is memory, else it is the folder of that recording."""
+    found: dict[int, dict[int, Kept]] = {owner: {} for owner in owners}
     for chunk in streams.of(KEPT):
         words = chunk.words(chunk.first, chunk.last).tolist()
         places = words[KEPT_WORDS - 1 :: KEPT_WORDS]
         for index in [index for index, place in enumerate(places) if place]:
             owner, shard = read_place(places[index])
             number = values.number(chunk.first + index)
-            if owner == recording and number != NONE:
+            if owner in found and number != NONE:
                 at = index * KEPT_WORDS
-                found[number] = Kept(shard, *words[at : at + KEPT_WORDS - 1])
-    return found
+                found[owner][number] = Kept(shard, *words[at : at + KEPT_WORDS - 1])
+    return list(found.values())

@@ -33,7 +33,7 @@ def settle_stored(streams: Streams, recording: int, texts: Texts) -> tuple[Table
             for (owner, number), row in sorted(interned.saved.items())
             if owner == recording
         ]
-        kept = kept_values(streams, settler.values, recording)
+        [kept] = kept_values(streams, settler.values, recording)
     except BadJournal:
         raise
     except FAULTS as fault:

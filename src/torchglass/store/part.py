@@ -14,7 +14,9 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
@@ -240,7 +242,11 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
 
 def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
     """A row of ``saved_tensors``."""
-    return tuple(cell_of(getattr(saved, column.name)) for column in SAVED_TENSORS.columns)
+    return tuple([cell if type(cell) in _AS_THEY_ARE else cell_of(cell) for cell in _saved_cells(saved)])
+
+
+_saved_cells = attrgetter(*(column.name for column in SAVED_TENSORS.columns))
+_AS_THEY_ARE = (int, str, NoneType)
 
 
 def new_database(path: Path) -> sqlite3.Connection:

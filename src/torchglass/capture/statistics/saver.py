@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torchglass.capture.statistics.shelf import Region, Shelf
+from torchglass.capture.statistics.shelf import Block, Region, Shelf
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK, shard_place
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
 FULL = "{way} kept {kept:,} values of {size:,} bytes; of the others there are statistics: max_bytes=… keeps more"
-FIRST, LARGEST = 1 << 20, 1 << 25
+FIRST, LARGEST = 1 << 20, 1 << 24
 """Bytes of the first region in memory; each further one has twice as many as the one before, up to the second number."""
-HUGE = 1 << 22
-"""Regions from this size on may have large pages: touching small ones for the first time takes longer than to copy."""
 MOST_MAPPED = 32
 """Regions of a file that are mapped at once: each takes a descriptor."""
 
@@ -71,9 +69,7 @@ class Saver:
         wanted = max(min(FIRST << min(len(regions), 8), LARGEST), size)
         if size > wanted // 4:
             wanted = size
-        region = mmap.mmap(-1, wanted, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if wanted >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            region.madvise(mmap.MADV_HUGEPAGE)
+        region = Block(wanted)
         number = self._session.copies.add_region(region)
         return region, -1 - number, 0, 1 << 40
 

@@ -128,3 +128,5 @@ class PythonShelf:
 
 
 Shelf: Any = getattr(extension, "Shelf", PythonShelf)
+Block: Any = getattr(extension, "Block", bytearray)
+"""Memory for a region: where it can be had so, without being cleared."""

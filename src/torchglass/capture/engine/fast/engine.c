@@ -337,10 +337,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &ShelfType};
-    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "Shelf"};
+    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &ShelfType, &BlockType};
+    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "Shelf", "Block"};
     PyObject *module = PyModule_Create(&definition);
-    for (int at = 0; module != NULL && at < 5; at++)
+    for (int at = 0; module != NULL && at < 6; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
     if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))

@@ -252,7 +252,7 @@ void measuring_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);
 int write_measured(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5], int64_t how);
 
-extern PyTypeObject ShelfType; /* shelf.c */
+extern PyTypeObject ShelfType, BlockType; /* shelf.c */
 
 /* ---------------------------------------------------------------- device.c */
 

@@ -285,6 +285,40 @@ static void shelf_dealloc(Shelf *shelf)
     Py_TYPE(shelf)->tp_free((PyObject *)shelf);
 }
 
+/* Memory that is not cleared first: whoever has it fills it. */
+typedef struct { PyObject_HEAD char *memory; Py_ssize_t size; } Block;
+
+static int block_init(Block *block, PyObject *args, PyObject *kwargs)
+{
+    if (block->memory != NULL || !PyArg_ParseTuple(args, "n", &block->size))
+        return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "it has its memory"), -1);
+    block->memory = block->size > 0 ? PyMem_RawMalloc((size_t)block->size) : NULL;
+    return block->memory != NULL ? 0 : (PyErr_NoMemory(), -1);
+}
+
+static int block_buffer(Block *block, Py_buffer *view, int flags)
+{
+    return PyBuffer_FillInfo(view, (PyObject *)block, block->memory, block->memory == NULL ? 0 : block->size, 0, flags);
+}
+
+static void block_dealloc(Block *block)
+{
+    PyMem_RawFree(block->memory);
+    Py_TYPE(block)->tp_free((PyObject *)block);
+}
+
+static PyBufferProcs block_procs = {.bf_getbuffer = (getbufferproc)block_buffer};
+PyTypeObject BlockType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Block",
+    .tp_doc = "So many bytes of memory, not cleared.",
+    .tp_basicsize = sizeof(Block),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = PyType_GenericNew,
+    .tp_init = (initproc)block_init,
+    .tp_dealloc = (destructor)block_dealloc,
+    .tp_as_buffer = &block_procs,
+};
+
 static PyMethodDef shelf_methods[] = {
     {"keep", (PyCFunction)shelf_keep, METH_VARARGS, NULL},
     {"forget", (PyCFunction)shelf_forget, METH_VARARGS, NULL},
