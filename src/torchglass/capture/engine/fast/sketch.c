@@ -13,6 +13,7 @@
 
 #define PIECE (4 * BLOCK) /* numbers that are gathered or widened together … */
 #define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
+#define MODEST 20 /* an exponent */
 #define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
 
 typedef struct {
@@ -138,21 +139,31 @@ static void scale_back(Sums *sums, int exponent)
     sums->fourths = ldexp(sums->fourths, 4 * exponent);
 }
 
-/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. */
-static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, const Ways *ways)
+/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. `hash` is not NULL where
+ * their bits are to be hashed, too. */
+static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, uint64_t *hash)
 {
+    const Ways *ways = &WAYS_OF[processor];
     double lanes[LANES], powers[3];
     const float scale = ldexpf(1.0f, -exponent);
     for (int at = 0; at < count; at += BLOCK, block++) {
         float padded[BLOCK] __attribute__((aligned(64)));
         const float *whole = numbers + at;
-        const int size = count - at < BLOCK ? count - at : BLOCK, filled = (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
+        const int size = count - at < BLOCK ? count - at : BLOCK;
+        if (hash != NULL && size == BLOCK && !exponent && ways->hashed_block != NULL) {
+            ways->hashed_block(whole, hash, lanes, powers);
+            add_block(sums, lanes, powers, block);
+            continue;
+        }
+        if (hash != NULL)
+            add_to_hash(hash, (const char *)whole, (int64_t)size * WIDTHS[F4], processor);
+        const int filled = (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
         if (filled != size) {
             memcpy(padded, whole, (size_t)size * sizeof(float));
             memset(padded + size, 0, (size_t)(filled - size) * sizeof(float));
             whole = padded;
         }
-        ways->floats_block(whole, filled, scale, lanes, powers);
+        (exponent ? ways->floats_scaled : ways->floats_block)(whole, filled, scale, lanes, powers);
         add_block(sums, lanes, powers, block);
     }
 }
@@ -229,6 +240,8 @@ static int exponent_of(const Tally *tally)
     const double largest = fmax(fabs(tally->low), fabs(tally->high));
     if (tally->finite && largest > 0.0)
         frexp(largest, &exponent);
+    if (-MODEST < exponent && exponent < MODEST)
+        return 0; /* the fourth power is well within what float32 holds */
     return exponent < -120 ? -120 : exponent;
 }
 
@@ -284,7 +297,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
             gather_next(order, memory, index, gathered, elements);
             read = from = gathered;
         }
-        if (lanes != NULL)
+        if (lanes != NULL && !is_read_there)
             add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
         if (is_wide) {
             for (int each = 0; each < count; each += BLOCK)
@@ -298,7 +311,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 read = wide;
             }
             if (lanes != NULL)
-                add_floats(sums, read, count, block, exponent, ways);
+                add_floats(sums, read, count, block, exponent, processor, is_read_there ? lanes : NULL);
         }
         if (place.count > 1)
             add_axes(sums, &place, read, count, is_wide, ways);
@@ -378,8 +391,7 @@ static int sketch_in_passing(const Order *order, const char *memory, Tally *tall
         join_tallies(tally, &piece);
         Sums part = {0};
         const int exponent = exponent_of(&piece);
-        add_to_hash(lanes, from, (int64_t)count * WIDTHS[F4], processor);
-        add_floats(&part, (const float *)from, count, block, exponent, ways);
+        add_floats(&part, (const float *)from, count, block, exponent, processor, lanes);
         scale_back(&part, exponent);
         for (int each = 0; each < 2 * LANES; each++)
             sums->flat[each] += part.flat[each];
