@@ -246,7 +246,7 @@ def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
 
 
 _saved_cells = attrgetter(*(column.name for column in SAVED_TENSORS.columns))
-_AS_THEY_ARE = (int, str, NoneType)
+_AS_THEY_ARE = (int, NoneType)
 
 
 def new_database(path: Path) -> sqlite3.Connection:
