@@ -36,6 +36,8 @@ def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...] | None) -> bo
     """Whether elements lie side by side in their order; of an axis of one the stride says nothing."""
     if stride is None:
         return True
+    if len(shape) != len(stride):
+        return False
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
         if size != 1 and step != expected:

@@ -207,6 +207,18 @@ def test_the_python_shelf_and_the_compiled_one_say_the_same() -> None:
     assert found[0][3]
 
 
+def test_what_only_dropped_events_showed_is_let_go_of_and_gives_its_budget_back() -> None:
+    """80 MB go through 4,000 events, of which 400 are kept; the budget is 20 MB."""
+    with tg.record(values="all", max_bytes=20_000_000, max_events=400) as trace:
+        x = torch.zeros(5_000)
+        for _ in range(4_000):
+            x = x + 1
+    last = list(trace.events(function="add"))[-1]
+    assert not any("statistics" in note for note in trace.notes)
+    assert torch.equal(trace.tensor(last.outputs[0]), torch.full((5_000,), 4_000.0))
+    assert len(trace.kept()) < 900
+
+
 def test_a_mark_beside_it_is_the_same_value() -> None:
     with tg.record(values="all") as trace:
         x = torch.ones(3) + 1

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FULL = "{way} kept {kept:,} values of {size:,} bytes; of the others there are statistics: max_bytes=… keeps more"
 FIRST, LARGEST = 1 << 20, 1 << 24
-"""Bytes of the first region in memory; each further one has twice as many as the one before, up to the second number."""
+"""Bytes of the first region in memory; each further one has twice as many as the one before, up to the second number
+and to an eighth of the budget: a region goes as a whole when the ring has dropped the events of all that is in it."""
 MOST_MAPPED = 32
 """Regions of a file that are mapped at once: each takes a descriptor."""
 
@@ -66,7 +67,7 @@ class Saver:
 
     def _in_memory(self, size: int) -> Region:
         regions = self._session.copies.regions
-        wanted = max(min(FIRST << min(len(regions), 8), LARGEST), size)
+        wanted = max(min(FIRST << min(len(regions), 8), LARGEST, self._most // 8), size)
         if size > wanted // 4:
             wanted = size
         region = Block(wanted)

@@ -46,7 +46,9 @@ class PythonShelf:
         self._ends: list[int] = []
         self._rooms: list[int] = []
         self._newest: list[int] = []
-        """By region: behind its last byte, how many copies more it may take, and the last value that refers to it."""
+        self._bytes: list[int] = []
+        """By region: behind its last byte, how many copies more it may take, the last value that refers to it, and the
+        bytes of all copies in it."""
         self._current = -1
         self._copied: dict[int, Copied] = {}
         """By the address of a storage."""
@@ -68,6 +70,7 @@ class PythonShelf:
         offset = self._ends[at]
         self._ends[at] += -(-length // ALIGNMENT) * ALIGNMENT
         self._rooms[at] -= 1
+        self._bytes[at] += length
         self.used += length
         np.frombuffer(region[0], np.uint8, length, offset)[:] = bytes_at(address, length)
         known = self._copied[storage] = Copied(address, length, at, offset)
@@ -96,7 +99,7 @@ class PythonShelf:
         if region is None:
             return -1
         self._regions.append(region)
-        for column, begin in ((self._ends, 0), (self._rooms, region[3]), (self._newest, -1)):
+        for column, begin in ((self._ends, 0), (self._rooms, region[3]), (self._newest, -1), (self._bytes, 0)):
             column.append(begin)
         fresh = len(self._regions) - 1
         if now < 0 or len(region[0]) - length > len(region[0]) // 4:  # not one that it fills
@@ -109,6 +112,8 @@ class PythonShelf:
         for at, region in enumerate(self._regions):
             if region is not None and at != self._current and self._newest[at] < before:
                 gone.append(region[1])
+                if region[1] < 0:  # what lies in a file stays there
+                    self.used -= self._bytes[at]
                 self._regions[at] = None
         return gone
 

@@ -19,6 +19,7 @@ typedef struct {
     int64_t place, base; /* as the journal names it, and what to add to offsets in it */
     int64_t at;          /* where the next bytes go */
     int64_t room;        /* copies that it may still take */
+    int64_t used;        /* bytes of those that it has */
     int64_t newest;      /* the last value that refers to it */
     int users;           /* threads that copy or compare without Python's lock */
 } Region;
@@ -162,6 +163,7 @@ int keep_on_shelf(Shelf *shelf, const Shown *shown, int64_t words[4])
     const int64_t offset = region->at;
     region->at += (shown->length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     region->room--;
+    region->used += shown->length;
     region->users++;
     shelf->used += shown->length;
     copy_bytes((char *)region->view.buf + offset, shown->memory, shown->length);
@@ -220,6 +222,8 @@ static PyObject *shelf_forget(Shelf *shelf, PyObject *args)
             return NULL;
         }
         Py_DECREF(place);
+        if (region->place < 0) /* what lies in a file stays there */
+            shelf->used -= region->used;
         let_region_go(&shelf->regions[at]);
     }
     return gone;
