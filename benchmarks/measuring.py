@@ -132,7 +132,8 @@ def main() -> None:
         print(f"  with sketches: {sketched:.2f}, {sketched / measured:.2f} times as much")
         kept = found["ops, all kept"] - found["ops, statistics"]
         written, cloning = found["… into a bundle"] - found["statistics, into one"], cloned(program, rounds)
-        print(f"  to keep all values, on top of statistics: {kept:.2f}; into a bundle {written:.2f}; to clone them: {cloning:.2f}")
+        print(f"  to keep all values, on top of statistics: {kept:.2f}; into a bundle {written:.2f};")
+        print(f"  to clone them: {cloning:.2f}")
     print("Float32: to measure, to measure and sketch, to sum; measured over summed, sketched over measured:")
     for shape in ((1_000,), (256, 64), (100, 1000), (1000, 1000), (10_000, 1000)):
         measured, sketched, summed = of_one_tensor(shape, rounds)

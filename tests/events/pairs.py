@@ -1,8 +1,9 @@
 """Pairs of programs of which it is known what differs: how many sketches tell right, and how many they miss.
 
-A pair is a small transformer block, drawn at random, and the same block written otherwise, or with one mistake, or both.
-Both mark their values by the same names, in the order of the computation; so it is known which values must be alike and
-with which one the mistake begins. ``python -m tests.events.pairs 240 1000`` draws 240, from number 1,000 on, and prints what was found.
+A pair is a small transformer block, drawn at random, and the same written otherwise, or with one mistake, or both. Both
+mark their values by the same names, in the order of the computation; so it is known which values must be alike and with
+which one the mistake begins. ``python -m tests.events.pairs 240 1000`` draws 240, from number 1,000 on, and prints what
+was found.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor

@@ -32,6 +32,8 @@ class Copies:
         self.regions: dict[int, Any] = {}
         """Pieces of memory in which values lie side by side, by number (capture/statistics/saver.py)."""
         self._regions_made = 0
+        self.on_forget: list[Callable[[int], None]] = []
+        """Told before which value all are gone."""
         self.writers: list[Write] = []
         """Recordings that write contents to a file."""
         self.refusals: set[str] = set()
@@ -57,6 +59,8 @@ class Copies:
         """The events that told of these values are gone, and with them what was kept in memory."""
         for value in [each for each in self.held if first <= each < last]:
             del self.held[value]
+        for each in self.on_forget:
+            each(last)
 
 
 def refuse(session: Session, name: str, where: str, reason: str) -> None:

@@ -117,7 +117,7 @@ class Session:
         self.logs: list[ThreadLog] = []
         self.listeners: list[Listener] = []
         self.copies = Copies()
-        self.journal.on_drop = self._forget_values
+        self.journal.on_drop = self.copies.forget
         self.homes: list[Any] = []
         """Recordings that are written to a folder (capture/keeping.py), the one whose file the journal has first."""
         self.recorders: list[Any] = []
@@ -201,13 +201,8 @@ class Session:
             sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
             is_plain = measurer is not None and measurer.is_plain
             self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
-            shelf = measurer.saver.shelf if is_plain and measurer.keeps_all and measurer.saver is not None else None
+            shelf = measurer.shelf if measurer is not None and is_plain else None
             self.engine.keep(shelf, None if shelf is None else self.journal.kept)
-
-    def _forget_values(self, first: int, last: int) -> None:
-        self.copies.forget(first, last)
-        if self.measurer is not None and self.measurer.saver is not None:
-            self.measurer.saver.forget(last)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

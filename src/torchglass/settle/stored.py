@@ -18,7 +18,10 @@ Saved = list[tuple[int, int, SavedRow]]
 
 
 def settle_stored(streams: Streams, recording: int, texts: Texts) -> tuple[Tables, Saved, dict[int, Kept]]:
-    """The tables of one recording, and which tensors were kept, by rows or by values; ``BadJournal`` where there is nothing to be had."""
+    """The tables of one recording, and which tensors were kept, by rows or by values.
+
+    ``BadJournal`` where there is nothing to be had.
+    """
     interned = Interned(streams)
     try:
         interned.update()

@@ -159,4 +159,3 @@ def _write(part: Path, contents: PartContents) -> None:
         journal[0].unlink()
     for left in part.glob(f".{DONE}.*"):  # by a kill in the middle of sealing
         left.unlink()
-

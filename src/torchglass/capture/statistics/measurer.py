@@ -143,6 +143,11 @@ class Measurer:
         keeps_plainly = self.saver is None or not self.keeps_all or self.saver.shelf is not None
         return not self.on_bad and keeps_plainly and not self.choosers
 
+    @property
+    def shelf(self) -> Any:
+        """Where all values are kept; None where they are not, or not all."""
+        return None if self.saver is None or not self.keeps_all else self.saver.shelf
+
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
         """Of all tensors with the same metadata the size of an element, how they lie, and in which order.
 

@@ -39,6 +39,7 @@ class Saver:
         """Where copies lie; None where each recording must be given its own."""
         self._home: Any = None
         self._shelves: list[Any] = []
+        session.copies.on_forget.append(self.forget)
         self._mapped: list[tuple[mmap.mmap, int, int, Any]] = []
         """Regions of a folder: each with its place, what is to add to offsets in it, and whose it is."""
 

@@ -1,4 +1,4 @@
-"""Where copies of values lie: one behind the other in large regions, each piece of memory once as long as it is the same.
+"""Where copies of values lie: side by side in large regions, each piece of memory once as long as it is the same.
 
 The definition; ``engine/fast/shelf.c`` does the same. Whether memory was copied before is asked of the bytes: no count
 of versions knows of what numpy writes, and to compare costs less than to copy.
@@ -15,7 +15,7 @@ from torchglass.capture.statistics.memory import bytes_at
 from torchglass.compiled import extension
 
 Region = tuple[Any, int, int, int]
-"""A writable buffer, its place as the journal names it, what to add to offsets in it, and how many copies it may take."""
+"""A writable buffer, its place as the journal names it, what to add to offsets in it, how many copies it may take."""
 More = Callable[[int], Region | None]
 """Asked for a region of so many bytes at least; None: there is no more."""
 Words = tuple[int, int, int, int]
@@ -53,8 +53,10 @@ class PythonShelf:
         self._copied: dict[int, Copied] = {}
         """By the address of a storage."""
 
-    def keep(self, number: int, storage: int, address: int, length: int, item: int, has_gaps: bool) -> Words | bool | None:
-        """Keep these bytes of a storage; True: not here, as most of them are not the value's; None: there is no room."""
+    def keep(
+        self, number: int, storage: int, address: int, length: int, item: int, has_gaps: bool
+    ) -> Words | bool | None:
+        """Keep these bytes of a storage; True: not here, most of them are not the value's; None: there is no room."""
         known = self._copied.get(storage)
         if known is not None and self._holds(known, address, length, item):
             return self._told(number, known, address - known.address)
