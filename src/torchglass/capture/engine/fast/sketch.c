@@ -11,8 +11,9 @@
 #include <immintrin.h>
 #endif
 
-#define PIECE (4 * BLOCK) /* numbers that are gathered or widened together … */
+#define PIECE (8 * BLOCK) /* numbers that are gathered or widened together … */
 #define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
+#define TILE 16 /* elements of a row that are gathered in turn */
 #define MODEST 20 /* an exponent */
 #define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
 
@@ -208,6 +209,63 @@ static void gather_run(char *to, const char *from, int64_t count, int64_t step, 
     }
 }
 
+/* Of the rows below as many as four by four go: how many, from the first on. */
+static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int64_t step, int64_t rows)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    const int64_t whole = rows / 4 * 4, wide = size / 4 * 4;
+    for (int64_t at = 0; at < wide; at += 4)
+        for (int64_t row = 0; row < whole; row += 4) {
+            __m128 square[4];
+            for (int each = 0; each < 4; each++)
+                square[each] = _mm_loadu_ps((const float *)(from + (at + each) * step) + row);
+            _MM_TRANSPOSE4_PS(square[0], square[1], square[2], square[3]);
+            for (int each = 0; each < 4; each++)
+                _mm_storeu_ps((float *)to + (row + each) * size + at, square[each]);
+        }
+    for (int64_t row = 0; row < whole; row++)
+        for (int64_t at = wide; at < size; at++)
+            to[row * size + at] = ((const uint32_t *)(from + at * step))[row];
+    return whole;
+#else
+    return 0;
+#endif
+}
+
+/* Rows of a transposed matrix: what lies side by side in memory goes to different rows, so some rows are filled at once,
+ * a few elements of each in turn; else every element would be a line of the cache. */
+static void gather_rows(char *to, const char *from, int64_t size, int64_t step, int64_t rows, size_t item)
+{
+#define GATHER_ROWS(type)                                                                                             \
+    case sizeof(type):                                                                                                \
+        for (int64_t begin = 0; begin < size; begin += TILE) {                                                        \
+            const int64_t end = begin + TILE < size ? begin + TILE : size;                                            \
+            for (int64_t row = 0; row < rows; row++)                                                                  \
+                for (int64_t at = begin; at < end; at++)                                                              \
+                    ((type *)to)[row * size + at] = ((const type *)(from + at * step))[row];                          \
+        }                                                                                                             \
+        break;
+    if (item == sizeof(uint32_t)) {
+        const int64_t done = gather_squares((uint32_t *)to, from, size, step, rows);
+        to += (size_t)(done * size) * item;
+        from += (size_t)done * item;
+        rows -= done;
+    }
+    switch (item) {
+        GATHER_ROWS(uint8_t) GATHER_ROWS(uint16_t) GATHER_ROWS(uint32_t) GATHER_ROWS(uint64_t)
+    }
+}
+
+/* How many rows can be gathered so from here on: 0 none. */
+static int64_t transposed_rows(const Order *order, const int64_t index[MOST_AXES], int64_t count)
+{
+    const int last = order->dimensions - 1;
+    if (last < 1 || order->item > 8 || index[last] || order->steps[last - 1] != order->item || order->steps[last] == order->item)
+        return 0;
+    const int64_t rows = least(count / order->sizes[last], order->sizes[last - 1] - index[last - 1]);
+    return rows > 1 ? rows : 0;
+}
+
 /* The next elements in their logical order, side by side. */
 static void gather_next(const Order *order, const char *memory, int64_t index[MOST_AXES], char *to, int count)
 {
@@ -219,7 +277,13 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
             from += index[axis] * order->steps[axis];
         int64_t run = order->sizes[last] - index[last];
         run = run < count ? run : count;
-        if (order->steps[last] == (int64_t)item)
+        const int64_t rows = transposed_rows(order, index, count);
+        if (rows) {
+            gather_rows(to, from, run, order->steps[last], rows, item);
+            index[last - 1] += rows - 1; /* and one by the end of the row */
+            to += (size_t)((rows - 1) * run) * item;
+            count -= (int)((rows - 1) * run);
+        } else if (order->steps[last] == (int64_t)item)
             memcpy(to, from, (size_t)run * item);
         else
             gather_run(to, from, run, order->steps[last], item);
