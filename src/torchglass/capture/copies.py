@@ -28,6 +28,11 @@ class Copies:
         """The copies that are in memory, by the number of their value."""
         self.names: dict[int, str] = {}
         """The name under which each value was kept, here or elsewhere."""
+        self.regions: dict[int, Any] = {}
+        """Pieces of memory in which values lie side by side, by number (capture/statistics/saver.py)."""
+        self._regions_made = 0
+        self.on_forget: list[Callable[[int], None]] = []
+        """Told before which value all are gone."""
         self.writers: list[Write] = []
         """Recordings that write contents to a file."""
         self.refusals: set[str] = set()
@@ -43,10 +48,18 @@ class Copies:
         if len(written) < recordings or not all(written):
             self.held[value & NUMBER_MASK] = read(original, _copied)
 
+    def add_region(self, region: Any) -> int:
+        """Remember a piece of memory; returns its number."""
+        self.regions[self._regions_made] = region
+        self._regions_made += 1
+        return self._regions_made - 1
+
     def forget(self, first: int, last: int) -> None:
         """The events that told of these values are gone, and with them what was kept in memory."""
         for value in [each for each in self.held if first <= each < last]:
             del self.held[value]
+        for each in self.on_forget:
+            each(last)
 
 
 def refuse(session: Host, name: str, where: str, reason: str) -> None:
