@@ -181,8 +181,8 @@ class Session:
             sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
             is_plain = measurer is not None and measurer.is_plain
             self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
-            shelf = measurer.shelf if measurer is not None and is_plain else None
-            self.engine.keep(shelf, None if shelf is None else self.journal.kept)
+            saved = measurer.saved if measurer is not None and is_plain else None
+            self.engine.keep(saved, None if saved is None else self.journal.kept)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

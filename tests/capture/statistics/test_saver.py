@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import torchglass as tg
 from tests import programs
-from torchglass.capture.statistics.shelf import PythonShelf, Shelf
+from torchglass.capture.statistics.saved import PythonSavedBytes, SavedBytes
 
 
 class Cloning(TorchDispatchMode):
@@ -175,13 +175,13 @@ def _is(shape: tuple[int, ...]) -> Any:
     return lambda event: event.outputs[0].shape == shape
 
 
-def test_the_python_shelf_and_the_compiled_one_say_the_same() -> None:
+def test_the_python_way_and_the_compiled_one_say_the_same() -> None:
     """Random pieces of a few storages, changed now and then: the same places, and the same bytes there."""
     rng = random.Random(0)
     storages = [bytearray(rng.randbytes(300)) for _ in range(5)]
     addresses = [(ctypes.c_char * 300).from_buffer(each) for each in storages]
     found = []
-    for cls in {PythonShelf, Shelf}:
+    for cls in {PythonSavedBytes, SavedBytes}:
         rng.seed(1)
         regions: list[bytearray] = []
 
@@ -189,20 +189,20 @@ def test_the_python_shelf_and_the_compiled_one_say_the_same() -> None:
             regions.append(bytearray(max(size, 1000)))
             return regions[-1], -len(regions), 0, 1 << 40
 
-        shelf, told = cls(more, 9000), list[Any]()
+        saved, told = cls(more, 9000), list[Any]()
         for number in range(300):
             at = rng.randrange(5)
             first, length, item = rng.randrange(200), rng.randrange(1, 100), rng.choice([1, 4])
             if rng.random() < 0.2:
                 storages[at][rng.randrange(300)] ^= 255
             base = ctypes.addressof(addresses[at])
-            words = shelf.keep(number, base, base + first, length, item, rng.random() < 0.1)
+            words = saved.keep(number, base, base + first, length, item, rng.random() < 0.1)
             told.append(words)
             if isinstance(words, tuple):
                 offset, _, before, place = words
                 copy = regions[-1 - place][offset + before : offset + before + length]
                 assert copy == storages[at][first : first + length]
-        found.append((told, shelf.used, shelf.kept, shelf.is_full))
+        found.append((told, saved.used, saved.kept, saved.is_full))
     assert found[0] == found[-1]
     assert found[0][3]
 

@@ -140,13 +140,13 @@ class Measurer:
     @property
     def is_plain(self) -> bool:
         """Whether nobody wants to be asked, and values are kept as the compiled engine can keep them, if at all."""
-        keeps_plainly = self.saver is None or not self.keeps_all or self.saver.shelf is not None
+        keeps_plainly = self.saver is None or not self.keeps_all or self.saver.saved is not None
         return not self.on_bad and keeps_plainly and not self.choosers
 
     @property
-    def shelf(self) -> Any:
+    def saved(self) -> Any:
         """Where all values are kept; None where they are not, or not all."""
-        return None if self.saver is None or not self.keeps_all else self.saver.shelf
+        return None if self.saver is None or not self.keeps_all else self.saver.saved
 
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
         """Of all tensors with the same metadata the size of an element, how they lie, and in which order.
@@ -195,7 +195,7 @@ class Measurer:
             way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
             self.saver = Saver(self._session, max(budgets), way)
         if self.saver is not None:
-            self.saver.choose_shelf()
+            self.saver.choose_saved()
 
     def forget(self, *tensors: Any) -> None:
         """Drop weak references to these tensors: they are about to be swapped."""

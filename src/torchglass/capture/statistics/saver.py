@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torchglass.capture.statistics.shelf import Block, Region, Shelf
+from torchglass.capture.statistics.saved import Block, Region, SavedBytes
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK, shard_place
 
@@ -33,17 +33,17 @@ class Saver:
         self._way = way
         """How the user asked for it."""
         self._elsewhere = self._elsewhere_bytes = 0
-        """What no shelf took, and how large that is."""
+        """What lies elsewhere, and how large that is."""
         self._is_full = False
-        self.shelf: Any = None
+        self.saved: Any = None
         """Where copies lie; None where each recording must be given its own."""
         self._home: Any = None
-        self._shelves: list[Any] = []
+        self._all_saved: list[Any] = []
         session.copies.on_forget.append(self.forget)
         self._mapped: list[tuple[mmap.mmap, int, int, Any]] = []
         """Regions of a folder: each with its place, what is to add to offsets in it, and whose it is."""
 
-    def choose_shelf(self) -> None:
+    def choose_saved(self) -> None:
         """One home serves all recordings: memory where none has a folder, or the folder of the only one."""
         session = self._session
         folders = [each for each in session.homes if each.write in session.copies.writers]
@@ -54,17 +54,17 @@ class Saver:
             home = folders[0]
         elif session.recorders:
             home = None
-        if home is self._home and self.shelf is not None:
+        if home is self._home and self.saved is not None:
             return
-        self._home, self.shelf = home, None
+        self._home, self.saved = home, None
         if home is not None:
-            self.shelf = Shelf(self._in_memory if home is session else self._in_folder, self._most - self.used)
-            self._shelves.append(self.shelf)
+            self.saved = SavedBytes(self._in_memory if home is session else self._in_folder, self._most - self.used)
+            self._all_saved.append(self.saved)
 
     @property
     def used(self) -> int:
         """Bytes that are kept."""
-        return self._elsewhere_bytes + sum(each.used for each in self._shelves)
+        return self._elsewhere_bytes + sum(each.used for each in self._all_saved)
 
     def _in_memory(self, size: int) -> Region:
         regions = self._session.copies.regions
@@ -81,7 +81,7 @@ class Saver:
             return None
         mapping, recording, shard, offset, copies = found
         place = shard_place(recording, shard)
-        while len(self._mapped) >= MOST_MAPPED and self.shelf.drop(*self._mapped[0][1:3]):
+        while len(self._mapped) >= MOST_MAPPED and self.saved.drop(*self._mapped[0][1:3]):
             oldest = self._mapped.pop(0)
             oldest[3].release_region(oldest[0])
         self._mapped.append((mapping, place, offset, self._home))
@@ -102,15 +102,15 @@ class Saver:
             copies.keep("", value, tensor, len(self._session.recorders))
             self._elsewhere += 1
             self._elsewhere_bytes += size
-            if self.shelf is not None:
-                self.shelf.most -= size
+            if self.saved is not None:
+                self.saved.most -= size
         except Exception as refusal:
             foreign(refusal)
 
     def _is_shelved(self, tensor: Any, number: int) -> bool:
-        """Whether a tensor like most lies on the shelf now, or there is no room for it."""
-        cls, shelf = type(tensor), self.shelf
-        if shelf is None or (cls is not Tensor and cls is not Parameter) or not tensor.is_cpu:
+        """Whether a tensor like most lies among the saved bytes now, or there is no room for it."""
+        cls, saved = type(tensor), self.saved
+        if saved is None or (cls is not Tensor and cls is not Parameter) or not tensor.is_cpu:
             return False
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
             return False
@@ -119,7 +119,7 @@ class Saver:
         offset: int = tensor.storage_offset()
         if not count or not address or (offset + span) * item > tensor.untyped_storage().nbytes():
             return False
-        words = shelf.keep(number, address - offset * item, address, span * item, item, span > 2 * count)
+        words = saved.keep(number, address - offset * item, address, span * item, item, span > 2 * count)
         if words is None:
             return True
         if words is True:
@@ -129,17 +129,17 @@ class Saver:
 
     def forget(self, before: int) -> None:
         """Values before this one are gone, and what only they showed."""
-        for shelf in self._shelves:
-            for place in shelf.forget(before):
+        for saved in self._all_saved:
+            for place in saved.forget(before):
                 self._session.copies.regions.pop(-1 - place, None)
 
     def finish(self) -> None:
         """Say what is missing; let go of what was handed out."""
-        if self._is_full or any(each.is_full for each in self._shelves):
-            kept = self._elsewhere + sum(each.kept for each in self._shelves)
+        if self._is_full or any(each.is_full for each in self._all_saved):
+            kept = self._elsewhere + sum(each.kept for each in self._all_saved)
             self._session.note(FULL.format(way=self._way, kept=kept, size=self.used))
-        for shelf in self._shelves:
-            shelf.close()
+        for saved in self._all_saved:
+            saved.close()
         for mapping, _, _, home in self._mapped:
             home.release_region(mapping)
         self._mapped.clear()

@@ -10,7 +10,7 @@ static int engine_traverse(Engine *engine, visitproc visit, void *arg)
     Py_VISIT(engine->measurer);
     Py_VISIT((PyObject *)engine->measured);
     Py_VISIT((PyObject *)engine->sketched);
-    Py_VISIT((PyObject *)engine->shelf);
+    Py_VISIT((PyObject *)engine->saved);
     Py_VISIT((PyObject *)engine->kept_places);
     Py_VISIT((PyObject *)engine->values);
     Py_VISIT(engine->kept);
@@ -39,7 +39,7 @@ static int engine_clear(Engine *engine)
     Py_CLEAR(engine->measurer);
     Py_CLEAR(engine->measured);
     Py_CLEAR(engine->sketched);
-    Py_CLEAR(engine->shelf);
+    Py_CLEAR(engine->saved);
     Py_CLEAR(engine->kept_places);
     measuring_clear(engine);
     Py_CLEAR(engine->values);
@@ -125,19 +125,19 @@ static PyObject *engine_measure(Engine *engine, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* keep(shelf, where it is written): all that is measured from now on is kept, too, what was measured before once it is met
+/* keep(saved, where it is written): all that is measured from now on is kept, too, what was measured before once it is met
  * again; (None, None): no longer. */
 static PyObject *engine_keep(Engine *engine, PyObject *args)
 {
-    PyObject *shelf, *places;
-    if (!PyArg_ParseTuple(args, "OO", &shelf, &places))
+    PyObject *saved, *places;
+    if (!PyArg_ParseTuple(args, "OO", &saved, &places))
         return NULL;
-    if (shelf != Py_None && (!PyObject_TypeCheck(shelf, &ShelfType) || !PyObject_TypeCheck(places, &ValueFieldsType)))
-        return PyErr_SetString(PyExc_TypeError, "a shelf and a writer are wanted"), NULL;
-    if (shelf != Py_None && (PyObject *)engine->shelf != shelf)
+    if (saved != Py_None && (!PyObject_TypeCheck(saved, &SavedBytesType) || !PyObject_TypeCheck(places, &ValueFieldsType)))
+        return PyErr_SetString(PyExc_TypeError, "saved bytes and a writer are wanted"), NULL;
+    if (saved != Py_None && (PyObject *)engine->saved != saved)
         measuring_clear(engine);
-    Py_XSETREF(engine->shelf, shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf));
-    Py_XSETREF(engine->kept_places, shelf == Py_None ? NULL : (ValueFields *)Py_NewRef(places));
+    Py_XSETREF(engine->saved, saved == Py_None ? NULL : (SavedBytes *)Py_NewRef(saved));
+    Py_XSETREF(engine->kept_places, saved == Py_None ? NULL : (ValueFields *)Py_NewRef(places));
     Py_RETURN_NONE;
 }
 
@@ -337,8 +337,8 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &ShelfType, &BlockType};
-    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "Shelf", "Block"};
+    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &SavedBytesType, &BlockType};
+    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "SavedBytes", "Block"};
     PyObject *module = PyModule_Create(&definition);
     for (int at = 0; module != NULL && at < 6; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)

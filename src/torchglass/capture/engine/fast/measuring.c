@@ -346,10 +346,10 @@ static int keep_memory(Engine *engine, PyObject *tensor, int64_t value, const Pl
         value & NUMBER_MASK, address - (uintptr_t)(offset * plan->item), (const char *)address, layout->span * plan->item,
         plan->item, layout->span > 2 * layout->count,
     };
-    PyObject *shelf = Py_NewRef(engine->shelf); /* other threads may run meanwhile, and end the recording */
-    const int done = keep_on_shelf((Shelf *)shelf, &shown, words);
-    Py_DECREF(shelf);
-    if (done < 0 || engine->shelf == NULL)
+    PyObject *saved = Py_NewRef(engine->saved); /* other threads may run meanwhile, and end the recording */
+    const int done = save_bytes((SavedBytes *)saved, &shown, words);
+    Py_DECREF(saved);
+    if (done < 0 || engine->saved == NULL)
         return done < 0 ? -1 : 0;
     if (done == KEPT)
         return write_kept(engine, value & NUMBER_MASK, words);
@@ -379,7 +379,7 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int cha
         way = (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address,
                                                                        version, row);
     }
-    if (way != MEASURED_HERE || engine->shelf == NULL)
+    if (way != MEASURED_HERE || engine->saved == NULL)
         return way;
     const int kept = plan.way == HERE ? keep_memory(engine, tensor, value, &plan, (uintptr_t)address)
                                       : left_to_saver(engine, tensor, value);
@@ -405,7 +405,7 @@ int measure_value(Engine *engine, PyObject *tensor, int64_t value)
     Py_XDECREF(answer);
     if (answer == NULL)
         return -1;
-    return engine->shelf == NULL ? 0 : left_to_saver(engine, tensor, value);
+    return engine->saved == NULL ? 0 : left_to_saver(engine, tensor, value);
 }
 
 /* All tensors in an argument or a result; Python knows of more containers. */

@@ -1,6 +1,6 @@
 """Where copies of values lie: side by side in large regions, each piece of memory once as long as it is the same.
 
-The definition; ``engine/fast/shelf.c`` does the same. Whether memory was copied before is asked of the bytes: no count
+The definition; ``engine/fast/saved.c`` does the same. Whether memory was copied before is asked of the bytes: no count
 of versions knows of what numpy writes, and to compare costs less than to copy.
 """
 
@@ -32,7 +32,7 @@ class Copied(NamedTuple):
     offset: int
 
 
-class PythonShelf:
+class PythonSavedBytes:
     """Copies of what values hold."""
 
     def __init__(self, more: More, most: int) -> None:
@@ -134,6 +134,6 @@ class PythonShelf:
         self._current = -1
 
 
-Shelf: Any = getattr(extension, "Shelf", PythonShelf)
+SavedBytes: Any = getattr(extension, "SavedBytes", PythonSavedBytes)
 Block: Any = getattr(extension, "Block", bytearray)
 """Memory for a region: where it can be had so, without being cleared."""

@@ -1,11 +1,11 @@
-/* Copies of what values hold (statistics/shelf.py is the definition): each piece of memory once, as long as it is the same.
+/* Copies of what values hold (statistics/saved.py is the definition): each piece of memory once, as long as it is the same.
  *
  * Python gives large regions, of a file that is mapped or of its own memory; here bytes are put into them one behind the
  * other. Whether the memory of a value was copied before is asked of the bytes themselves: no count of versions knows of
  * what numpy writes, and comparing costs less than to copy.
  */
 #include "fast.h"
-#include "shelf.h"
+#include "saved.h"
 #include "structmember.h"
 
 #define PLACES 4096 /* pieces of memory of which it is known where a copy lies; a power of two */
@@ -31,7 +31,7 @@ typedef struct {
     int64_t length, offset, region;
 } Copied;
 
-struct Shelf {
+struct SavedBytes {
     PyObject_HEAD
     PyObject *more; /* more(bytes) → (region, place, what to add, how many copies), or None */
     long long most, used, kept;
@@ -41,9 +41,9 @@ struct Shelf {
     Copied places[PLACES];
 };
 
-static Copied *place_of(Shelf *shelf, uintptr_t storage)
+static Copied *place_of(SavedBytes *saved, uintptr_t storage)
 {
-    return &shelf->places[((uint64_t)storage * 0x9E3779B97F4A7C15u) >> 52];
+    return &saved->places[((uint64_t)storage * 0x9E3779B97F4A7C15u) >> 52];
 }
 
 static void copy_bytes(char *to, const char *from, int64_t length)
@@ -68,13 +68,13 @@ static int are_equal(const char *one, const char *other, int64_t length)
     return different == 0;
 }
 
-static int64_t tell(Shelf *shelf, const Shown *shown, int64_t region, int64_t offset, int64_t length, int64_t first,
+static int64_t tell(SavedBytes *saved, const Shown *shown, int64_t region, int64_t offset, int64_t length, int64_t first,
                     int64_t words[4])
 {
-    Region *found = &shelf->regions[region];
+    Region *found = &saved->regions[region];
     if (shown->number > found->newest)
         found->newest = shown->number;
-    shelf->kept++;
+    saved->kept++;
     words[0] = found->base + offset;
     words[1] = length;
     words[2] = first;
@@ -83,24 +83,24 @@ static int64_t tell(Shelf *shelf, const Shown *shown, int64_t region, int64_t of
 }
 
 /* Whether a copy of its memory holds the same bytes. */
-static int is_copied(Shelf *shelf, const Shown *shown, int64_t words[4])
+static int is_copied(SavedBytes *saved, const Shown *shown, int64_t words[4])
 {
-    const Copied known = *place_of(shelf, shown->storage);
+    const Copied known = *place_of(saved, shown->storage);
     const int64_t first = shown->memory - known.memory;
     if (known.length == 0 || known.storage != shown->storage || first < 0 || first + shown->length > known.length
-        || first % shown->item || known.length % shown->item || !shelf->regions[known.region].is_there)
+        || first % shown->item || known.length % shown->item || !saved->regions[known.region].is_there)
         return 0;
-    shelf->regions[known.region].users++;
-    const char *copy = (const char *)shelf->regions[known.region].view.buf + known.offset;
+    saved->regions[known.region].users++;
+    const char *copy = (const char *)saved->regions[known.region].view.buf + known.offset;
     const int same = are_equal(copy + first, shown->memory, shown->length);
-    shelf->regions[known.region].users--; /* others may have come, and the regions lie elsewhere */
-    return same && tell(shelf, shown, known.region, known.offset, known.length, first, words) == KEPT;
+    saved->regions[known.region].users--; /* others may have come, and the regions lie elsewhere */
+    return same && tell(saved, shown, known.region, known.offset, known.length, first, words) == KEPT;
 }
 
 /* A region of so many bytes at least; its number, NONE where there is no more, FAILED. */
-static int64_t new_region(Shelf *shelf, int64_t bytes)
+static int64_t new_region(SavedBytes *saved, int64_t bytes)
 {
-    PyObject *given = PyObject_CallFunction(shelf->more, "L", (long long)bytes), *buffer;
+    PyObject *given = PyObject_CallFunction(saved->more, "L", (long long)bytes), *buffer;
     long long place, base, room;
     if (given == NULL)
         return FAILED;
@@ -118,64 +118,64 @@ static int64_t new_region(Shelf *shelf, int64_t bytes)
     region.place = place;
     region.base = base;
     region.room = room;
-    Region *more = PyMem_Realloc(shelf->regions, (size_t)(shelf->count + 1) * sizeof(Region));
+    Region *more = PyMem_Realloc(saved->regions, (size_t)(saved->count + 1) * sizeof(Region));
     if (more == NULL || region.view.len < bytes) {
         PyBuffer_Release(&region.view);
-        shelf->regions = more == NULL ? shelf->regions : more;
+        saved->regions = more == NULL ? saved->regions : more;
         return PyErr_NoMemory(), FAILED;
     }
-    shelf->regions = more;
-    more[shelf->count] = region;
-    return shelf->count++;
+    saved->regions = more;
+    more[saved->count] = region;
+    return saved->count++;
 }
 
 /* Where so many bytes can go. */
-static int64_t find_region(Shelf *shelf, int64_t length)
+static int64_t find_region(SavedBytes *saved, int64_t length)
 {
-    if (shelf->current >= 0) {
-        const Region *now = &shelf->regions[shelf->current];
+    if (saved->current >= 0) {
+        const Region *now = &saved->regions[saved->current];
         if (now->is_there && now->at + length <= now->view.len && now->room > 0)
-            return shelf->current;
+            return saved->current;
     }
-    const int64_t fresh = new_region(shelf, length);
+    const int64_t fresh = new_region(saved, length);
     if (fresh < 0)
         return fresh;
-    const Region *now = &shelf->regions[fresh];
-    if (shelf->current < 0 || now->view.len - length > now->view.len / 4) /* not one that it fills */
-        shelf->current = fresh;
+    const Region *now = &saved->regions[fresh];
+    if (saved->current < 0 || now->view.len - length > now->view.len / 4) /* not one that it fills */
+        saved->current = fresh;
     return fresh;
 }
 
-int keep_on_shelf(Shelf *shelf, const Shown *shown, int64_t words[4])
+int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4])
 {
-    if (is_copied(shelf, shown, words))
+    if (is_copied(saved, shown, words))
         return KEPT;
     if (shown->has_gaps)
         return KEPT_ELSEWHERE;
-    if (shelf->used + shown->length > shelf->most) {
-        shelf->is_full = 1;
+    if (saved->used + shown->length > saved->most) {
+        saved->is_full = 1;
         return NOT_KEPT;
     }
-    const int64_t number = find_region(shelf, shown->length);
+    const int64_t number = find_region(saved, shown->length);
     if (number < 0)
         return number == NONE ? KEPT_ELSEWHERE : -1;
-    Region *region = &shelf->regions[number];
+    Region *region = &saved->regions[number];
     const int64_t offset = region->at;
     region->at += (shown->length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     region->room--;
     region->used += shown->length;
     region->users++;
-    shelf->used += shown->length;
+    saved->used += shown->length;
     copy_bytes((char *)region->view.buf + offset, shown->memory, shown->length);
-    shelf->regions[number].users--;
-    *place_of(shelf, shown->storage) = (Copied){shown->storage, shown->memory, shown->length, offset, number};
-    return (int)tell(shelf, shown, number, offset, shown->length, 0, words);
+    saved->regions[number].users--;
+    *place_of(saved, shown->storage) = (Copied){shown->storage, shown->memory, shown->length, offset, number};
+    return (int)tell(saved, shown, number, offset, shown->length, 0, words);
 }
 
 /* ---------------------------------------------------------------- asked by Python */
 
 /* keep(number, storage, address, length, item, has gaps) → the four words, True: elsewhere, None: there is no room */
-static PyObject *shelf_keep(Shelf *shelf, PyObject *args)
+static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
 {
     long long number, storage, address, length;
     int64_t words[4];
@@ -183,7 +183,7 @@ static PyObject *shelf_keep(Shelf *shelf, PyObject *args)
     if (!PyArg_ParseTuple(args, "LLLLip", &number, &storage, &address, &length, &item, &has_gaps))
         return NULL;
     const Shown shown = {number, (uintptr_t)storage, (const char *)(uintptr_t)address, length, item, has_gaps};
-    switch (keep_on_shelf(shelf, &shown, words)) {
+    switch (save_bytes(saved, &shown, words)) {
     case KEPT:
         return Py_BuildValue("LLLL", (long long)words[0], (long long)words[1], (long long)words[2], (long long)words[3]);
     case KEPT_ELSEWHERE:
@@ -203,7 +203,7 @@ static void let_region_go(Region *region)
 }
 
 /* forget(value) → places of the regions to which only values before that one refer; they are let go of. */
-static PyObject *shelf_forget(Shelf *shelf, PyObject *args)
+static PyObject *saved_forget(SavedBytes *saved, PyObject *args)
 {
     long long before;
     PyObject *gone = PyList_New(0);
@@ -211,9 +211,9 @@ static PyObject *shelf_forget(Shelf *shelf, PyObject *args)
         Py_XDECREF(gone);
         return NULL;
     }
-    for (int64_t at = 0; at < shelf->count; at++) {
-        Region *region = &shelf->regions[at];
-        if (at == shelf->current || !region->is_there || region->users || region->newest >= before)
+    for (int64_t at = 0; at < saved->count; at++) {
+        Region *region = &saved->regions[at];
+        if (at == saved->current || !region->is_there || region->users || region->newest >= before)
             continue;
         PyObject *place = PyLong_FromLongLong(region->place);
         if (place == NULL || PyList_Append(gone, place) < 0) {
@@ -223,23 +223,23 @@ static PyObject *shelf_forget(Shelf *shelf, PyObject *args)
         }
         Py_DECREF(place);
         if (region->place < 0) /* what lies in a file stays there */
-            shelf->used -= region->used;
-        let_region_go(&shelf->regions[at]);
+            saved->used -= region->used;
+        let_region_go(&saved->regions[at]);
     }
     return gone;
 }
 
 /* drop(place, what was to add): that region is not looked at any more; False: it is in use. */
-static PyObject *shelf_drop(Shelf *shelf, PyObject *args)
+static PyObject *saved_drop(SavedBytes *saved, PyObject *args)
 {
     long long place, base;
     if (!PyArg_ParseTuple(args, "LL", &place, &base))
         return NULL;
-    for (int64_t at = 0; at < shelf->count; at++) {
-        Region *region = &shelf->regions[at];
+    for (int64_t at = 0; at < saved->count; at++) {
+        Region *region = &saved->regions[at];
         if (region->place != place || region->base != base)
             continue;
-        if (at == shelf->current || region->users)
+        if (at == saved->current || region->users)
             Py_RETURN_FALSE;
         let_region_go(region);
     }
@@ -247,46 +247,46 @@ static PyObject *shelf_drop(Shelf *shelf, PyObject *args)
 }
 
 /* close(): nothing more is kept, and no region is held on to. */
-static PyObject *shelf_close(Shelf *shelf, PyObject *unused)
+static PyObject *saved_close(SavedBytes *saved, PyObject *unused)
 {
-    for (int64_t at = 0; at < shelf->count; at++)
-        if (!shelf->regions[at].users)
-            let_region_go(&shelf->regions[at]);
-    shelf->current = -1;
+    for (int64_t at = 0; at < saved->count; at++)
+        if (!saved->regions[at].users)
+            let_region_go(&saved->regions[at]);
+    saved->current = -1;
     Py_RETURN_NONE;
 }
 
-/* Shelf(more, the most bytes) */
-static int shelf_init(Shelf *shelf, PyObject *args, PyObject *kwargs)
+/* SavedBytes(more, the most bytes) */
+static int saved_init(SavedBytes *saved, PyObject *args, PyObject *kwargs)
 {
     PyObject *more;
-    if (!PyArg_ParseTuple(args, "OL", &more, &shelf->most))
+    if (!PyArg_ParseTuple(args, "OL", &more, &saved->most))
         return -1;
-    Py_XSETREF(shelf->more, Py_NewRef(more));
-    shelf->current = -1;
+    Py_XSETREF(saved->more, Py_NewRef(more));
+    saved->current = -1;
     return 0;
 }
 
-static int shelf_traverse(Shelf *shelf, visitproc visit, void *arg)
+static int saved_traverse(SavedBytes *saved, visitproc visit, void *arg)
 {
-    Py_VISIT(shelf->more);
+    Py_VISIT(saved->more);
     return 0;
 }
 
-static int shelf_clear(Shelf *shelf)
+static int saved_clear(SavedBytes *saved)
 {
-    Py_CLEAR(shelf->more);
+    Py_CLEAR(saved->more);
     return 0;
 }
 
-static void shelf_dealloc(Shelf *shelf)
+static void saved_dealloc(SavedBytes *saved)
 {
-    PyObject_GC_UnTrack(shelf);
-    shelf_clear(shelf);
-    for (int64_t at = 0; at < shelf->count; at++)
-        let_region_go(&shelf->regions[at]);
-    PyMem_Free(shelf->regions);
-    Py_TYPE(shelf)->tp_free((PyObject *)shelf);
+    PyObject_GC_UnTrack(saved);
+    saved_clear(saved);
+    for (int64_t at = 0; at < saved->count; at++)
+        let_region_go(&saved->regions[at]);
+    PyMem_Free(saved->regions);
+    Py_TYPE(saved)->tp_free((PyObject *)saved);
 }
 
 /* Memory that is not cleared first: whoever has it fills it. */
@@ -323,30 +323,30 @@ PyTypeObject BlockType = {
     .tp_as_buffer = &block_procs,
 };
 
-static PyMethodDef shelf_methods[] = {
-    {"keep", (PyCFunction)shelf_keep, METH_VARARGS, NULL},
-    {"forget", (PyCFunction)shelf_forget, METH_VARARGS, NULL},
-    {"drop", (PyCFunction)shelf_drop, METH_VARARGS, NULL},
-    {"close", (PyCFunction)shelf_close, METH_NOARGS, NULL},
+static PyMethodDef saved_methods[] = {
+    {"keep", (PyCFunction)saved_keep, METH_VARARGS, NULL},
+    {"forget", (PyCFunction)saved_forget, METH_VARARGS, NULL},
+    {"drop", (PyCFunction)saved_drop, METH_VARARGS, NULL},
+    {"close", (PyCFunction)saved_close, METH_NOARGS, NULL},
     {NULL},
 };
-static PyMemberDef shelf_members[] = {
-    {"most", T_LONGLONG, offsetof(Shelf, most), 0, NULL},
-    {"used", T_LONGLONG, offsetof(Shelf, used), 0, NULL},
-    {"kept", T_LONGLONG, offsetof(Shelf, kept), 0, NULL},
-    {"is_full", T_BOOL, offsetof(Shelf, is_full), 0, NULL},
+static PyMemberDef saved_members[] = {
+    {"most", T_LONGLONG, offsetof(SavedBytes, most), 0, NULL},
+    {"used", T_LONGLONG, offsetof(SavedBytes, used), 0, NULL},
+    {"kept", T_LONGLONG, offsetof(SavedBytes, kept), 0, NULL},
+    {"is_full", T_BOOL, offsetof(SavedBytes, is_full), 0, NULL},
     {NULL},
 };
-PyTypeObject ShelfType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Shelf",
+PyTypeObject SavedBytesType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.SavedBytes",
     .tp_doc = "Copies of what values hold.",
-    .tp_basicsize = sizeof(Shelf),
+    .tp_basicsize = sizeof(SavedBytes),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
-    .tp_init = (initproc)shelf_init,
-    .tp_dealloc = (destructor)shelf_dealloc,
-    .tp_traverse = (traverseproc)shelf_traverse,
-    .tp_clear = (inquiry)shelf_clear,
-    .tp_methods = shelf_methods,
-    .tp_members = shelf_members,
+    .tp_init = (initproc)saved_init,
+    .tp_dealloc = (destructor)saved_dealloc,
+    .tp_traverse = (traverseproc)saved_traverse,
+    .tp_clear = (inquiry)saved_clear,
+    .tp_methods = saved_methods,
+    .tp_members = saved_members,
 };

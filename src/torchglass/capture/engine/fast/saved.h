@@ -1,10 +1,10 @@
-/* What shelf.c and measuring.c share: where copies of values lie. */
-#ifndef TORCHGLASS_SHELF_H
-#define TORCHGLASS_SHELF_H
+/* What saved.c and measuring.c share: where copies of values lie. */
+#ifndef TORCHGLASS_SAVED_H
+#define TORCHGLASS_SAVED_H
 
 #include <stdint.h>
 
-typedef struct Shelf Shelf;
+typedef struct SavedBytes SavedBytes;
 
 /* Bytes that a value shows, and of what they are a part. */
 typedef struct {
@@ -17,6 +17,6 @@ typedef struct {
 } Shown;
 
 enum { NOT_KEPT, KEPT, KEPT_ELSEWHERE }; /* elsewhere: not here, since it has gaps */
-int keep_on_shelf(Shelf *shelf, const Shown *shown, int64_t words[4]); /* -1: error; the words are the journal's */
+int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4]); /* -1: error; the words are the journal's */
 
 #endif
