@@ -16,7 +16,7 @@ from itertools import count
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchglass import compiled
 from torchglass.capture.copies import Copies
@@ -68,6 +68,10 @@ class ModuleAtPath:
     described: bool = False
     below: dict[int, list[str]] | None = None
     """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
+
+
+if not TYPE_CHECKING and compiled.extension is not None:
+    ModuleAtPath = compiled.extension.ModuleAtPath  # the same, which C reads without asking
 
 
 def _nothing(log: ThreadLog) -> None:
@@ -150,6 +154,7 @@ class Session:
             return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
         self.forms.pin((1, None))
         self.forms.on_carry = self.engine.clear_forms
+        self.engine.ask({"form_ids": self.forms.ids, "form_numbers": self.forms.numbers})
         return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:
@@ -325,6 +330,8 @@ class Session:
         for chunk in self.journal.streams.of(layout.RECORDS, log.number):
             first, last = max(chunk.first, begin), min(chunk.last, log.at)
             ends = chunk.words(first, last)[END :: layout.RECORD_WORDS].tolist() if first < last else []
+            if NONE not in ends:
+                continue
             for at in [first + offset for offset, end in enumerate(ends) if end == NONE]:
                 if at not in under_way:
                     log.close(at, NONE, NONE, self._text_number(LEFT), NONE, perf_counter_ns())

@@ -26,6 +26,7 @@ static int engine_clear(Engine *engine)
     living_clear(engine);
     table_clear(&engine->metas);
     table_clear(&engine->forms);
+    table_clear(&engine->opaque);
     table_clear(&engine->stacks);
     table_clear(&engine->module_places);
     PyMem_Free(engine->module_rows);
@@ -176,7 +177,18 @@ static PyObject *engine_count(Engine *engine, PyObject *unused)
     return Py_BuildValue("nnn", engine->forms.count, engine->stacks.count, engine->living_count);
 }
 
+static PyObject *engine_read_settings(Engine *engine, PyObject *log)
+{
+    if (!PyObject_TypeCheck(log, &LogType))
+        return PyErr_SetString(PyExc_TypeError, "a log is wanted"), NULL;
+    if (((Log *)log)->unread != NULL && engine->settings != NULL && read_settings(engine, (Log *)log) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef engine_methods[] = {
+    {"has_uncalled", (PyCFunction)engine_has_uncalled, METH_VARARGS, NULL},
+    {"read_settings", (PyCFunction)engine_read_settings, METH_O, NULL},
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
     {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
@@ -297,6 +309,7 @@ static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
+    {"zeros", zeros, METH_O, "Memory for a chunk."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
     {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},
     {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
@@ -322,7 +335,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     for (int at = 0; module != NULL && at < 4; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
-    if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+    if (module != NULL && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
         Py_CLEAR(module);
     return module;
 }
