@@ -139,8 +139,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
-        own = inspect.currentframe()
-        return self._begin(own.f_back if own is not None else None)
+        return self._begin(sys._getframe(1))  # not by way of our own frame, which would refer to itself
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -131,6 +131,10 @@ class Session:
         self.running = True
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
+        self.plans: list[dict[Any, Any]] = []
+        """What functions are to this session (capture/torch/functions.py): to be let go of with it."""
+        self.measurers: list[Any] = []
+        """Those that are done: to be let go of with it, likewise."""
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
         self.on_write: list[Callable[[Any], None]] = []

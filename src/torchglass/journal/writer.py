@@ -89,6 +89,14 @@ class Journal(Chunks):
         for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
             writer.let_go()
 
+    def let_go(self) -> None:
+        """Nothing more is written, and nobody who wrote refers back to it; what there is can be read."""
+        self.end()
+        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
+            writer.journal = NOWHERE
+        self.threads.clear()
+        self.carry, self.on_drop = None, ignore
+
     def close(self) -> None:
         """Nothing more is to be written or read."""
         self.end()
@@ -140,6 +148,11 @@ class Journal(Chunks):
             time.sleep(IN_FLIGHT)
             for take_over in left:
                 take_over()
+
+
+NOWHERE = Journal()
+"""Of writers whose journal is let go of: nothing can be written there."""
+NOWHERE.end()
 
 
 def _wanted(chunks: list[Chunk]) -> list[Chunk]:

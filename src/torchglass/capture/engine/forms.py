@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescrip
 from typing import Any
 
 from torchglass.capture.engine.values import ValueOf
+from torchglass.capture.release import empty
 from torchglass.capture.torch.names import DEVICE, SIZE, WORDS, Parameter, Tensor
 from torchglass.events.spelling import LONGEST_INT, int_word
 from torchglass.journal.layout import ARGS, FORM, INPUTS, NONE
@@ -46,12 +47,12 @@ class Forms:
         """Forms whose numbers are used for ever."""
         self.generation = 0
         """Grows when all other numbers have lost their meaning for what is recorded from now on."""
-        readers = Readers()
-        self.describe: Describe = _make_describe(value_of, readers)
-        self._readers = readers
+        self._readers = Readers()
+        self._describing: list[Describe] = []
+        self.describe: Describe = self.describing(value_of)
         self.on_carry: Callable[[], Any] = _nothing
         """Told when the numbers lose their meaning."""
-        self.describe_made: Describe = _make_describe(made, readers)
+        self.describe_made: Describe = self.describing(made)
         """For the results of ops, to which autograd has yet to do its part."""
 
     def describe_named(self, kwargs: dict[str, Any], form: list[Any], values: list[int]) -> None:
@@ -62,7 +63,12 @@ class Forms:
 
     def describing(self, value_of: ValueOf) -> Describe:
         """A describe that learns the values of tensors from somebody else."""
-        return _make_describe(value_of, self._readers)
+        self._describing.append(_make_describe(value_of, self._readers))
+        return self._describing[-1]
+
+    def let_go(self) -> None:
+        """The recording has ended: the functions that call each other let go of each other."""
+        empty(*self._describing)
 
     def is_opaque(self, cls: type) -> bool:
         """Whether of an object of this class only the name of the class is shown, whatever it holds."""

@@ -41,7 +41,7 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on parent "
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on over parent "
         "session spawned_by stack steps unread",
     )
 
@@ -52,6 +52,8 @@ class ThreadLog(ThreadWriter):
         """The compiled one, which asks its logs for it; None where there is none."""
         self.ident = ident
         self.name = name
+        self.over = False
+        """The thread has come to its end, or to where it is not recorded any more."""
         self.on = True
         """False: this thread's calls pass through (stopped, or one of our own functions is at work)."""
         self.parent = NONE

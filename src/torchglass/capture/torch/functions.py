@@ -55,6 +55,7 @@ class FunctionTable(dict[Any, Plan]):
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        session.plans.append(self)
         self._sensitive = _sensitive_functions()
 
     def __missing__(self, func: Any) -> Plan:

@@ -143,7 +143,7 @@ static int add(Key *key, int64_t tag, int64_t word)
     return 1;
 }
 
-static int add_value(Key *key, PyObject *name, PyObject *value, int depth)
+static int add_value(Key *key, PyObject *value, int depth)
 {
     PyTypeObject *cls = Py_TYPE(value);
     if (value == Py_None || cls == &PyBool_Type || (cls == &PyUnicode_Type && PyUnicode_CHECK_INTERNED(value)))
@@ -164,14 +164,18 @@ static int add_value(Key *key, PyObject *name, PyObject *value, int depth)
     if (cls == &PyTuple_Type && depth == 0 && PyTuple_GET_SIZE(value) <= LONGEST_TUPLE) {
         int done = add(key, TUPLE, PyTuple_GET_SIZE(value));
         for (Py_ssize_t at = 0; done && at < PyTuple_GET_SIZE(value); at++)
-            done = add_value(key, NULL, PyTuple_GET_ITEM(value, at), 1);
+            done = add_value(key, PyTuple_GET_ITEM(value, at), 1);
         return done;
     }
-    /* nn.Module's own tables, which no layer shows. */
-    int is_table = name != NULL && PyUnicode_GET_LENGTH(name) && PyUnicode_READ_CHAR(name, 0) == '_'
-                   && (PyDict_Check(value) || PyAnySet_CheckExact(value));
-    key->has_others |= !is_table;
+    key->has_others = 1;
     return add(key, OTHER, 0);
+}
+
+/* nn.Module's own tables, which no layer shows: most of what a module holds. */
+static int is_table(PyObject *name, PyObject *value)
+{
+    return (PyDict_Check(value) || PyAnySet_CheckExact(value)) && name != parameters_name
+           && PyUnicode_IS_COMPACT_ASCII(name) && PyUnicode_1BYTE_DATA(name)[0] == '_';
 }
 
 /* Which parameters there are: some layers show whether they have a bias. */
@@ -197,10 +201,13 @@ static int read_key(Key *key, PyObject *module)
     if (done)
         done = add(key, Py_TYPE(module)->tp_version_tag, 0);
     while (done && PyDict_Next(own, &at, &name, &value)) {
-        done = PyUnicode_CheckExact(name) && PyUnicode_CHECK_INTERNED(name) && add(key, ATOM, (int64_t)(intptr_t)name);
+        done = PyUnicode_CheckExact(name) && PyUnicode_CHECK_INTERNED(name);
+        if (!done || is_table(name, value))
+            continue;
+        done = add(key, ATOM, (int64_t)(intptr_t)name);
         if (done)
             done = name == parameters_name && PyDict_CheckExact(value) ? add_parameters(key, value)
-                                                                       : add_value(key, name, value, 0);
+                                                                       : add_value(key, value, 0);
     }
     Py_XDECREF(own);
     return done;

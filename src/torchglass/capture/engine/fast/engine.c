@@ -91,6 +91,22 @@ static int engine_init(Engine *engine, PyObject *args, PyObject *kwargs)
     return engine->kept == NULL || engine->module_refs == NULL ? -1 : 0;
 }
 
+/* end(session, raises): nothing is recorded any more. What leads back to the session is replaced: by one that has ended,
+ * and by a function that raises, so that whoever still asks is refused and nothing is ever missing. */
+static PyObject *engine_end(Engine *engine, PyObject *args)
+{
+    PyObject *session, *raises;
+    if (!PyArg_ParseTuple(args, "OO", &session, &raises))
+        return NULL;
+    engine->running = engine->records_modules = engine->records_ops = engine->in_backward = 0;
+    Py_XSETREF(engine->session, Py_NewRef(session));
+#define REPLACE(name)                                                                                                  \
+    if (engine->name != NULL && PyCallable_Check(engine->name))                                                        \
+        Py_SETREF(engine->name, Py_NewRef(raises));
+    CALLBACKS(REPLACE)
+    Py_RETURN_NONE;
+}
+
 static PyObject *engine_clear_forms(Engine *engine, PyObject *unused)
 {
     engine->form_generation++;
@@ -190,6 +206,7 @@ static PyMethodDef engine_methods[] = {
     {"has_uncalled", (PyCFunction)engine_has_uncalled, METH_VARARGS, NULL},
     {"read_settings", (PyCFunction)engine_read_settings, METH_O, NULL},
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
+    {"end", (PyCFunction)engine_end, METH_VARARGS, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
     {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
     {"see", (PyCFunction)engine_see, METH_VARARGS, NULL},
