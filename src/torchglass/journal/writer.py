@@ -254,6 +254,8 @@ class ThreadWriter(Log):
     def read(self, at: int) -> list[int]:
         """The words of a record, as they were last repeated; none where it is not kept."""
         place = self.copies.get(at)
+        if place is None and self.first <= at < min(self.end, self.at):
+            place = at * RECORD + self.shift
         if place is not None:
             return memoryview(self.buffer)[place : place + RECORD].cast("q").tolist()
         for chunk in self.journal.streams.of(RECORDS, self.number):
