@@ -1,8 +1,8 @@
 """One forward of each tiny transformer of the tests' zoo in a fresh block, by the time of the plain one.
 
-`python benchmarks/zoo.py [rounds [family]]`. Two layers of 32 do hardly any work, so this is what recording costs a host
-that has nothing to wait for. Plain, an empty mode and the recordings take turns; the clock is CPU time; a family's figure
-is the median over the rounds of its ratio to the plain run of its own round, and the last line the median of those.
+`python benchmarks/zoo.py [rounds [family]]`. Two layers of 32 do hardly any work, so this is what recording costs a
+host that has nothing to wait for. Plain, an empty mode and the recordings take turns; the clock is CPU time; a family's
+figure is the median over the rounds of its ratio to the plain run of its own round, the last line the median of those.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import torch
 from subjects import Floor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests import zoo
-
 import torchglass as tg
+from tests import zoo
 
 Context = Callable[[], AbstractContextManager[Any]]
 WAYS: dict[str, Context] = {
@@ -40,7 +39,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     found = {name: ratios(build, rounds) for name, build in zoo.FAMILIES.items() if wanted in name}
     shown = list(WAYS)[1:]
-    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, engine {tg.last_trace().engine}; {rounds} rounds\n")
+    versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
+    print(f"{versions}, engine {tg.last_trace().engine}; {rounds} rounds\n")
     print("| family | plain, ms |", " | ".join(shown), "|")
     print("|---|---:|" + "---:|" * len(shown))
     for name, (plain, each) in found.items():

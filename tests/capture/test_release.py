@@ -52,7 +52,15 @@ def _alive(parts: dict[str, weakref.ref[Any]]) -> list[str]:
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize(
     "options",
-    [{}, {"ops": True}, {"functions": False}, {"values": "stats"}, {"values": "all"}, {"calls": "user"}, {"keep": "begin"}],
+    [
+        {},
+        {"ops": True},
+        {"functions": False},
+        {"values": "stats"},
+        {"values": "all"},
+        {"calls": "user"},
+        {"keep": "begin"},
+    ],
     ids=str,
 )
 def test_a_trace_that_nobody_has_takes_its_session_with_it(options: dict[str, Any]) -> None:

@@ -1,13 +1,12 @@
-"""Ended recordings are let go of at once: what leads back to their session is cut, so that counting references is enough.
+"""Ended recordings go when nobody has them: what leads back to a session is cut, so that counting references is enough.
 
-A session and its parts know each other, and the collector that finds such circles comes late: until then a trace that is
-long gone held its journal. What is cut is only what nobody can call any more, so all is left as it is where a thread of
-the recording is still under way, or a handler of ours is below us.
+A session and its parts know each other, and the collector that finds such circles comes late: until then a trace that
+is long gone holds its journal. What is cut is only what nobody can call any more, so all stays as it is where a thread
+of the recording is still under way, or a handler of ours is below us.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -85,13 +84,3 @@ def _let_go_of_class(mode: Any) -> None:
             setattr(mode, name, _pass_on)
     if "__init__" in vars(mode):
         del mode.__init__
-
-
-def empty(*functions: Callable[..., Any]) -> None:
-    """Take from functions that call each other what they know of each other."""
-    for function in functions:
-        for cell in getattr(function, "__closure__", None) or ():
-            try:
-                del cell.cell_contents
-            except ValueError:  # it was empty
-                pass

@@ -10,13 +10,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass import compiled
 from torchglass.capture.copies import Copies
@@ -27,6 +26,7 @@ from torchglass.capture.engine.forms import Forms
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
+from torchglass.capture.module_paths import ModuleAtPath as ModuleAtPath
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
@@ -48,30 +48,6 @@ CALL_BITS = 40
 
 Listener = Callable[["ThreadLog", int, str], None]
 """Called with a log, the number of a record and ``"open"`` or ``"close"``, on the event's own thread."""
-
-
-@dataclass(slots=True)
-class ModuleAtPath:
-    """One module under one path."""
-
-    number: int
-    module: weakref.ref[Any]
-    """Checked with ``is``, because ids are reused."""
-    cls: int
-    """The row of its class; the class itself must be able to go."""
-    root: int
-    path: str
-    other: ModuleAtPath | None
-    """The row of a module with the same ``id``: this one under another path, or one that is gone."""
-    parameters: str = ""
-    """Names and values by turns, as they stand in a row: ``,"weight",12,"bias",13``."""
-    described: bool = False
-    below: dict[int, list[str]] | None = None
-    """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
-
-
-if not TYPE_CHECKING and compiled.extension is not None:
-    ModuleAtPath = compiled.extension.ModuleAtPath  # the same, which C reads without asking
 
 
 def _nothing(log: ThreadLog) -> None:
@@ -131,10 +107,7 @@ class Session:
         self.running = True
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
-        self.plans: list[dict[Any, Any]] = []
-        """What functions are to this session (capture/torch/functions.py): to be let go of with it."""
-        self.measurers: list[Any] = []
-        """Those that are done: to be let go of with it, likewise."""
+        self.plans, self.measurers = list[Any](), list[Any]()  # let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
         self.on_write: list[Callable[[Any], None]] = []

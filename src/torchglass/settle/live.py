@@ -92,9 +92,7 @@ class LiveSettler(Settler):
             del column[:]
         return event
 
-    def _another(
-        self, thread: int, words: list[int], place: tuple[int, int], like: tuple[Fixed, Sample]
-    ) -> Event:
+    def _another(self, thread: int, words: list[int], place: tuple[int, int], like: tuple[Fixed, Sample]) -> Event:
         """An event that differs from one before only in what it took, when, and in which module."""
         (parent, module), (fixed, sample) = place, like
         columns, tables, is_module = self.columns, self.tables, words[WHAT] < 0

@@ -148,7 +148,7 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
 
 
 def look_at(filename: str) -> tuple[bool, tuple[int, ...]]:
-    """Whether code of this name must be compared with its text, which may not be the one that ran; and the file's state.
+    """Whether code of this name must be compared with its text, which may not be the one that ran; and its state.
 
     In one: to ask the system is what a file costs in each block.
     """

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
 from torchglass.capture.engine.values import ValueOf
-from torchglass.capture.release import empty
 from torchglass.capture.torch.names import DEVICE, SIZE, WORDS, Parameter, Tensor
 from torchglass.events.spelling import LONGEST_INT, int_word
 from torchglass.journal.layout import ARGS, FORM, INPUTS, NONE
@@ -68,7 +68,10 @@ class Forms:
 
     def let_go(self) -> None:
         """The recording has ended: the functions that call each other let go of each other."""
-        empty(*self._describing)
+        for function in self._describing:
+            for cell in getattr(function, "__closure__", None) or ():
+                with suppress(ValueError):  # it may be empty already
+                    del cell.cell_contents
 
     def is_opaque(self, cls: type) -> bool:
         """Whether of an object of this class only the name of the class is shown, whatever it holds."""

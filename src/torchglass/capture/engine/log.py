@@ -41,8 +41,8 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on over parent "
-        "session spawned_by stack steps unread",
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on over "
+        "parent session spawned_by stack steps unread",
     )
 
     def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
