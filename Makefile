@@ -36,12 +36,15 @@ test: $(FAST) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
 quick: $(FAST) ## the tests that need no transformer and no process, in a minute
 	@$(BIN)/python -m pytest --quick $(PYTEST_ARGS)
 
-ASAN_TESTS ?= tests/capture/engine tests/capture/transparency/test_lifetimes.py tests/capture/test_threads.py
+ASAN_TESTS ?= tests/capture/engine tests/capture/torch tests/capture/test_recorder.py tests/capture/test_release.py \
+	tests/capture/test_threads.py tests/capture/transparency/test_lifetimes.py
+# Its own memory grows, and what starts process after process takes too long under it.
+ASAN_BUT ?= leave_nothing_behind or each_name_may_be_missing
 .PHONY: asan
 asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (ASAN_TESTS=... for others)
 	@CFLAGS="-g -O1 -fsanitize=address -fno-omit-frame-pointer" TORCHGLASS_BUILD=required $(BIN)/python hatch_build.py
 	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
-		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -q $(ASAN_TESTS); \
+		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest -q -k 'not ($(ASAN_BUT))' $(ASAN_TESTS); \
 		status=$$?; $(BIN)/python hatch_build.py; exit $$status
 
 .PHONY: check

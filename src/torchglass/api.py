@@ -140,18 +140,21 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
     def __enter__(self) -> Trace:
         own = inspect.currentframe()
-        return self._begin(own.f_back if own is not None else None)
+        caller = None if own is None else own.f_back
+        del own  # a frame that refers to itself waits for the collector
+        return self._begin(caller)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         recording = self._recordings[get_ident()].pop()
-        _last[:] = [recording.trace]
         try:
             with Uninterrupted():
+                _last[:] = [recording.trace]
                 recording.stop(error)
         except BaseException:  # Ctrl-C before it could be held back
             recording.stop(error)
+            _last[:] = [recording.trace]
             raise
 
     def begin_program(self, frame: FrameType) -> Trace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -47,7 +48,17 @@ class Recording:
         """Why this rank records into memory, although a bundle was asked for."""
         self._program: CodeType | None = None
         """Of the function of ours that runs the whole program, if one does."""
-        self.trace = Trace(self, self)
+        self._trace: weakref.ref[Trace] | None = None
+        """Not held: a trace holds its recording, and both are to go when nobody has the trace any more."""
+
+    @property
+    def trace(self) -> Trace:
+        """What was recorded; the same as long as somebody has it."""
+        found = None if self._trace is None else self._trace()
+        if found is None:
+            found = Trace(self, self)
+            self._trace = weakref.ref(found)
+        return found
 
     def start(self, frame: FrameType | None, outermost: bool = False) -> None:
         if os.environ.get("TORCHGLASS") == "0":

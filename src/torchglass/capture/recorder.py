@@ -13,11 +13,12 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from torchglass.capture import threads
+from torchglass.capture import release, threads
 from torchglass.capture.calls import FunctionCalls
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.milestones import RESUMED, remove_milestones
 from torchglass.capture.keeping import Keeper, Keeping
+from torchglass.capture.release import is_quiet
 from torchglass.capture.session import Listener, Session, error_text
 from torchglass.capture.torch.names import HAS_TORCH
 from torchglass.capture.transparency.patches import Patch, PatchSet
@@ -119,6 +120,8 @@ class Recorder:
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
         self._calls: FunctionCalls | None = None
+        self._is_quiet = False
+        """Nothing of its session was under way when it ended."""
 
     @property
     def running(self) -> bool:
@@ -210,6 +213,7 @@ class Recorder:
         session = self.session
         if session is None or self.stopped_ns is not None:
             return
+        quiet = is_quiet(session)
         with Uninterrupted():
             self._stop_probes(session)
             if error is not None:
@@ -219,6 +223,17 @@ class Recorder:
                     session.close_left_open(window.log, window.begin)
             self._stop(session)
         self._end(session)
+        self._is_quiet = quiet and not session.recorders
+        if self._keeping is None:
+            self._release(session)
+
+    def _release(self, session: Session) -> None:
+        """Let go of what was needed to record; the journal stays, to be looked at."""
+        if self._is_quiet:
+            if self._calls is not None:
+                self._calls.let_go()
+            self._is_quiet, self._probe, self._calls = False, None, None
+            release.let_go(session)
 
     def _stop(self, session: Session) -> None:
         self.stopped_ns = time.perf_counter_ns()
@@ -340,6 +355,8 @@ class Recorder:
         """The folder is finished: the file of the journal can go; the journal too, if its tables are there."""
         if self._keeping is not None:
             self._keeping.leave(is_settled)
+            if self.session is not None:
+                self._release(self.session)
 
     def stop_on_bad(self, ask: Callable[[], None]) -> None:
         """Have ``ask()`` called when an event gave something that is not finite: what it raises, the program gets."""

@@ -27,6 +27,7 @@ from torchglass.capture.engine.host import ModuleAtPath
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
+from torchglass.capture.module_paths import ModuleAtPath as ModuleAtPath
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
@@ -107,6 +108,7 @@ class Session:
         self.running = True
         self.mode_class: type | None = None
         self.op_mode_class: type | None = None
+        self.plans, self.measurers = list[Any](), list[Any]()  # let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
         self.on_write: list[Callable[[Any], None]] = []
@@ -130,6 +132,7 @@ class Session:
             return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
         self.forms.pin((1, None))
         self.forms.on_carry = self.engine.clear_forms
+        self.engine.ask({"form_ids": self.forms.ids, "form_numbers": self.forms.numbers})
         return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:
@@ -307,6 +310,8 @@ class Session:
         for chunk in self.journal.streams.of(layout.RECORDS, log.number):
             first, last = max(chunk.first, begin), min(chunk.last, log.at)
             ends = chunk.words(first, last)[END :: layout.RECORD_WORDS].tolist() if first < last else []
+            if NONE not in ends:
+                continue
             for at in [first + offset for offset, end in enumerate(ends) if end == NONE]:
                 if at not in under_way:
                     log.close(at, NONE, NONE, self._text_number(LEFT), NONE, perf_counter_ns())

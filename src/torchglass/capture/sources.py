@@ -8,7 +8,7 @@ from functools import lru_cache
 from torchglass.journal.layout import SOURCE
 from torchglass.journal.rows import SourceRow, encoded
 from torchglass.journal.writer import Journal
-from torchglass.source.text import file_state, read_source
+from torchglass.source.text import read_source
 
 Keep = Callable[[str, str], None]
 """Keeps a text under its digest, outside of the process."""
@@ -29,10 +29,10 @@ class SourceKeeper:
         """Files of the user's that were met and not read yet."""
         self._keepers: list[Keep] = []
 
-    def seen(self, file: str, origin: str) -> None:
+    def seen(self, file: str, origin: str, state: tuple[int, ...]) -> None:
         """Code of a file is met for the first time; a name that is no file may have a text that only Python knows."""
         if origin != "user" and not (origin == "generated" and file.startswith("<")):
-            self._journal.rows.add(SOURCE, 0, _unkept_row(file, file_state(file)))
+            self._journal.rows.add(SOURCE, 0, _row(file, None, None, None, state))
             return
         self._unread[file] = None
         if self._keepers:
@@ -59,13 +59,11 @@ class SourceKeeper:
                 self.texts[digest] = source.text
                 for keep in self._keepers:
                     keep(digest, source.text)
-            self._write(SourceRow(file, digest, source.problem, source.unproven, list(file_state(file))))
-
-    def _write(self, row: SourceRow) -> None:
-        self._journal.rows.add(SOURCE, 0, encoded(row))
+            row = _row(file, digest, source.problem, source.unproven, source.state)
+            self._journal.rows.add(SOURCE, 0, row)
 
 
 @lru_cache(maxsize=2048)
-def _unkept_row(file: str, state: tuple[int, ...]) -> bytes:
-    """Of a file whose text is not kept: the same in each recording until it is changed."""
-    return encoded(SourceRow(file, None, None, None, list(state)))
+def _row(file: str, digest: str | None, problem: str | None, unproven: str | None, state: tuple[int, ...]) -> bytes:
+    """The same in each recording until the file is changed."""
+    return encoded(SourceRow(file, digest, problem, unproven, list(state)))

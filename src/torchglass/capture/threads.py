@@ -98,6 +98,7 @@ def leave(log: ThreadLog) -> None:
         del LOGS[log.ident]
     log.session.leave_thread(log)
     log.session.journal.ring.ended(log)
+    log.over = True
 
 
 # ---------------------------------------------------------------- the end of the program

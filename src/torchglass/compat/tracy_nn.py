@@ -111,8 +111,8 @@ class Tracer:
                 self._error = None
 
     def _print(self, lines: list[str]) -> None:
-        for line in lines:
-            print(writable(line, sys.stdout))  # noqa: T201 (printing is what a tracer does)
+        if lines:
+            print(writable("\n".join(lines), sys.stdout))  # noqa: T201 (printing is what a tracer does)
 
 
 def _is_inside_torch(log: ThreadLog, parent: int) -> bool:

@@ -12,9 +12,11 @@ import contextlib
 import mmap
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchglass.compiled import extension
 from torchglass.journal.descriptors import Owned, keep_for_ever
 from torchglass.journal.layout import PAGE, RECORDS, file_header, read_chunk_header
 
@@ -58,6 +60,10 @@ class Home(Protocol):
         ...
 
 
+_zeros: Callable[[int], bytearray] = getattr(extension, "zeros", bytearray)
+"""C uses the memory of recordings that are gone again (capture/engine/fast/memory.c)."""
+
+
 class Memory:
     """The process's own memory."""
 
@@ -65,7 +71,7 @@ class Memory:
     path = None
 
     def take(self, size: int) -> Buffer:
-        return bytearray(size)
+        return _zeros(size)
 
     def give_back(self, buffer: Buffer) -> None:
         return

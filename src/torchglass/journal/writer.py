@@ -94,6 +94,14 @@ class Journal(Chunks):
         for writer in (*self.threads, self.rows, self.passing, *self._numbered):
             writer.let_go()
 
+    def let_go(self) -> None:
+        """Nothing more is written, and nobody who wrote refers back to it; what there is can be read."""
+        self.end()
+        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
+            writer.journal = NOWHERE
+        self.threads.clear()
+        self.carry, self.on_drop = None, ignore
+
     def close(self) -> None:
         """Nothing more is to be written or read."""
         self.end()
@@ -145,6 +153,11 @@ class Journal(Chunks):
             time.sleep(IN_FLIGHT)
             for take_over in left:
                 take_over()
+
+
+NOWHERE = Journal()
+"""Of writers whose journal is let go of: nothing can be written there."""
+NOWHERE.end()
 
 
 def _wanted(chunks: list[Chunk]) -> list[Chunk]:
@@ -246,6 +259,8 @@ class ThreadWriter(Log):
     def read(self, at: int) -> list[int]:
         """The words of a record, as they were last repeated; none where it is not kept."""
         place = self.copies.get(at)
+        if place is None and self.first <= at < min(self.end, self.at):
+            place = at * RECORD + self.shift
         if place is not None:
             return memoryview(self.buffer)[place : place + RECORD].cast("q").tolist()
         for chunk in self.journal.streams.of(RECORDS, self.number):

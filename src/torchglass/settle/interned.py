@@ -36,6 +36,10 @@ class RecordingState:
     ended: rows.EndedRow | None = None
 
 
+NO_ROW = bytes(4)
+"""In the place of a row's length: there is none yet."""
+
+
 class Interned:
     """All rows of a journal by kind and number."""
 
@@ -68,6 +72,9 @@ class Interned:
         """Read the rows that have been added."""
         for stream in (layout.ROWS, layout.PASSING):
             first, behind = self._read.get(stream, (-1, 0))
+            newest = self._streams.newest(stream)
+            if newest is not None and newest.first == first and newest.buffer[behind : behind + 4] == NO_ROW:
+                continue  # asked twice for each event that somebody sees live
             for chunk in self._streams.of(stream):
                 if chunk.first >= first:
                     behind = self._read_chunk(chunk, behind if chunk.first == first else 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torchglass.events.schema import EVENT_COLUMNS, NONE
 from torchglass.events.types import Event
 from torchglass.journal.chunks import Streams
@@ -21,12 +23,28 @@ from torchglass.journal.layout import (
     START,
     WHAT,
 )
-from torchglass.settle.columns import MODULE, Batch, module_row
+from torchglass.settle.columns import MODULE, Batch, Fixed, module_row
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.spans import LOST_ID
 
 Record = tuple[int, int]
 """A thread, and the number of one of its records."""
+
+
+Alike = tuple[int, tuple[int, ...], bool]
+"""The thread, the columns but times and values, and whether in backward: what events that are alike share."""
+
+
+class Sample(NamedTuple):
+    """An event, the form of its arguments, and what its key says between the module and the number."""
+
+    event: Event
+    form: int
+    key: str
+
+
+def _is_just_open(words: list[int]) -> bool:
+    return words[RESULT] == words[ERROR] == words[END] == NONE and words[CALL] < 0
 
 
 class LiveSettler(Settler):
@@ -37,6 +55,8 @@ class LiveSettler(Settler):
         self.open: dict[Record, tuple[Event, int]] = {}
         """Events that are open and their modules."""
         self.count = 0
+        self._samples: dict[Alike, Sample] = {}
+        """Events that were worked out: a program makes the same few over and over."""
         self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.first_io, self.tables.io]
         """One row at a time is made and forgotten; what it refers to stays."""
 
@@ -49,13 +69,51 @@ class LiveSettler(Settler):
             module = module_row(what)
         else:
             module = above[1] if above is not None else self._module_above(thread, words[PARENT])
-        self._append(thread, words, (NONE if above is None else above[0].id, module, int(in_backward)))
-        event = self.tables.event(0, self.count)
-        for column in self._emptied:
-            del column[:]
+        parent = NONE if above is None else above[0].id
+        fixed = self.columns.fixed((what, words[ARGS], words[STACK], module, words[RESULT]))
+        alike = (thread, fixed.columns, in_backward)
+        sample = self._samples.get(alike) if _is_just_open(words) else None
+        if sample is None:
+            event = self._first(thread, words, (parent, module, int(in_backward)), alike)
+        else:
+            event = self._another(thread, words, (parent, module), (fixed, sample))
         self.count += 1
         self.open[thread, at] = (event, module)
         return event
+
+    def _first(self, thread: int, words: list[int], place: tuple[int, int, int], alike: Alike) -> Event:
+        """The first event of its kind: worked out as a row, from which it is read."""
+        self._append(thread, words, place)
+        event = self.tables.event(0, self.count)
+        if _is_just_open(words):
+            around = 0 if event.module is None else len(f"{event.root}/{event.module}")
+            self._samples[alike] = Sample(event, self.tables.args[0], event.key[around:].rpartition("#")[0])
+        for column in self._emptied:
+            del column[:]
+        return event
+
+    def _another(self, thread: int, words: list[int], place: tuple[int, int], like: tuple[Fixed, Sample]) -> Event:
+        """An event that differs from one before only in what it took, when, and in which module."""
+        (parent, module), (fixed, sample) = place, like
+        columns, tables, is_module = self.columns, self.tables, words[WHAT] < 0
+        row = None if module == NONE else tables.modules[module]
+        times = columns.occurrences[fixed.stem]
+        columns.occurrences[fixed.stem] += 1
+        tables.io.extend(self._values(thread, words[INPUTS], fixed.taken))
+        made = sample.event._replace(
+            id=self.count,
+            parent=None if parent < 0 else parent,
+            start_ns=words[START],
+            module=row.path if row else None,
+            root=row.root if row else None,
+            call=columns.count_call(module) if is_module else None,
+            detail=row.detail if row and is_module else sample.event.detail,
+            args=tables.text_of(sample.form, 0),
+            inputs=tables.values_of(sample.form, 0),
+            key=f"{row.root}/{row.path}{sample.key}#{times}" if row else f"{sample.key}#{times}",
+        )
+        del tables.io[:]
+        return made
 
     def closed(self, thread: int, at: int, words: list[int]) -> Event:
         """The same event with what is known at its end; nothing else can have changed."""

@@ -48,6 +48,8 @@ class SourceText:
         self.filename = filename
         self.text = None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
         self.problem = problem
+        self.state: tuple[int, ...] = ()
+        """Of the file, when it was read: see ``file_state``."""
         self._unproven = unproven
         self._proven: dict[str | None, bool] = {}
         self.sites: dict[tuple[object, ...], Any] = {}
@@ -138,28 +140,38 @@ def file_state(filename: str) -> tuple[int, ...]:
         found = _stat(filename)
     except (OSError, ValueError):
         return ()
+    return _state(found)
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else ()
 
 
-def is_in_doubt(filename: str) -> bool:
-    """Whether code of this name must be compared with its text: the text may not be the one that ran."""
+def look_at(filename: str) -> tuple[bool, tuple[int, ...]]:
+    """Whether code of this name must be compared with its text, which may not be the one that ran; and its state.
+
+    In one: to ask the system is what a file costs in each block.
+    """
     try:
         found = _stat(filename)
     except (OSError, ValueError):
-        return not (is_cell(filename) or _was_registered(filename))
-    return max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
+        return not (is_cell(filename) or _was_registered(filename)), ()
+    in_doubt = max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
+    return in_doubt, _state(found)
 
 
 def read_source(filename: str) -> SourceText:
     """The source of a file, a notebook cell, a module in a zip file or ``python -c``."""
     try:
-        stat = _stat(filename)
+        found = _stat(filename)
     except (OSError, ValueError):
         return _read_elsewhere(filename) if filename else SourceText.missing(filename)
-    stamp = max(stat.st_mtime, stat.st_ctime)
+    stamp = max(found.st_mtime, found.st_ctime)
     # A relative name may mean another file by now.
     trusted = stamp < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
-    return _read_file(filename, (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size), trusted)
+    source = _read_file(filename, (found.st_mtime_ns, found.st_ctime_ns, found.st_size), trusted)
+    source.state = _state(found)
+    return source
 
 
 @lru_cache(maxsize=512)

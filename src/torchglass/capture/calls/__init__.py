@@ -50,6 +50,10 @@ class FunctionCalls:
         """In a forked child: switch off, in silence."""
         self._teller.abandon()
 
+    def let_go(self) -> None:
+        """It has stopped, and nobody can call it any more: it and what tells it need not know each other."""
+        vars(self._teller).clear()
+
     def _note(self, problem: str | None) -> None:
         if problem is not None:
             self._session.note(problem)

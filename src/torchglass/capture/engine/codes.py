@@ -19,13 +19,13 @@ from torchglass.journal.rows import ClassRow, CodeRow, encoded, packed
 from torchglass.journal.writer import Journal
 from torchglass.source.codes import digest_of
 from torchglass.source.origins import origin_of
-from torchglass.source.text import FOLDERS, find_exec_source, is_in_doubt
+from torchglass.source.text import FOLDERS, find_exec_source, look_at
 
 MOST_KEPT = 8192
 """Rows whose bytes are kept."""
 DEEPEST_WRAPPER = 8
-Seen = Callable[[str, str], None]
-"""Told of each file whose code is met for the first time: (name, origin)."""
+Seen = Callable[[str, str, tuple[int, ...]], None]
+"""Told of each file whose code is met for the first time: (name, origin, state of the file)."""
 
 _code_bytes: dict[tuple[int, bool], tuple[CodeType, bytes]] = {}
 """By ``id`` of a code object that has a file, and whether its text is in doubt."""
@@ -69,8 +69,8 @@ class CodeTable:
     def _bytes(self, code: CodeType, frame: FrameType) -> bytes:
         file = code.co_filename
         if file not in self._files:
-            self._files[file] = is_in_doubt(file)
-            self.seen(file, origin_of(file))
+            self._files[file], state = look_at(file)
+            self.seen(file, origin_of(file), state)
         in_doubt = self._files[file]
         key, has_file = (id(code), in_doubt), file.startswith(FOLDERS)
         known = _code_bytes.get(key)
@@ -86,7 +86,7 @@ class CodeTable:
         return payload
 
 
-def _ignore(file: str, origin: str) -> None:
+def _ignore(file: str, origin: str, state: tuple[int, ...]) -> None:
     return
 
 

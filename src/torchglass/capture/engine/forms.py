@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
@@ -41,17 +42,17 @@ class Forms:
     def __init__(self, journal: Journal, value_of: ValueOf, made: ValueOf) -> None:
         self._journal = journal
         self.ids: dict[Form, int] = {}
-        self._numbers = count()
+        self.numbers = count()
         self._pinned: dict[Form, int] = {}
         """Forms whose numbers are used for ever."""
         self.generation = 0
         """Grows when all other numbers have lost their meaning for what is recorded from now on."""
-        readers = Readers()
-        self.describe: Describe = _make_describe(value_of, readers)
-        self._readers = readers
+        self._readers = Readers()
+        self._describing: list[Describe] = []
+        self.describe: Describe = self.describing(value_of)
         self.on_carry: Callable[[], Any] = _nothing
         """Told when the numbers lose their meaning."""
-        self.describe_made: Describe = _make_describe(made, readers)
+        self.describe_made: Describe = self.describing(made)
         """For the results of ops, to which autograd has yet to do its part."""
 
     def describe_named(self, kwargs: dict[str, Any], form: list[Any], values: list[int]) -> None:
@@ -62,12 +63,25 @@ class Forms:
 
     def describing(self, value_of: ValueOf) -> Describe:
         """A describe that learns the values of tensors from somebody else."""
-        return _make_describe(value_of, self._readers)
+        self._describing.append(_make_describe(value_of, self._readers))
+        return self._describing[-1]
+
+    def let_go(self) -> None:
+        """The recording has ended: the functions that call each other let go of each other."""
+        for function in self._describing:
+            for cell in getattr(function, "__closure__", None) or ():
+                with suppress(ValueError):  # it may be empty already
+                    del cell.cell_contents
+
+    def is_opaque(self, cls: type) -> bool:
+        """Whether of an object of this class only the name of the class is shown, whatever it holds."""
+        reader = self._readers.get(id(cls)) or self._readers.learn(cls)
+        return getattr(reader, "__code__", None) is _name_reader("").__code__
 
     def intern(self, form: Form) -> int:
         """The number of a form; what a program makes without end goes again when nothing that is kept refers to it."""
-        number = next(self._numbers)
-        self._journal.passing.add(FORM, number, _bytes_of(form))
+        number = next(self.numbers)
+        self._journal.passing.add(FORM, number, form_bytes(form))
         self.ids[form] = number
         return number
 
@@ -75,7 +89,7 @@ class Forms:
         """The number of a form, for ever."""
         number = self._pinned.get(form)
         if number is None:
-            number = next(self._numbers)
+            number = next(self.numbers)
             self._journal.rows.add(FORM, number, encoded(form))
             self.ids[form] = self._pinned[form] = number
         return number
@@ -106,20 +120,21 @@ def _nothing() -> None:
     """Nobody else keeps numbers."""
 
 
-_form_bytes: dict[Form, bytes] = {}
+_kept_bytes: dict[Form, bytes] = {}
 """Kept for the process: the same few forms come in every recording."""
 MOST_KEPT = 4096
 
 
-def _bytes_of(form: Form) -> bytes:
-    known = _form_bytes.get(form)
+def form_bytes(form: Form) -> bytes:
+    """The bytes of a form's row."""
+    known = _kept_bytes.get(form)
     if known is None:
         try:
             known = encoded(form)
         except ValueError:  # an int of thousands of digits, which Python refuses to spell
             return encoded(_spelt(form))
-        if len(_form_bytes) < MOST_KEPT:
-            _form_bytes[form] = known
+        if len(_kept_bytes) < MOST_KEPT:
+            _kept_bytes[form] = known
     return known
 
 
@@ -246,7 +261,12 @@ def _reader(cls: type) -> Reader | None:
         _name_of(each) == "Image" and _module_of(each) == "PIL.Image" for each in type.__getattribute__(cls, "__mro__")
     ):
         return lambda value: _picture(value) or name
-    return lambda value: name  # of all else only the type's name: the program's own __repr__ is never called
+    return _name_reader(name)
+
+
+def _name_reader(name: str) -> Reader:
+    """Of all else only the type's name: the program's own ``__repr__`` is never called."""
+    return lambda value: name
 
 
 def _picture(value: Any) -> str:

@@ -39,8 +39,8 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on parent "
-        "session spawned_by stack steps unread",
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on over "
+        "parent session spawned_by stack steps unread",
     )
 
     def __init__(self, session: Host, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
@@ -50,6 +50,8 @@ class ThreadLog(ThreadWriter):
         """The compiled one, which asks its logs for it; None where there is none."""
         self.ident = ident
         self.name = name
+        self.over = False
+        """The thread has come to its end, or to where it is not recorded any more."""
         self.on = True
         """False: this thread's calls pass through (stopped, or one of our own functions is at work)."""
         self.parent = NONE

@@ -117,6 +117,11 @@ class ValueTable:
         self._journal.values.write(number, version, address, before, meta_id)
         return number | meta_id << NUMBER_BITS
 
+    def let_go(self) -> None:
+        """The recording has ended: the functions that know this table go."""
+        for name in ("value_of", "plain_value_of", "reluctant", "made", "renew", "touch"):
+            self.__dict__.pop(name, None)
+
     def clear(self) -> None:
         """Forget all living tensors (their rows stay); what the last ops made is complete now."""
         if self.from_ops:

@@ -19,7 +19,7 @@ from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
 from torchglass.capture.torch.inner import inner_copy
 from torchglass.capture.torch.naming import changes_its_input, is_event
-from torchglass.capture.torch.subjects import function_bytes
+from torchglass.capture.torch.subjects import function_bytes, is_torchs_own
 from torchglass.capture.transparency.mode_sensitive import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.transparency.modes import OP_MODES, finish_pops
 from torchglass.journal.layout import NONE, STACK, WHAT
@@ -42,6 +42,12 @@ Plan = tuple[int, Call | None, Call | None, Call | None]
 written in Python; the way to call it with our dispatch mode off, where that would change it
 (transparency/mode_sensitive.py); what more there is to know when it returns: (args, result, seen) → what to show."""
 _NO_EVENT: Plan = (SKIPPED, None, None, None)
+PLAIN, CHANGES, CONVERTS = range(3)
+Traits = tuple[int, Call | None, Call | None]
+"""What a function is like in any recording: SKIPPED, FORGETS, or what more there is to know when it returns; the copy
+of it; the way with our dispatch mode off."""
+_TRAITS: dict[Any, Traits] = {}
+"""Of torch's own functions, which live as long as the process."""
 
 
 class FunctionTable(dict[Any, Plan]):
@@ -49,27 +55,29 @@ class FunctionTable(dict[Any, Plan]):
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        session.plans.append(self)
         self._sensitive = _sensitive_functions()
 
     def __missing__(self, func: Any) -> Plan:
         """Asked once for each function; never raises, an odd callable is simply not recorded."""
         try:
-            plan = self[func] = self._plan(func) if is_event(func) else _pass_by(func)
+            plan = self[func] = self._plan(func)
             return plan
         except BaseException as fault:
             self.session.forgive(fault)
             return _NO_EVENT
 
     def _plan(self, func: Any) -> Plan:
-        copy, bare, special = inner_copy(func), None, None
-        if func in self._sensitive:
-            copy, bare = None, without_ops(func)
-        if changes_its_input(func):
-            special = self.changed
-        elif func.__name__ in SHARING:
-            special = self.converted
+        traits = _TRAITS.get(func)
+        if traits is None or not _is_copy_of(traits[1], func):
+            traits = _traits_of(func, self._sensitive)
+            if is_torchs_own(func):
+                _TRAITS[func] = traits
+        kind, copy, bare = traits
+        if kind < 0:
+            return kind, None, None, None
         number = self.session.add_what(FUNCTION, function_bytes(func, self.session.records_ops))
-        return number, copy, bare, special
+        return number, copy, bare, (None, self.changed, self.converted)[kind]
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function that there is no room to record: its results are kept as they are while our modes are on."""
@@ -140,8 +148,20 @@ def mode_class(table: FunctionTable) -> type[RecordingMode]:
     return type("RecordingMode", bases, {"__init__": __init__, "session": table.session})
 
 
-def _pass_by(func: Any) -> Plan:
-    return (FORGETS, None, None, None) if func.__name__ == "__set__" else _NO_EVENT
+def _traits_of(func: Any, sensitive: Any) -> Traits:
+    if not is_event(func):
+        return (FORGETS if func.__name__ == "__set__" else SKIPPED), None, None
+    kind = CHANGES if changes_its_input(func) else CONVERTS if func.__name__ in SHARING else PLAIN
+    return (kind, None, without_ops(func)) if func in sensitive else (kind, inner_copy(func), None)
+
+
+def _is_copy_of(copy: Any, func: Any) -> bool:
+    """Whether the copy that was made to look inside is still one: a program may give a function another code."""
+    return copy is None or (
+        copy.__code__ is func.__code__
+        and copy.__defaults__ is func.__defaults__
+        and copy.__kwdefaults__ is func.__kwdefaults__
+    )
 
 
 def _make_handler(table: FunctionTable) -> Handler:

@@ -73,6 +73,7 @@ def measure(session: Session) -> None:
     session.measure_with(measurer if wanted else None)
     if measurer is not None and not wanted:
         measurer.finish()
+        session.measurers.append(measurer)
 
 
 def listen(log: ThreadLog) -> None:

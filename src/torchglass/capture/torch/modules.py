@@ -18,7 +18,7 @@ from torch import nn
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import ModuleAtPath, Session
 from torchglass.capture.torch import private
-from torchglass.capture.torch.settings import Settings, settings_of
+from torchglass.capture.torch.settings import NEVER, Settings, depends_on, settings_of
 from torchglass.journal import layout
 from torchglass.journal.layout import NONE, STACK
 from torchglass.journal.rows import encoded_described, encoded_module, quoted
@@ -103,12 +103,11 @@ def answers(session: Session) -> dict[str, Any]:
     return {
         "identify": lambda caller, module: _identify(session, caller, module),
         "describe": describe,
-        "read_settings": read_settings,
+        "settings": lambda row, classes: _settings(session, row, classes),
         "fail_module": _fail,
         "module_table": session.modules,
         "modules_met": session.modules_met,
         "module_numbers": session.module_numbers,
-        "module_class": ModuleAtPath,
         "class_number": session.class_number,
         "encoded_module": encoded_module,
         "quoted": quoted,
@@ -173,6 +172,10 @@ def read_settings(log: ThreadLog) -> None:
     the time that they take between the operations of the model, where each finds the caches cold.
     """
     session, described, known = log.session, list[str](), Settings()
+    if session.engine is not None:
+        with _no_modes():
+            session.engine.read_settings(log)
+        return
     try:
         with _no_modes():  # some classes ask their tensors
             while True:
@@ -181,7 +184,7 @@ def read_settings(log: ThreadLog) -> None:
                 except IndexError:  # not asked before: a signal handler may come in between, and read them too
                     break
                 try:
-                    settings = quoted(_settings(session, row, known))
+                    settings, _ = _settings(session, row, known)
                     described.append(f"[{row.number},{row.cls},{settings}{row.parameters}]")
                 except BaseException as fault:
                     session.forgive(fault)
@@ -196,13 +199,15 @@ def read_all_settings(session: Session) -> None:
         read_settings(log)
 
 
-def _settings(session: Session, row: ModuleAtPath, known: Settings) -> str:
+def _settings(session: Session, row: ModuleAtPath, known: Settings) -> tuple[str, int]:
+    """The settings of a module as they stand in a row, and what they depend on (settings.py)."""
     try:
         module = row.module()
-        return "" if module is None else settings_of(module, known)
+        if module is not None:
+            return quoted(settings_of(module, known)), depends_on(module, known)
     except BaseException as fault:
         session.forgive(fault)
-        return ""
+    return '""', NEVER
 
 
 def _identify(session: Session, caller: int, module: nn.Module) -> int:
@@ -270,8 +275,10 @@ def add_uncalled(session: Session) -> None:
     for number in [number for number, row in session.modules.items() if row.root == NONE]:
         root = session.modules[number]
         owner = root.module()
+        if owner is None or (session.engine is not None and not session.engine.has_uncalled(owner, number)):
+            continue
         rows = [row for row in session.modules.values() if row.root == number]
-        if owner is None or not _has_uncalled(owner, {id(row.module()) for row in rows}):
+        if not _has_uncalled(owner, {id(row.module()) for row in rows}):
             continue
         called = {row.path for row in rows}
         for paths in (root.below or _paths_below(owner)).values():

@@ -12,6 +12,11 @@ from torch import nn
 
 _SHOWN = (int, float, bool, str, type(None))
 _LONGEST = 200
+NEVER, BY_NAMES, BY_TORCH = range(3)
+"""On who knows what; on plain attributes of the instance; on these, and on which parameters there are, as torch's own
+layers show nothing else (capture/engine/fast/described.c)."""
+_READS_TENSORS = (".container", ".lazy")
+"""Of torch's own layers those whose text is made of what their tensors are."""
 
 
 Settings = dict[int, tuple[type, tuple[str, ...] | None]]
@@ -32,6 +37,15 @@ def settings_of(module: nn.Module, known: Settings) -> str:
     held: dict[str, Any] = module.__dict__
     shown = [f"{name}={held[name]!r}" for name in names if name in held and type(held[name]) in _SHOWN]
     return ", ".join(shown)[:_LONGEST]
+
+
+def depends_on(module: nn.Module, known: Settings) -> int:
+    """What the text of ``settings_of`` can depend on, for those who keep it: NEVER, BY_NAMES or BY_TORCH."""
+    cls = type(module)
+    if known[id(cls)][1] is not None:
+        return BY_NAMES
+    origin = cls.extra_repr.__module__ or ""
+    return BY_TORCH if origin.startswith("torch.nn.modules.") and not origin.endswith(_READS_TENSORS) else NEVER
 
 
 def _shows_itself(cls: type[nn.Module]) -> bool:

@@ -26,9 +26,14 @@ def function_bytes(func: Any, ops_recorded: bool) -> bytes:
     known = _known.get((id(func), ops_recorded))
     if known is None or known[0] is not func:
         known = (func, encoded(_function_row(func, ops_recorded)))
-        if (getattr(func, "__module__", None) or "torch").startswith("torch"):
+        if is_torchs_own(func):
             _known[id(func), ops_recorded] = known
     return known[1]
+
+
+def is_torchs_own(func: Any) -> bool:
+    """Whether a function belongs to torch, which keeps it for ever."""
+    return (getattr(func, "__module__", None) or "torch").startswith("torch")
 
 
 def _function_row(func: Any, ops_recorded: bool) -> WhatRow:

@@ -12,7 +12,7 @@ from typing import Any
 from torchglass import compiled
 from torchglass.capture.engine.fast.names import torch_names
 from torchglass.capture.engine.fast.values import FastValues as FastValues
-from torchglass.capture.engine.forms import Describe, Form
+from torchglass.capture.engine.forms import Describe, Form, form_bytes
 from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.torch.names import HAS_TORCH
@@ -63,9 +63,12 @@ class _Answers:
             "form_of_result": self.form_of_result,
             "describe_call": self.describe_call,
             "describe_result": self.describe_result,
-            "form_number": self._number,
+            "form_bytes": form_bytes,
+            "is_opaque": self.is_opaque,
             "find_stack": self.find_stack,
+            "code_number": self._session.stacks.codes.number,
             **self._shared(),
+            "passing": self._session.journal.passing,
         }
 
     def _shared(self) -> dict[str, Any]:
@@ -76,7 +79,8 @@ class _Answers:
             "stack_numbers": stacks.numbers,
             "codes_kept": stacks.codes.kept,
             "rows": journal.rows,
-            "rows_lock": journal.lock,
+            "take_lock": journal.lock.acquire,
+            "leave_lock": journal.lock.release,
         }
 
     def meta_id(self, meta: tuple[Any, ...]) -> int:
@@ -84,6 +88,9 @@ class _Answers:
 
     def reluctant(self, tensor: Any) -> int:
         return self._session.values.reluctant(tensor, type(tensor))
+
+    def is_opaque(self, cls: type) -> bool:
+        return self._session.forms.is_opaque(cls)
 
     def find_stack(self, anchor: int, base: int, frame: Any) -> int:
         return find_stack(self._session.stacks, anchor, base, frame)

@@ -28,6 +28,7 @@ static int engine_clear(Engine *engine)
     living_clear(engine);
     table_clear(&engine->metas);
     table_clear(&engine->forms);
+    table_clear(&engine->opaque);
     table_clear(&engine->stacks);
     table_clear(&engine->module_places);
     PyMem_Free(engine->module_rows);
@@ -92,6 +93,22 @@ static int engine_init(Engine *engine, PyObject *args, PyObject *kwargs)
     Py_XSETREF(engine->kept, PyList_New(0));
     Py_XSETREF(engine->module_refs, PyList_New(0));
     return engine->kept == NULL || engine->module_refs == NULL ? -1 : 0;
+}
+
+/* end(session, raises): nothing is recorded any more. What leads back to the session is replaced: by one that has ended,
+ * and by a function that raises, so that whoever still asks is refused and nothing is ever missing. */
+static PyObject *engine_end(Engine *engine, PyObject *args)
+{
+    PyObject *session, *raises;
+    if (!PyArg_ParseTuple(args, "OO", &session, &raises))
+        return NULL;
+    engine->running = engine->records_modules = engine->records_ops = engine->in_backward = 0;
+    Py_XSETREF(engine->session, Py_NewRef(session));
+#define REPLACE(name)                                                                                                  \
+    if (engine->name != NULL && PyCallable_Check(engine->name))                                                        \
+        Py_SETREF(engine->name, Py_NewRef(raises));
+    CALLBACKS(REPLACE)
+    Py_RETURN_NONE;
 }
 
 static PyObject *engine_clear_forms(Engine *engine, PyObject *unused)
@@ -196,8 +213,20 @@ static PyObject *engine_count(Engine *engine, PyObject *unused)
     return Py_BuildValue("nnn", engine->forms.count, engine->stacks.count, engine->living_count);
 }
 
+static PyObject *engine_read_settings(Engine *engine, PyObject *log)
+{
+    if (!PyObject_TypeCheck(log, &LogType))
+        return PyErr_SetString(PyExc_TypeError, "a log is wanted"), NULL;
+    if (((Log *)log)->unread != NULL && engine->settings != NULL && read_settings(engine, (Log *)log) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef engine_methods[] = {
+    {"has_uncalled", (PyCFunction)engine_has_uncalled, METH_VARARGS, NULL},
+    {"read_settings", (PyCFunction)engine_read_settings, METH_O, NULL},
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
+    {"end", (PyCFunction)engine_end, METH_VARARGS, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
     {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
     {"keep", (PyCFunction)engine_keep, METH_VARARGS, NULL},
@@ -318,6 +347,7 @@ static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
+    {"zeros", zeros, METH_O, "Memory for a chunk."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
     {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},
     {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
@@ -343,7 +373,7 @@ PyMODINIT_FUNC PyInit__fast(void)
     for (int at = 0; module != NULL && at < 6; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
-    if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+    if (module != NULL && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
         Py_CLEAR(module);
     return module;
 }

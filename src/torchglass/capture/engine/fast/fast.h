@@ -3,7 +3,7 @@
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
- * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module; measuring.c
+ * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
  * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known
  * again, saved.c keeps them, device.c what is in values on a GPU.
  *
@@ -30,7 +30,7 @@ enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODE
 #define NODE_BITS 16
 #define NODE_MASK ((((int64_t)1) << NODE_BITS) - 1)
 #define MOST_NODES (((int64_t)1) << 44)
-#define CLASS_ROWS 64 /* classes of modules whose rows are remembered */
+#define CLASS_ROWS 256 /* classes of modules whose rows are remembered; a power of two */
 #define FAILED INT64_MIN /* in place of a number: an exception is set */
 
 /* ---------------------------------------------------------------- log.c */
@@ -70,7 +70,10 @@ typedef struct {
 } RowFields;
 
 extern PyTypeObject LogType, ValueFieldsType, RowFieldsType;
-int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, PyObject *payload); /* bytes; there when it returns */
+#define LONGEST_NUMBER 20
+char *put_number(char *place, int64_t number);
+/* The row is there when it returns; the payload must outlive a call into Python. */
+int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length);
 int rows_ready(PyObject *module);
 Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
 int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
@@ -79,6 +82,18 @@ int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count);         /* the 
 int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS]); /* 0: there is no room any more */
 int close_record(Log *log, int64_t at, const int64_t closing[5]);        /* wherever it lies */
 int64_t word_of(Log *log, int64_t at, int word);                         /* of a record that is kept; FAILED */
+
+/* ---------------------------------------------------------------- meeting.c */
+
+/* One module under one path: session.py's ModuleAtPath. It holds nothing that could lead back to it. */
+typedef struct {
+    PyObject_HEAD
+    long long number, cls, root;
+    PyObject *module, *path, *other, *parameters, *below; /* NULL: None */
+    char described;
+} ModuleRow;
+
+extern PyTypeObject ModuleRowType;
 
 /* ---------------------------------------------------------------- table.c */
 
@@ -93,6 +108,10 @@ typedef struct {
 int64_t table_find(const Table *table, const int64_t *words, Py_ssize_t length, uint64_t *hash); /* NONE: not there */
 int table_add(Table *table, const int64_t *words, Py_ssize_t length, uint64_t hash, int64_t number);
 void table_clear(Table *table);
+
+/* ---------------------------------------------------------------- memory.c */
+
+PyObject *zeros(PyObject *module, PyObject *size);
 
 /* ---------------------------------------------------------------- calls.c */
 
@@ -129,6 +148,7 @@ typedef struct Engine {
     Table metas;
     /* forms.c */
     Table forms;
+    Table opaque;             /* the address of a class → 1: its objects are shown as its name alone, 0: they are not */
     PyObject *kept;           /* what keys of `forms` refer to, so that an address stays its object's */
     int64_t form_generation;  /* grows when all numbers of forms have lost their meaning */
     /* stacks.c */
@@ -144,21 +164,21 @@ typedef struct Engine {
     /* meeting.c */
     struct class_row { PyObject *ref; int64_t row; } class_rows[CLASS_ROWS]; /* the row of a class, by its address */
     PyObject *module_table, *modules_met; /* dicts of the session's: rows by number, and by the id of the module */
-    PyObject *module_numbers, *module_class, *class_number, *encoded_module, *quoted, *rows, *rows_lock;
+    PyObject *module_numbers, *class_number, *encoded_module, *quoted, *settings, *rows, *take_lock, *leave_lock;
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
     /* asked of Python */
     PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
-    PyObject *form_number, *find_stack, *finish_pops, *identify, *describe, *read_settings, *fail_module;
+    PyObject *form_bytes, *form_ids, *form_numbers, *passing, *is_opaque, *find_stack, *code_number, *finish_pops, *identify, *describe, *fail_module;
 } Engine;
 
 /* Which callbacks an engine has, by name. */
 #define CALLBACKS(each)                                                                                                \
     each(meta_id) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
-    each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) each(read_settings)         \
-    each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(module_class) each(class_number)  \
-    each(encoded_module) each(quoted) each(rows) each(rows_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
-    each(form_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
+    each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) \
+    each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(class_number)  \
+    each(encoded_module) each(quoted) each(rows) each(settings) each(take_lock) each(leave_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
+    each(form_bytes) each(form_ids) each(form_numbers) each(passing) each(is_opaque) each(code_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
     each(send_batch)
 
 extern PyTypeObject EngineType;
@@ -268,8 +288,16 @@ int functions_ready(PyObject *module);
 int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
 /* meeting.c */
-int meeting_ready(void);
+int meeting_ready(PyObject *module);
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */
+PyObject *engine_has_uncalled(Engine *engine, PyObject *args);
+int64_t class_row(Engine *engine, PyObject *cls);
+ModuleRow *module_row(Engine *engine, int64_t number); /* borrowed from the session's table; NULL with or without an exception */
+int is_plain_text(PyObject *text);                     /* stands in a row as it is, between quotes */
+PyObject *held(PyObject *module, PyObject *name);      /* a plain dictionary of a module's, owned; NULL without an exception */
+/* described.c */
+int described_ready(void);
+int read_settings(Engine *engine, Log *log); /* of the modules whose first call has ended */
 int describe_module(Engine *engine, Log *log, int64_t number, PyObject *module); /* 1 done, 0 Python's affair, -1 error */
 PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs);

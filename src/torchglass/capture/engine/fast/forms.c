@@ -1,12 +1,13 @@
 /* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
  *
  * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
- * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, and lists and tuples of
- * these. A call with anything else is described by Python as a whole.
+ * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, lists and tuples of
+ * these, and what is shown as the name of its class alone. A call with anything else is described by Python as a whole.
  */
 #include "fast.h"
 
-enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF };
+enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE };
+#define FORM_ROW 8 /* a kind of row (journal/layout.py) */
 #define MOST_WORDS 512
 #define LONGEST_LIST 64
 #define DEEPEST 8
@@ -14,7 +15,7 @@ enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVIC
 typedef struct {
     Engine *engine;
     Log *log;
-    int from_op;
+    int from_op, has_classes; /* the second: a class stands in the words, which must be able to go with its session */
     int64_t words[MOST_WORDS];
     Py_ssize_t length;
     int64_t ids[LONGEST_LIST + 8];
@@ -85,6 +86,26 @@ static int read_int(Reading *reading, PyObject *item)
     return overflow ? NOT_HERE : add(reading, INT, number);
 }
 
+/* What is shown as the name of its class alone; asked of Python, which keeps the class, once for each. */
+static int read_opaque(Reading *reading, PyObject *item)
+{
+    Engine *engine = reading->engine;
+    const int64_t cls = (int64_t)(intptr_t)Py_TYPE(item);
+    uint64_t hash;
+    int64_t is_opaque = table_find(&engine->opaque, &cls, 1, &hash);
+    if (is_opaque == NONE) {
+        PyObject *answer = PyObject_CallOneArg(engine->is_opaque, (PyObject *)Py_TYPE(item));
+        if (answer == NULL)
+            return ERROR;
+        is_opaque = answer == Py_True;
+        Py_DECREF(answer);
+        if (table_add(&engine->opaque, &cls, 1, hash, is_opaque) < 0)
+            return ERROR;
+    }
+    reading->has_classes = 1;
+    return is_opaque ? add(reading, OPAQUE, cls) : NOT_HERE;
+}
+
 static int read_item(Reading *reading, PyObject *item, int depth)
 {
     PyTypeObject *cls = Py_TYPE(item);
@@ -114,10 +135,12 @@ static int read_item(Reading *reading, PyObject *item, int depth)
         Py_hash_t device = PyObject_Hash(item); /* made of type and index: tells devices apart */
         return device == -1 ? ERROR : add(reading, DEVICE, device);
     }
-    return NOT_HERE;
+    if (cls == &PyUnicode_Type || cls == &PyDict_Type)
+        return NOT_HERE;
+    return read_opaque(reading, item);
 }
 
-/* Objects whose addresses stand in a key must live as long as it. */
+/* Objects whose addresses stand in a key must live as long as it; classes do (forms.py: Readers). */
 static int keep_objects(PyObject *kept, const Reading *reading)
 {
     for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2)
@@ -189,35 +212,53 @@ static int64_t described_call(Engine *engine, Log *log, PyObject *const *args, P
 
 #define MOST_KNOWN 4096
 static Table known; /* words → a place in the list */
-static PyObject *known_forms, *known_objects; /* lists; the second keeps what keys refer to */
+static PyObject *known_forms, *known_objects; /* lists: pairs of a form and its bytes; what keys refer to */
 
-/* Python's form of what was read: what it was before, or what `make` says of these arguments. Owned. */
-static PyObject *find_form(const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
+/* Python's form of what was read, and its bytes, as it was before, or as `make` says of these arguments. Owned. */
+static PyObject *find_form(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
 {
     uint64_t same;
     int64_t place = table_find(&known, reading->words, reading->length, &same);
     if (place != NONE)
         return Py_NewRef(PyList_GET_ITEM(known_forms, place));
     PyObject *form = PyObject_CallFunctionObjArgs(make, given[0], given[1], NULL);
-    if (form == NULL || (known_forms == NULL && (known_forms = PyList_New(0)) == NULL)
+    PyObject *bytes = form == NULL ? NULL : PyObject_CallOneArg(engine->form_bytes, form);
+    PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, form, bytes);
+    Py_XDECREF(bytes);
+    Py_XDECREF(form);
+    if (pair == NULL || (known_forms == NULL && (known_forms = PyList_New(0)) == NULL)
         || (known_objects == NULL && (known_objects = PyList_New(0)) == NULL)) {
-        Py_XDECREF(form);
+        Py_XDECREF(pair);
         return NULL;
     }
-    if (PyList_GET_SIZE(known_forms) < MOST_KNOWN && table_find(&known, reading->words, reading->length, &same) == NONE
-        && (keep_objects(known_objects, reading) < 0 || PyList_Append(known_forms, form) < 0
+    if (!reading->has_classes && PyList_GET_SIZE(known_forms) < MOST_KNOWN
+        && table_find(&known, reading->words, reading->length, &same) == NONE
+        && (keep_objects(known_objects, reading) < 0 || PyList_Append(known_forms, pair) < 0
             || table_add(&known, reading->words, reading->length, hash, PyList_GET_SIZE(known_forms) - 1) < 0))
-        Py_CLEAR(form);
-    return form;
+        Py_CLEAR(pair);
+    return pair;
+}
+
+/* The number of a form in this session, given now if it is new (forms.py: intern). */
+static int64_t intern(Engine *engine, PyObject *form, PyObject *bytes)
+{
+    PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->form_ids, form));
+    if (number == NULL && !PyErr_Occurred() && PyBytes_Check(bytes)
+        && (number = PyIter_Next(engine->form_numbers)) != NULL
+        && (add_journal_row((RowFields *)engine->passing, FORM_ROW, PyLong_AsLongLong(number), PyBytes_AS_STRING(bytes),
+                            PyBytes_GET_SIZE(bytes)) < 0
+            || PyDict_SetItem(engine->form_ids, form, number) < 0))
+        Py_CLEAR(number);
+    return as_number(number);
 }
 
 /* A number that was given before all of them lost their meaning must not be remembered behind that. */
 static int64_t number_of(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
 {
     const int64_t generation = engine->form_generation;
-    PyObject *form = find_form(reading, hash, make, given);
-    int64_t number = form == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->form_number, form));
-    Py_XDECREF(form);
+    PyObject *pair = find_form(engine, reading, hash, make, given);
+    int64_t number = pair == NULL ? FAILED : intern(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    Py_XDECREF(pair);
     if (number == FAILED || generation != engine->form_generation)
         return number;
     if (keep_objects(engine->kept, reading) < 0
@@ -244,7 +285,7 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
     uint64_t hash;
     reading.engine = engine;
     reading.log = log;
-    reading.from_op = 0;
+    reading.from_op = reading.has_classes = 0;
     reading.length = reading.id_count = 0;
     *first = log->id_base + log->id_at;
     int done = add(&reading, INT, count);
@@ -282,6 +323,7 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
     reading.engine = engine;
     reading.log = log;
     reading.from_op = from_op;
+    reading.has_classes = 0;
     reading.length = reading.id_count = 0;
     *first = NONE;
     int done = add(&reading, RESULT_OF, 1);

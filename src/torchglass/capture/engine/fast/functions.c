@@ -81,14 +81,18 @@ int enter_unseen(Unseen *unseen)
     long count = count_modes();
     if (count <= 0)
         return (int)count;
-    PyObject *ours = only_mode(count);
-    if (ours != NULL) {
-        unseen->mode = PyObject_CallNoArgs(torch.pop_mode);
-        Py_DECREF(ours);
-        return unseen->mode == NULL ? -1 : 1;
+    if (count == 1) { /* mostly ours: to take it off is the shortest way to ask */
+        PyObject *mode = PyObject_CallNoArgs(torch.pop_mode);
+        if (mode == NULL || PyObject_TypeCheck(mode, &FunctionModeType)) {
+            unseen->mode = mode;
+            return mode == NULL ? -1 : 1;
+        }
+        PyObject *back = PyObject_CallOneArg(torch.push_mode, mode);
+        Py_DECREF(mode);
+        if (back == NULL)
+            return -1;
+        Py_DECREF(back);
     }
-    if (PyErr_Occurred())
-        return -1;
     unseen->context = PyObject_CallNoArgs(torch.no_functions);
     PyObject *entered = unseen->context == NULL ? NULL : PyObject_CallMethod(unseen->context, "__enter__", NULL);
     Py_XDECREF(entered);

@@ -169,6 +169,7 @@ Log *current_log(void)
 {
     static unsigned long last;
     static PyObject *key;
+    static PyTypeObject *usual;
     unsigned long ident = PyThread_get_thread_ident();
     if (torch.logs == NULL)
         return NULL;
@@ -181,8 +182,17 @@ Log *current_log(void)
         last = ident;
         Py_XSETREF(key, fresh);
     }
-    PyObject *log = PyDict_GetItem(torch.logs, key); /* borrowed from the dictionary */
-    return log != NULL && PyObject_TypeCheck(log, &LogType) ? (Log *)log : NULL;
+    PyObject *log = PyDict_GetItemWithError(torch.logs, key); /* borrowed from the dictionary */
+    if (log == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (Py_TYPE(log) != usual) { /* there is one class of logs */
+        if (!PyObject_TypeCheck(log, &LogType))
+            return NULL;
+        usual = Py_TYPE(log);
+    }
+    return (Log *)log;
 }
 
 /* ---------------------------------------------------------------- room, and closing */

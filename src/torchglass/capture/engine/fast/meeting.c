@@ -4,33 +4,98 @@
  * a list. Roots, modules that are found elsewhere, and whatever is unusual are Python's.
  */
 #include "fast.h"
+#include "structmember.h"
 
 #define MOST_CHILDREN 256
+#define DEEPEST_MODEL 256
+#define MOST_VISITS 20000 /* of modules below a root, each way to one counted: they may be shared, or contain themselves */
 #define LONGEST_PATH 400 /* that is spelt here */
 #define MODULE_ROW 12 /* a kind of row (journal/layout.py) */
 
-static PyObject *modules_name, *parameters_name, *module_name, *path_name, *root_name, *described_name, *class_name;
-static PyObject *other_name, *number_name;
+static PyObject *modules_name, *parameters_name;
 
-int meeting_ready(void)
+/* ---------------------------------------------------------------- a row */
+
+/* ModuleAtPath(number, module, cls, root, path, other) */
+static PyObject *row_new(PyTypeObject *type, PyObject *args, PyObject *named)
 {
-    static const struct { PyObject **place; const char *name; } names[] = {
-        {&modules_name, "_modules"}, {&parameters_name, "_parameters"}, {&module_name, "module"}, {&path_name, "path"},
-        {&root_name, "root"}, {&described_name, "described"}, {&class_name, "cls"}, {&other_name, "other"},
-        {&number_name, "number"},
-    };
-    for (size_t at = 0; at < sizeof names / sizeof names[0]; at++)
-        if ((*names[at].place = PyUnicode_InternFromString(names[at].name)) == NULL)
-            return -1;
-    return 0;
+    long long number, cls, root;
+    PyObject *module, *path, *other;
+    if (!PyArg_ParseTuple(args, "LOLLUO", &number, &module, &cls, &root, &path, &other))
+        return NULL;
+    ModuleRow *row = (ModuleRow *)type->tp_alloc(type, 0);
+    if (row == NULL)
+        return NULL;
+    row->number = number;
+    row->cls = cls;
+    row->root = root;
+    row->module = Py_NewRef(module);
+    row->path = Py_NewRef(path);
+    row->other = Py_NewRef(other);
+    row->parameters = PyUnicode_New(0, 127);
+    return (PyObject *)row;
+}
+
+static void row_dealloc(ModuleRow *row)
+{
+    Py_XDECREF(row->module);
+    Py_XDECREF(row->path);
+    Py_XDECREF(row->other);
+    Py_XDECREF(row->parameters);
+    Py_XDECREF(row->below);
+    Py_TYPE(row)->tp_free((PyObject *)row);
+}
+
+static PyMemberDef row_members[] = {
+    {"number", T_LONGLONG, offsetof(ModuleRow, number), READONLY, NULL},
+    {"cls", T_LONGLONG, offsetof(ModuleRow, cls), 0, NULL},
+    {"root", T_LONGLONG, offsetof(ModuleRow, root), READONLY, NULL},
+    {"module", T_OBJECT, offsetof(ModuleRow, module), READONLY, NULL},
+    {"path", T_OBJECT, offsetof(ModuleRow, path), READONLY, NULL},
+    {"other", T_OBJECT, offsetof(ModuleRow, other), READONLY, NULL},
+    {"parameters", T_OBJECT, offsetof(ModuleRow, parameters), 0, NULL},
+    {"below", T_OBJECT, offsetof(ModuleRow, below), 0, NULL},
+    {"described", T_BOOL, offsetof(ModuleRow, described), 0, NULL},
+    {NULL},
+};
+PyTypeObject ModuleRowType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.ModuleAtPath",
+    .tp_doc = "One module under one path.",
+    .tp_basicsize = sizeof(ModuleRow),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = row_new,
+    .tp_dealloc = (destructor)row_dealloc,
+    .tp_members = row_members,
+};
+
+int meeting_ready(PyObject *module)
+{
+    if ((modules_name = PyUnicode_InternFromString("_modules")) == NULL
+        || (parameters_name = PyUnicode_InternFromString("_parameters")) == NULL || PyType_Ready(&ModuleRowType) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "ModuleAtPath", (PyObject *)&ModuleRowType);
+}
+
+static ModuleRow *as_row(PyObject *found)
+{
+    return found != NULL && Py_TYPE(found) == &ModuleRowType ? (ModuleRow *)found : NULL;
+}
+
+ModuleRow *module_row(Engine *engine, int64_t number)
+{
+    PyObject *key = engine->module_table == NULL || number < 0 ? NULL : PyLong_FromLongLong(number);
+    PyObject *found = key == NULL ? NULL : PyDict_GetItemWithError(engine->module_table, key);
+    Py_XDECREF(key);
+    return as_row(found);
 }
 
 /* ---------------------------------------------------------------- classes */
 
 /* The row of a class: asked of Python, and remembered by weak reference, since a class must be able to go. */
-static int64_t class_row(Engine *engine, PyObject *cls)
+int64_t class_row(Engine *engine, PyObject *cls)
 {
-    struct class_row *known = &engine->class_rows[(uintptr_t)cls / 64 % CLASS_ROWS];
+    uint64_t hash = (uint64_t)(uintptr_t)cls * 0x9E3779B97F4A7C15u;
+    struct class_row *known = &engine->class_rows[(hash >> 40) & (CLASS_ROWS - 1)];
     if (known->ref != NULL && refers_to(known->ref, cls))
         return known->row;
     int64_t row = as_number(PyObject_CallOneArg(engine->class_number, cls));
@@ -44,8 +109,8 @@ static int64_t class_row(Engine *engine, PyObject *cls)
 
 /* ---------------------------------------------------------------- the path */
 
-/* What a module holds under this name, owned; NULL where that is no plain dictionary. Runs no code. */
-static PyObject *held(PyObject *module, PyObject *name)
+/* Runs no code. */
+PyObject *held(PyObject *module, PyObject *name)
 {
     PyObject *own = PyObject_GenericGetDict(module, NULL);
     PyObject *found = own == NULL ? NULL : PyDict_GetItemWithError(own, name); /* borrowed, made our own */
@@ -66,6 +131,22 @@ static PyObject *name_in(PyObject *children, const PyObject *module)
     return NULL;
 }
 
+/* Two names with a dot between them, owned. */
+static PyObject *joined(PyObject *first, PyObject *second)
+{
+    if (!PyUnicode_IS_COMPACT_ASCII(first) || !PyUnicode_IS_COMPACT_ASCII(second))
+        return PyUnicode_FromFormat("%U.%U", first, second);
+    Py_ssize_t length = PyUnicode_GET_LENGTH(first), more = PyUnicode_GET_LENGTH(second);
+    PyObject *made = PyUnicode_New(length + 1 + more, 127);
+    if (made != NULL) {
+        Py_UCS1 *place = PyUnicode_1BYTE_DATA(made);
+        memcpy(place, PyUnicode_1BYTE_DATA(first), (size_t)length);
+        place[length] = '.';
+        memcpy(place + length + 1, PyUnicode_1BYTE_DATA(second), (size_t)more);
+    }
+    return made;
+}
+
 /* The same one level below: in a list that the module holds. */
 static PyObject *way_through(PyObject *children, PyObject *module)
 {
@@ -81,7 +162,7 @@ static PyObject *way_through(PyObject *children, PyObject *module)
         }
         PyObject *inner = PyDict_GET_SIZE(below) <= MOST_CHILDREN ? name_in(below, module) : NULL;
         if (inner != NULL)
-            way = PyUnicode_FromFormat("%U.%U", name, inner);
+            way = joined(name, inner);
         Py_DECREF(below);
     }
     return way;
@@ -100,53 +181,34 @@ static PyObject *way_to(PyObject *owner, PyObject *module)
 }
 
 /* Its path in the root; NULL, with an exception or without. */
-static PyObject *path_of(PyObject *above, PyObject *module)
+static PyObject *path_of(const ModuleRow *above, PyObject *module)
 {
-    PyObject *ref = PyObject_GetAttr(above, module_name), *path = PyObject_GetAttr(above, path_name), *found = NULL;
-    PyObject *owner = ref == NULL || path == NULL ? NULL : referent(ref);
+    PyObject *owner = referent(above->module), *path = above->path, *found = NULL;
     PyObject *way = owner == NULL || owner == module ? NULL : way_to(owner, module);
     if (way != NULL && PyUnicode_GET_LENGTH(way))
-        found = PyUnicode_GET_LENGTH(path) ? PyUnicode_FromFormat("%U.%U", path, way) : Py_NewRef(way);
+        found = PyUnicode_GET_LENGTH(path) ? joined(path, way) : Py_NewRef(way);
     Py_XDECREF(way);
     Py_XDECREF(owner);
-    Py_XDECREF(path);
-    Py_XDECREF(ref);
     return found;
 }
 
-/* ---------------------------------------------------------------- the row */
+/* ---------------------------------------------------------------- meeting it */
 
-/* Where a module stands: the number of its root's row, its path, and its own address; all three as Python has them. */
-typedef struct { PyObject *root, *path, *id, *module; } Place;
-
-/* Whether a row is that of this module at this place. */
-static int is_row_at(PyObject *row, const Place *place)
-{
-    PyObject *root = PyObject_GetAttr(row, root_name), *path = PyObject_GetAttr(row, path_name);
-    PyObject *ref = PyObject_GetAttr(row, module_name);
-    int is_it = root == NULL || path == NULL || ref == NULL ? -1 : PyObject_RichCompareBool(root, place->root, Py_EQ);
-    if (is_it > 0)
-        is_it = PyUnicode_Compare(path, place->path) == 0 && refers_to(ref, place->module);
-    Py_XDECREF(root);
-    Py_XDECREF(path);
-    Py_XDECREF(ref);
-    return is_it;
-}
+/* Where a module stands: the number of its root's row, its path, and its own address as Python has it. */
+typedef struct { int64_t root; PyObject *path, *id, *module; } Place;
 
 /* The row of a module that was met at this place; NONE. */
 static int64_t row_at(Engine *engine, const Place *place)
 {
-    int is_it = 0;
-    PyObject *row = Py_XNewRef(PyDict_GetItemWithError(engine->modules_met, place->id));
-    while (row != NULL && row != Py_None && (is_it = is_row_at(row, place)) == 0)
-        Py_SETREF(row, PyObject_GetAttr(row, other_name));
-    int64_t number = is_it > 0 ? as_number(PyObject_GetAttr(row, number_name)) : NONE;
-    Py_XDECREF(row);
-    return PyErr_Occurred() ? FAILED : number;
+    const ModuleRow *row = as_row(PyDict_GetItemWithError(engine->modules_met, place->id)); /* borrowed: runs no code */
+    for (; row != NULL; row = as_row(row->other))
+        if (row->root == place->root && PyUnicode_Compare(row->path, place->path) == 0
+            && refers_to(row->module, place->module))
+            return row->number;
+    return PyErr_Occurred() ? FAILED : NONE;
 }
 
-/* Whether a text stands in a row as it is, between quotes. */
-static int is_plain_text(PyObject *text)
+int is_plain_text(PyObject *text)
 {
     int is_plain = PyUnicode_CheckExact(text) && PyUnicode_IS_COMPACT_ASCII(text);
     for (Py_ssize_t at = 0; is_plain && at < PyUnicode_GET_LENGTH(text); at++) {
@@ -156,40 +218,61 @@ static int is_plain_text(PyObject *text)
     return is_plain;
 }
 
-/* The bytes of the row (journal/rows.py: encoded_module); Python spells what is not plain text. */
-static PyObject *payload_of(Engine *engine, int64_t cls, PyObject *root, PyObject *path)
+/* Write the bytes of the row (journal/rows.py: encoded_module); Python spells what is not plain text. */
+static int write_row(Engine *engine, int64_t number, int64_t cls, const Place *place)
 {
-    if (is_plain_text(path) && PyUnicode_GET_LENGTH(path) < LONGEST_PATH) {
-        char row[LONGEST_PATH + 64];
-        int size = snprintf(row, sizeof row, "[%lld,%lld,\"%s\"]", (long long)cls, PyLong_AsLongLong(root),
-                            (const char *)PyUnicode_1BYTE_DATA(path));
-        return PyBytes_FromStringAndSize(row, size);
+    RowFields *rows = (RowFields *)engine->rows;
+    if (!is_plain_text(place->path) || PyUnicode_GET_LENGTH(place->path) >= LONGEST_PATH) {
+        PyObject *payload =
+            PyObject_CallFunction(engine->encoded_module, "LLO", (long long)cls, (long long)place->root, place->path);
+        int done = payload == NULL || !PyBytes_Check(payload)
+                       ? -1 : add_journal_row(rows, MODULE_ROW, number, PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload));
+        Py_XDECREF(payload);
+        return done;
     }
-    return PyObject_CallFunction(engine->encoded_module, "LOO", (long long)cls, root, path);
+    char row[LONGEST_PATH + 2 * LONGEST_NUMBER + 8], *end = row;
+    size_t length = (size_t)PyUnicode_GET_LENGTH(place->path);
+    *end++ = '[';
+    end = put_number(end, cls);
+    *end++ = ',';
+    end = put_number(end, place->root);
+    *end++ = ',';
+    *end++ = '"';
+    memcpy(end, PyUnicode_1BYTE_DATA(place->path), length);
+    end += length;
+    *end++ = '"';
+    *end++ = ']';
+    return add_journal_row(rows, MODULE_ROW, number, row, end - row);
 }
 
-/* Write the row; with the journal's lock held, as another thread may meet the same. */
+/* A row for what was not met before; with the journal's lock held, as another thread may meet the same. */
 static int64_t add_row(Engine *engine, const Place *place)
 {
-    PyObject *number = NULL, *ref = NULL, *payload = NULL, *row = NULL;
     int64_t found = row_at(engine, place);
     if (found != NONE)
         return found;
     int64_t cls = class_row(engine, (PyObject *)Py_TYPE(place->module));
-    PyObject *other = PyDict_GetItemWithError(engine->modules_met, place->id); /* borrowed, made our own */
-    other = Py_NewRef(other == NULL ? Py_None : other);
-    if (cls != FAILED && (payload = payload_of(engine, cls, place->root, place->path)) != NULL
-        && (ref = PyWeakref_NewRef(place->module, NULL)) != NULL && (number = PyIter_Next(engine->module_numbers)) != NULL
-        && (row = PyObject_CallFunction(engine->module_class, "OOLOOO", number, ref, (long long)cls, place->root,
-                                        place->path, other)) != NULL
-        && add_journal_row((RowFields *)engine->rows, MODULE_ROW, PyLong_AsLongLong(number), payload) == 0
-        && PyDict_SetItem(engine->module_table, number, row) == 0 && PyDict_SetItem(engine->modules_met, place->id, row) == 0)
+    PyObject *ref = cls == FAILED ? NULL : PyWeakref_NewRef(place->module, NULL);
+    PyObject *number = ref == NULL ? NULL : PyIter_Next(engine->module_numbers);
+    ModuleRow *row = number == NULL ? NULL : PyObject_New(ModuleRow, &ModuleRowType);
+    if (row != NULL) {
+        PyObject *other = PyDict_GetItemWithError(engine->modules_met, place->id); /* borrowed, made our own */
         found = PyLong_AsLongLong(number);
-    else
+        row->number = found;
+        row->cls = cls;
+        row->root = place->root;
+        row->module = Py_NewRef(ref);
+        row->path = Py_NewRef(place->path);
+        row->other = Py_XNewRef(other);
+        row->parameters = PyUnicode_New(0, 127);
+        row->below = NULL;
+        row->described = 0;
+        if (write_row(engine, found, cls, place) < 0 || PyDict_SetItem(engine->module_table, number, (PyObject *)row) < 0
+            || PyDict_SetItem(engine->modules_met, place->id, (PyObject *)row) < 0)
+            found = FAILED;
+    } else
         found = FAILED;
-    Py_DECREF(other);
-    Py_XDECREF(row);
-    Py_XDECREF(payload);
+    Py_XDECREF((PyObject *)row);
     Py_XDECREF(number);
     Py_XDECREF(ref);
     return found;
@@ -197,12 +280,12 @@ static int64_t add_row(Engine *engine, const Place *place)
 
 static int64_t add_row_locked(Engine *engine, const Place *place)
 {
-    PyObject *taken = PyObject_CallMethod(engine->rows_lock, "acquire", NULL);
+    PyObject *taken = PyObject_CallNoArgs(engine->take_lock);
     if (taken == NULL)
         return FAILED;
     Py_DECREF(taken);
     int64_t row = add_row(engine, place);
-    PyObject *error = take_error(), *left = PyObject_CallMethod(engine->rows_lock, "release", NULL);
+    PyObject *error = take_error(), *left = PyObject_CallNoArgs(engine->leave_lock);
     Py_XDECREF(left);
     if (error != NULL) {
         PyErr_Clear();
@@ -213,90 +296,66 @@ static int64_t add_row_locked(Engine *engine, const Place *place)
 
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
 {
-    PyObject *key = caller == NONE || engine->module_table == NULL ? NULL : PyLong_FromLongLong(caller);
-    PyObject *above = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(engine->module_table, key));
-    PyObject *path = above == NULL ? NULL : path_of(above, module), *root = NULL, *id = NULL;
+    ModuleRow *above = (ModuleRow *)Py_XNewRef((PyObject *)module_row(engine, caller));
+    PyObject *path = above == NULL ? NULL : path_of(above, module);
+    PyObject *id = path == NULL ? NULL : PyLong_FromVoidPtr(module);
     int64_t row = NONE;
-    if (path != NULL && (root = PyObject_GetAttr(above, root_name)) != NULL && (id = PyLong_FromVoidPtr(module)) != NULL) {
-        if (PyLong_AsLongLong(root) == NONE)
-            Py_SETREF(root, Py_NewRef(key)); /* the caller is the root itself */
-        const Place place = {root, path, id, module};
+    if (id != NULL) {
+        const Place place = {above->root == NONE ? caller : above->root, path, id, module}; /* or the caller is the root */
         row = row_at(engine, &place);
         if (row == NONE)
             row = add_row_locked(engine, &place);
     }
     Py_XDECREF(id);
-    Py_XDECREF(root);
     Py_XDECREF(path);
-    Py_XDECREF(above);
-    Py_XDECREF(key);
+    Py_XDECREF((PyObject *)above);
     return PyErr_Occurred() ? FAILED : row;
 }
 
-/* ---------------------------------------------------------------- its parameters */
+/* ---------------------------------------------------------------- those that were not met */
 
-/* A parameter, appended to those before it: `,"weight",12`. */
-static int append_parameter(Engine *engine, PyObject **all, PyObject *name, PyObject *parameter)
+/* Whether this very module was met below a root. */
+static int was_met(Engine *engine, PyObject *module, int64_t root)
 {
-    int64_t value = value_of(engine, parameter);
-    PyObject *longer = NULL;
-    if (value != FAILED && is_plain_text(name)) {
-        longer = PyUnicode_FromFormat("%U,\"%U\",%lld", *all, name, (long long)value);
-    } else if (value != FAILED) {
-        PyObject *quoted = PyObject_CallOneArg(engine->quoted, name);
-        longer = quoted == NULL ? NULL : PyUnicode_FromFormat("%U,%U,%lld", *all, quoted, (long long)value);
-        Py_XDECREF(quoted);
-    }
-    if (longer == NULL)
-        return -1;
-    Py_SETREF(*all, longer);
-    return 0;
+    PyObject *id = PyLong_FromVoidPtr(module);
+    const ModuleRow *row = id == NULL ? NULL : as_row(PyDict_GetItemWithError(engine->modules_met, id));
+    Py_XDECREF(id);
+    while (row != NULL && !(row->root == root && refers_to(row->module, module)))
+        row = as_row(row->other);
+    return PyErr_Occurred() ? -1 : row != NULL;
 }
 
-/* Names and values by turns, as they stand in a row. */
-static PyObject *parameters_of(Engine *engine, PyObject *module)
+/* Whether a module below has parameters and was not met: 1, 0, -1 error, 2 Python looks. Runs no code of the program. */
+static int look_below(Engine *engine, PyObject *owner, int64_t root, int depth, int *visits)
 {
-    PyObject *held_ones = held(module, parameters_name), *found = PyUnicode_New(0, 127), *name, *parameter;
-    Py_ssize_t at = 0, size = held_ones == NULL ? 0 : PyDict_GET_SIZE(held_ones);
-    int done = found == NULL ? -1 : 0;
-    while (done == 0 && size && PyDict_GET_SIZE(held_ones) == size && PyDict_Next(held_ones, &at, &name, &parameter)) {
-        if (parameter == Py_None)
+    PyObject *children = held(owner, modules_name), *name, *child;
+    Py_ssize_t at = 0;
+    int found = children == NULL || depth > DEEPEST_MODEL || ++*visits > MOST_VISITS ? 2 : 0;
+    while (found == 0 && PyDict_Next(children, &at, &name, &child)) {
+        if (child == Py_None)
             continue;
-        Py_INCREF(name); /* what is read here may run code */
-        Py_INCREF(parameter);
-        done = append_parameter(engine, &found, name, parameter);
-        Py_DECREF(parameter);
-        Py_DECREF(name);
+        PyObject *parameters = held(child, parameters_name);
+        if (parameters == NULL)
+            found = 2;
+        else if (PyDict_GET_SIZE(parameters)) {
+            int met = was_met(engine, child, root);
+            found = met < 0 ? -1 : !met;
+        }
+        Py_XDECREF(parameters);
+        if (found == 0)
+            found = look_below(engine, child, root, depth + 1, visits);
     }
-    if (done < 0)
-        Py_CLEAR(found);
-    Py_XDECREF(held_ones);
+    Py_XDECREF(children);
     return found;
 }
 
-/* Of a module below a root, whose settings are read with those of the others: 1 done, 0 Python's affair, -1 error. */
-int describe_module(Engine *engine, Log *log, int64_t number, PyObject *module)
+/* has_uncalled(root's module, its number) → whether paths need to be worked out, to find out or to describe them */
+PyObject *engine_has_uncalled(Engine *engine, PyObject *args)
 {
-    PyObject *key = engine->module_table == NULL || log->listening ? NULL : PyLong_FromLongLong(number);
-    PyObject *row = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(engine->module_table, key));
-    PyObject *root = row == NULL ? NULL : PyObject_GetAttr(row, root_name), *described = NULL, *cls = NULL, *found = NULL;
-    int done = PyErr_Occurred() ? -1 : 0;
-    if (root != NULL && PyLong_AsLongLong(root) != NONE && (described = PyObject_GetAttr(row, described_name)) != NULL) {
-        done = 1;
-        if (described == Py_False) {
-            int64_t class_now = PyObject_SetAttr(row, described_name, Py_True) < 0
-                                    ? FAILED : class_row(engine, (PyObject *)Py_TYPE(module)); /* lazy ones change theirs */
-            if (class_now == FAILED || (cls = PyLong_FromLongLong(class_now)) == NULL
-                || PyObject_SetAttr(row, class_name, cls) < 0 || (found = parameters_of(engine, module)) == NULL
-                || PyObject_SetAttrString(row, "parameters", found) < 0 || PyList_Append(log->unread, row) < 0)
-                done = -1;
-        }
-    }
-    Py_XDECREF(found);
-    Py_XDECREF(cls);
-    Py_XDECREF(described);
-    Py_XDECREF(root);
-    Py_XDECREF(row);
-    Py_XDECREF(key);
-    return PyErr_Occurred() ? -1 : done;
+    PyObject *owner;
+    long long root;
+    if (!PyArg_ParseTuple(args, "OL", &owner, &root))
+        return NULL;
+    int visits = 0, found = engine->modules_met == NULL ? 2 : look_below(engine, owner, root, 0, &visits);
+    return found < 0 ? NULL : PyBool_FromLong(found);
 }

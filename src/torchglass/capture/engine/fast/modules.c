@@ -126,11 +126,8 @@ static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObjec
     if (enter_unseen(&unseen) < 0)
         return -1;
     int done = is_described(engine, row) ? 0 : describe(engine, log, row, module);
-    if (done == 0 && log->module == NONE && log->unread != NULL && PyList_GET_SIZE(log->unread)) {
-        PyObject *read = PyObject_CallOneArg(engine->read_settings, (PyObject *)log);
-        Py_XDECREF(read);
-        done = read == NULL ? -1 : 0;
-    }
+    if (done == 0 && log->module == NONE && log->unread != NULL && PyList_GET_SIZE(log->unread))
+        done = read_settings(engine, log);
     if (done == 0)
         done = close_event(engine, log, at, result, 0);
     return leave_unseen(&unseen) < 0 ? -1 : done;

@@ -23,18 +23,41 @@ static void make_steps(void)
             steps[slice][byte] = steps[slice - 1][byte] >> 8 ^ steps[0][steps[slice - 1][byte] & 255];
 }
 
+/* Four bytes as a number, the first one lowest, on any machine. */
+static inline uint32_t word_at(const unsigned char *bytes)
+{
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/* Written out: rows of code are long, and a loop over the slices takes twice as long. */
 static uint32_t checksum_of(uint32_t sum, const unsigned char *bytes, Py_ssize_t count)
 {
     sum = ~sum;
     for (; count >= SLICES; count -= SLICES, bytes += SLICES) {
-        uint32_t next = 0;
-        for (int at = 0; at < SLICES; at++)
-            next ^= steps[SLICES - 1 - at][bytes[at] ^ (at < 4 ? sum >> 8 * at & 255 : 0)];
-        sum = next;
+        const uint32_t low = sum ^ word_at(bytes), high = word_at(bytes + 4);
+        sum = steps[7][low & 255] ^ steps[6][low >> 8 & 255] ^ steps[5][low >> 16 & 255] ^ steps[4][low >> 24]
+              ^ steps[3][high & 255] ^ steps[2][high >> 8 & 255] ^ steps[1][high >> 16 & 255] ^ steps[0][high >> 24];
     }
     for (; count > 0; count--, bytes++)
         sum = sum >> 8 ^ steps[0][(sum ^ *bytes) & 255];
     return ~sum;
+}
+
+/* ---------------------------------------------------------------- what stands in them */
+
+/* A number as Python spells it; `place` has room for LONGEST_NUMBER. Returns the place behind it. */
+char *put_number(char *place, int64_t number)
+{
+    char digits[LONGEST_NUMBER], *first = digits + sizeof digits;
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        *--first = (char)('0' + left % 10);
+    while ((left /= 10) > 0);
+    if (number < 0)
+        *--first = '-';
+    size_t length = (size_t)(digits + sizeof digits - first);
+    memcpy(place, first, length);
+    return place + length;
 }
 
 /* ---------------------------------------------------------------- where rows go; the base of RowWriter */
@@ -95,9 +118,8 @@ static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char
     memcpy(place, head, HEAD);
 }
 
-int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, PyObject *payload)
+int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
 {
-    Py_ssize_t length = PyBytes_GET_SIZE(payload);
     while (!has_room(fields, length)) { /* other threads may come in between, and fill what was made */
         PyObject *made = PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length);
         int is_made = made == NULL ? -1 : PyObject_IsTrue(made);
@@ -105,7 +127,7 @@ int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, PyObject *
         if (is_made <= 0)
             return is_made; /* nothing may be written any more */
     }
-    put_row(fields, kind, number, PyBytes_AS_STRING(payload), length);
+    put_row(fields, kind, number, payload, length);
     return 0;
 }
 
@@ -118,7 +140,8 @@ static PyObject *rows_add(RowFields *fields, PyObject *const *args, Py_ssize_t c
     }
     unsigned long kind = PyLong_AsUnsignedLong(args[0]);
     long long number = PyLong_AsLongLong(args[1]);
-    if (PyErr_Occurred() || add_journal_row(fields, (uint32_t)kind, number, args[2]) < 0)
+    if (PyErr_Occurred() || add_journal_row(fields, (uint32_t)kind, number, PyBytes_AS_STRING(args[2]),
+                                              PyBytes_GET_SIZE(args[2])) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

@@ -10,37 +10,60 @@ static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
     return as_number(PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
 }
 
-/* Give a new stack a number, where all code in it is known (stack.py: _add); NONE: Python does that. */
-static int64_t add_stack(Engine *engine, const int64_t *words, Py_ssize_t length)
+/* The frame that is so many above another, owned. */
+static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
 {
-    char row[(2 * NEAR + 1) * 24];
-    int size = 0;
-    PyObject *key = PyTuple_New(length), *number = NULL, *payload = NULL;
+    PyFrameObject *each = (PyFrameObject *)Py_NewRef((PyObject *)frame);
+    for (; count > 0 && each != NULL; count--) {
+        PyFrameObject *above = PyFrame_GetBack(each);
+        Py_DECREF(each);
+        each = above;
+    }
+    return each;
+}
+
+/* The number of a code object; one that is new is written down by Python, which is shown its frame. */
+static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
+{
+    PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
+    if (known != NULL)
+        return PyLong_AsLongLong(PyTuple_GET_ITEM(known, 1));
+    PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
+    if (its_frame == NULL)
+        return FAILED;
+    int64_t number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
+    Py_DECREF(its_frame);
+    return number;
+}
+
+/* Give a new stack a number (stack.py: _add). */
+static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
+{
+    char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2], *end = row;
+    PyObject *key = PyTuple_New(length), *number = NULL;
     for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
-        PyObject *word = PyLong_FromLongLong(words[at]), *code = NULL;
-        int64_t shown = words[at];
-        if (word != NULL && at % 2 == 1) { /* the address of a code object: `id`, for Python */
-            code = PyDict_GetItemWithError(engine->codes_kept, word); /* borrowed: (code, number) */
-            shown = code == NULL ? NONE : PyLong_AsLongLong(PyTuple_GET_ITEM(code, 1));
-        }
-        if (word == NULL || (at % 2 == 1 && code == NULL)) {
+        PyObject *word = PyLong_FromLongLong(words[at]);
+        /* At odd places stand addresses of code objects: `id`, for Python. */
+        int64_t shown = word == NULL ? FAILED : at % 2 == 0 ? words[at] : number_of_code(engine, word, frame, at / 2);
+        if (shown == FAILED) {
             Py_XDECREF(word);
             Py_DECREF(key);
-            return PyErr_Occurred() ? FAILED : NONE;
+            return FAILED;
         }
         PyTuple_SET_ITEM(key, at, word);
-        size += snprintf(row + size, sizeof row - (size_t)size, at ? ", %lld" : "[%lld", (long long)shown);
+        *end++ = at ? ',' : '[';
+        if (at)
+            *end++ = ' ';
+        end = put_number(end, shown);
     }
     if (key == NULL)
         return FAILED;
-    row[size++] = ']';
+    *end++ = ']';
     number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
-    if (number == NULL && !PyErr_Occurred() && (payload = PyBytes_FromStringAndSize(row, size)) != NULL
-        && (number = PyIter_Next(engine->stack_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), payload) < 0
+    if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->stack_numbers)) != NULL
+        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row, end - row) < 0
             || PyDict_SetItem(engine->stack_ids, key, number) < 0))
         Py_CLEAR(number);
-    Py_XDECREF(payload);
     Py_DECREF(key);
     return as_number(number);
 }
@@ -62,9 +85,7 @@ int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
             number = table_find(&engine->stacks, words, length, &hash);
             if (number != NONE)
                 return number;
-            number = add_stack(engine, words, length);
-            if (number == NONE)
-                number = ask_python(engine, log, frame);
+            number = frame == NULL ? ask_python(engine, log, frame) : add_stack(engine, frame, words, length);
             if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
                 return FAILED;
             return number;
