@@ -5,7 +5,7 @@
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
  * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module; measuring.c
  * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known
- * again, device.c what is in values on a GPU.
+ * again, device.c what is in values on a GPU; variables.c what is told of a variable.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -201,6 +201,9 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count); /* arguments as a tuple
 int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
 int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
+int64_t known_stack(Engine *engine, const int64_t *words, Py_ssize_t length); /* (base, code, offset …); NONE: Python's affair */
+#define MOST_HELD 64 /* tensors in one variable, as far as that is told from here */
+int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form); /* NONE: Python's affair */
 
 int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
                    PyObject *kwargs); /* the number of the record; NONE when there is no room; FAILED */
@@ -261,6 +264,7 @@ extern PyTypeObject FunctionModeType;
 int functions_ready(PyObject *module);
 int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
+int variables_ready(PyObject *module); /* variables.c */
 /* meeting.c */
 int meeting_ready(void);
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */

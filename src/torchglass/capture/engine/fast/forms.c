@@ -1,12 +1,12 @@
 /* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
  *
  * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
- * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, and lists and tuples of
- * these. A call with anything else is described by Python as a whole.
+ * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, and lists, tuples and
+ * dicts of these. A call with anything else is described by Python as a whole.
  */
 #include "fast.h"
 
-enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF };
+enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, DICT };
 #define MOST_WORDS 512
 #define LONGEST_LIST 64
 #define DEEPEST 8
@@ -19,6 +19,7 @@ typedef struct {
     Py_ssize_t length;
     int64_t ids[LONGEST_LIST + 8];
     Py_ssize_t id_count;
+    PyObject *names; /* a list that holds the keys of dicts, which may go meanwhile; NULL: dicts are Python's affair */
 } Reading;
 
 enum { READ, NOT_HERE, ERROR };
@@ -78,6 +79,27 @@ static int read_slice(Reading *reading, PySliceObject *slice, int depth)
     return done;
 }
 
+static int read_dict(Reading *reading, PyObject *items, int depth)
+{
+    PyObject *name, *item;
+    Py_ssize_t at = 0, size = PyDict_GET_SIZE(items);
+    if (reading->names == NULL || size > LONGEST_LIST || depth >= DEEPEST)
+        return NOT_HERE;
+    int done = add(reading, DICT, size);
+    while (done == READ && PyDict_Next(items, &at, &name, &item)) {
+        if (PyDict_GET_SIZE(items) != size || !PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name))
+            return NOT_HERE; /* other keys; or somebody has changed it meanwhile */
+        if (PyList_Append(reading->names, name) < 0)
+            return ERROR;
+        done = add(reading, NAMED, (int64_t)(intptr_t)name);
+        Py_INCREF(item); /* the dict may be changed by what we call */
+        if (done == READ)
+            done = read_item(reading, item, depth + 1);
+        Py_DECREF(item);
+    }
+    return done;
+}
+
 static int read_int(Reading *reading, PyObject *item)
 {
     int overflow;
@@ -108,6 +130,8 @@ static int read_item(Reading *reading, PyObject *item, int depth)
         return add(reading, OBJECT, (int64_t)(intptr_t)item);
     if (cls == &PySlice_Type)
         return read_slice(reading, (PySliceObject *)item, depth);
+    if (cls == &PyDict_Type)
+        return read_dict(reading, item, depth);
     if ((PyObject *)cls == torch.size_type)
         return read_items(reading, SIZE, item, depth);
     if ((PyObject *)cls == torch.device_type) {
@@ -246,6 +270,7 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
     reading.log = log;
     reading.from_op = 0;
     reading.length = reading.id_count = 0;
+    reading.names = NULL;
     *first = log->id_base + log->id_at;
     int done = add(&reading, INT, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++)
@@ -283,6 +308,7 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
     reading.log = log;
     reading.from_op = from_op;
     reading.length = reading.id_count = 0;
+    reading.names = NULL;
     *first = NONE;
     int done = add(&reading, RESULT_OF, 1);
     if (done == READ)
@@ -301,4 +327,66 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
         return number;
     PyObject *const given[] = {result, NULL};
     return number_of(engine, &reading, hash, engine->form_of_result, given);
+}
+
+/* ---------------------------------------------------------------- what a variable holds */
+
+/* An int is its own form; not kept for the process, since a loop counts through as many as it likes. */
+static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
+{
+    uint64_t hash;
+    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    const int64_t generation = engine->form_generation;
+    if ((*form = Py_BuildValue("(iO)", 1, value)) == NULL)
+        return FAILED;
+    if (number != NONE)
+        return number;
+    number = as_number(PyObject_CallOneArg(engine->form_number, *form));
+    if (number != FAILED && generation == engine->form_generation
+        && table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        number = FAILED;
+    return number;
+}
+
+/* The number of what was read. */
+static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
+{
+    uint64_t hash;
+    if (PyLong_CheckExact(value))
+        return form_of_int(engine, reading, value, form);
+    PyObject *const given[] = {value, NULL};
+    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    if (number == NONE)
+        number = number_of(engine, reading, hash, engine->form_of_result, given);
+    if (number != FAILED && (*form = find_form(reading, hash, engine->form_of_result, given)) == NULL)
+        number = FAILED;
+    return number;
+}
+
+int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
+{
+    Reading reading;
+    reading.engine = engine;
+    reading.log = NULL;
+    reading.from_op = 0;
+    reading.length = reading.id_count = 0;
+    reading.names = NULL;
+    *count = 0;
+    *form = NULL;
+    if ((PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value))
+        && (reading.names = PyList_New(0)) == NULL)
+        return FAILED;
+    int done = add(&reading, RESULT_OF, 1);
+    if (done == READ)
+        done = read_item(&reading, value, 0);
+    int64_t number = done == ERROR ? FAILED : NONE;
+    if (done == READ && reading.id_count <= MOST_HELD) {
+        memcpy(ids, reading.ids, (size_t)reading.id_count * 8);
+        *count = reading.id_count;
+        number = number_of_variable(engine, &reading, value, form);
+    }
+    Py_XDECREF(reading.names);
+    if (number == FAILED)
+        Py_CLEAR(*form);
+    return number;
 }

@@ -45,6 +45,18 @@ static int64_t add_stack(Engine *engine, const int64_t *words, Py_ssize_t length
     return as_number(number);
 }
 
+int64_t known_stack(Engine *engine, const int64_t *words, Py_ssize_t length)
+{
+    uint64_t hash;
+    int64_t number = table_find(&engine->stacks, words, length, &hash);
+    if (number != NONE || length > 2 * NEAR + 1)
+        return number;
+    number = add_stack(engine, words, length);
+    if (number != NONE && number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
+        return FAILED;
+    return number;
+}
+
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
 {
     if ((long long)(intptr_t)frame == log->anchor && (frame != NULL || log->base != NONE))

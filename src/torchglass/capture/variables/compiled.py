@@ -1,0 +1,42 @@
+"""The following of variables in C, where the session has the compiled engine; what it does is defined beside this file.
+
+The C is in ``capture/engine/fast/``: ``variables.c`` writes what is told (``events.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchglass.capture.engine.fast import extension
+from torchglass.capture.engine.instants import stack_at
+from torchglass.capture.session import VARIABLE, Session
+from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
+
+if TYPE_CHECKING:
+    from torchglass.capture.variables.events import ToldCalls
+
+Changed = Callable[[Fields, FrameType], bool]
+
+
+def make_sink(session: Session, calls: ToldCalls, changed: Changed, call_numbers: int) -> Changed | None:
+    """The function that C writes changes with; ``changed`` is asked for what it does not do. None without C."""
+    if session.engine is None:
+        return None
+    one_form: tuple[Any, ...] = (1, None)
+    return extension.VariableSink(
+        session.engine,
+        calls,
+        changed,
+        lambda serial, above, log, frame: calls.begin(serial, log, frame, above),
+        stack_at,
+        session.stacks.intern_one,
+        lambda name, how: session.what(VARIABLE, name, detail=how),
+        UNBOUND,
+        TOLD,
+        one_form,
+        session.forms.pin((0,)),
+        session.forms.pin(one_form),
+        call_numbers,
+    )
