@@ -1,7 +1,4 @@
-"""The following of variables in C, where the session has the compiled engine; what it does is defined beside this file.
-
-The C is in ``capture/engine/fast/``: ``variables.c`` writes what is told (``events.py``).
-"""
+"""What is told of variables, written in C where the session has the compiled engine (``capture/engine/fast/variables.c``)."""
 
 from __future__ import annotations
 

@@ -95,6 +95,7 @@ class Plan:
         self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
         count = _argument_count(code)
         self.arguments = tuple(each for each in self.variables if each.name in code.co_varnames[:count])
+        self.has_plain_arguments = all(each.kind == FAST for each in self.arguments)
         self.opening = (code, self.start, code.co_firstlineno, self.scope, ARGUMENT)
         """What a ``Change`` of an argument goes on with, behind its name."""
         self.cells = tuple(each for each in self.variables if each.kind == CELL)

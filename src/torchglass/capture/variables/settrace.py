@@ -15,8 +15,9 @@ from threading import get_ident
 from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.plan import NOTHING, Plan
+from torchglass.compiled import extension
 
 if TYPE_CHECKING:
     from torchglass.capture.variables.engine import Engine
@@ -258,6 +259,9 @@ class _Chain:
 def _make_local(core: SettraceCore, activation: Activation) -> Trace:
     """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
     engine, plan = core.engine, activation.plan
+    if extension is not None:
+        activation.local = extension.Local(core, activation, plan.lines, plan.always, _on_other, _follow)
+        return activation.local
     action_on, always = plan.lines.get, plan.always
 
     def local(frame: FrameType, event: str, argument: Any) -> None:
@@ -317,7 +321,7 @@ def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argumen
     if activation.pending is None or not activation.pending.is_shared:
         action = action._replace(mutator=None)
     if action.fast or action.targets or action.roots or action.mutator is not None:
-        activation.done(action, frame)
+        look_behind(activation, action, frame)
 
 
 def _on_exception(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
@@ -331,7 +335,7 @@ def _on_return(engine: Engine, activation: Activation, frame: FrameType, argumen
     """A return, a yield, or an exception on its way out: then Python gives None, and the last instruction tells."""
     plan, offset, last = activation.plan, frame.f_lasti, activation.pending
     if last is not None:
-        activation.done(last, frame)
+        look_behind(activation, last, frame)
     if offset in plan.yields and not isinstance(activation.error, BaseException):
         return
     if activation.open or plan.always:
