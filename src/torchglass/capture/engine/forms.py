@@ -64,6 +64,11 @@ class Forms:
         """A describe that learns the values of tensors from somebody else."""
         return _make_describe(value_of, self._readers)
 
+    def constant(self, cls: type) -> str | None:
+        """What every value of a class is described by, where that is the same for all."""
+        reader = self._readers.get(id(cls)) or self._readers.learn(cls)
+        return getattr(reader, "text", None)
+
     def intern(self, form: Form) -> int:
         """The number of a form; what a program makes without end goes again when nothing that is kept refers to it."""
         number = next(self._numbers)
@@ -237,7 +242,17 @@ def _reader(cls: type) -> Reader | None:
         _name_of(each) == "Image" and _module_of(each) == "PIL.Image" for each in type.__getattribute__(cls, "__mro__")
     ):
         return lambda value: _picture(value) or name
-    return lambda value: name  # of all else only the type's name: the program's own __repr__ is never called
+    return _constant(name)  # of all else only the type's name: the program's own __repr__ is never called
+
+
+def _constant(text: str) -> Reader:
+    """Says the same of every value."""
+
+    def read(value: Any) -> str:
+        return text
+
+    read.__dict__["text"] = text
+    return read
 
 
 def _picture(value: Any) -> str:

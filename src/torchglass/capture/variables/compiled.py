@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.engine.fast import extension
+from torchglass.capture.engine.forms import Form, Forms
 from torchglass.capture.engine.instants import stack_at
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
@@ -14,6 +17,8 @@ from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
 if TYPE_CHECKING:
     from torchglass.capture.variables.events import ToldCalls
 
+SIZED = frozenset(map(id, (set, frozenset, deque)))
+"""Containers without an order or an index: their length says more than a few members."""
 Changed = Callable[[Fields, FrameType], bool]
 
 
@@ -33,7 +38,14 @@ def make_sink(session: Session, calls: ToldCalls, changed: Changed, call_numbers
         UNBOUND,
         TOLD,
         one_form,
+        partial(_form_of_class, session.forms),
         session.forms.pin((0,)),
         session.forms.pin(one_form),
         call_numbers,
     )
+
+
+def _form_of_class(forms: Forms, cls: type) -> Form | None:
+    """The form that every value of a class has; None where they differ."""
+    text = None if id(cls) in SIZED else forms.constant(cls)
+    return None if text is None else (1, text)

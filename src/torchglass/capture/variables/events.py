@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
@@ -20,7 +19,7 @@ from torchglass.capture.torch.names import HANDLER, HAS_TORCH, Parameter, Tensor
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
-from torchglass.capture.variables.compiled import make_sink
+from torchglass.capture.variables.compiled import SIZED, make_sink
 from torchglass.capture.variables.comprehensions import INLINED, MARK, InnerStacks, start_of
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.journal.layout import NONE, RECORD, pack_record
@@ -38,9 +37,6 @@ MOST_CALLS = 10_000
 
 _PLAIN = frozenset(map(id, (NoneType, bool, int, float, complex, str, bytes, type(UNBOUND))))
 """Types of which nothing is read that torch could notice; by ``id``, as a metaclass may have a hash of its own."""
-
-_SIZED = frozenset(map(id, (set, frozenset, deque)))
-"""Containers without an order or an index: their length says more than a few members."""
 
 Key = str | tuple[str, str]
 """Of a variable in its call: the name; in a comprehension that has no frame of its own, with the scope before it."""
@@ -294,7 +290,7 @@ def _form_before(session: Session, old: Any, ids: list[int]) -> int:
 
 def _describe_other(session: Session, new: Any, how: str, values: list[int]) -> Any:
     """The form of what is neither a tensor nor a number nor text."""
-    if id(type(new)) in _SIZED:
+    if id(type(new)) in SIZED:
         return _sized(type(new).__name__, len(new))
     if _is_array(new):
         if how == CHANGED:

@@ -25,6 +25,8 @@ typedef struct {
     long long call_numbers;
     Table whats;                  /* (address of a name, address of how) → its number */
     PyObject *kept;               /* a list of those names */
+    PyObject *of_class;           /* asked for the form that all values of a class have, or None … */
+    PyObject *classes;            /* … and what it said, by address: (class, form, number, generation) */
 } Sink;
 
 static PyObject *above_name, *told_name, *plan_name, *code_name, *serial_name, *running_name; /* of attributes, interned */
@@ -198,6 +200,36 @@ static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *ten
                                           (long long)sink->engine->form_generation, form);
 }
 
+/* The form of a value of a class whose values are all described alike, as `<Linear>`; NONE: they are not. */
+static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **form)
+{
+    PyObject *key = PyLong_FromVoidPtr(cls);
+    PyObject *entry = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(sink->classes, key));
+    const long long generation = sink->engine->form_generation;
+    int64_t number = FAILED;
+    if (entry != NULL && PyLong_AsLongLong(PyTuple_GET_ITEM(entry, 3)) != generation)
+        Py_CLEAR(entry); /* the number has lost its meaning */
+    if (entry == NULL && key != NULL && !PyErr_Occurred()) {
+        PyObject *found = PyObject_CallOneArg(sink->of_class, (PyObject *)cls);
+        number = found == NULL    ? FAILED
+                 : found == Py_None ? NONE
+                                    : as_number(PyObject_CallOneArg(sink->engine->form_number, found));
+        if (number != FAILED) /* with the class, so that its address stays its own */
+            entry = Py_BuildValue("OOLL", cls, found, (long long)number, generation);
+        Py_XDECREF(found);
+        if (entry != NULL && PyDict_SetItem(sink->classes, key, entry) < 0)
+            Py_CLEAR(entry);
+    }
+    Py_XDECREF(key);
+    if (entry == NULL)
+        return FAILED;
+    number = PyLong_AsLongLong(PyTuple_GET_ITEM(entry, 2));
+    if (number != NONE)
+        *form = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
+    Py_DECREF(entry);
+    return number;
+}
+
 /* What it holds now, and that it is remembered. */
 static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject *name, PyObject *value)
 {
@@ -224,6 +256,8 @@ static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject
         count = 1;
     } else {
         writing->result = form_of_variable(engine, value, writing->ids + writing->count, &count, &form);
+        if (writing->result == NONE)
+            writing->result = form_of_class(sink, Py_TYPE(value), &form);
         if (writing->result == FAILED)
             return ERROR;
         if (writing->result == NONE)
@@ -358,7 +392,7 @@ static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, 
 
 #define OBJECTS(each)                                                                                                  \
     each(engine) each(calls) each(python) each(begin) each(stack_at) each(intern_one) each(what)         \
-    each(unbound) each(told) each(one_form) each(kept)
+    each(unbound) each(told) each(one_form) each(kept) each(of_class) each(classes)
 
 static int sink_traverse(Sink *sink, visitproc visit, void *arg)
 {
@@ -382,16 +416,16 @@ static void sink_dealloc(Sink *sink)
     Py_TYPE(sink)->tp_free((PyObject *)sink);
 }
 
-/* VariableSink(engine, calls, changed, begin, stack_at, intern_one, what, two marks, a form, three numbers) */
+/* VariableSink(engine, calls, changed, begin, stack_at, intern_one, what, two marks, a form, of_class, three numbers) */
 static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *engine, *calls, *python, *begin, *stack_at, *intern_one, *what, *unbound, *told, *one_form;
+    PyObject *engine, *calls, *python, *begin, *stack_at, *intern_one, *what, *unbound, *told, *one_form, *of_class;
     long long nothing, one_tensor, call_numbers;
-    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls, &python, &begin, &stack_at, &intern_one, &what, &unbound, &told, &one_form, &nothing, &one_tensor,
+    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls, &python, &begin, &stack_at, &intern_one, &what, &unbound, &told, &one_form, &of_class, &nothing, &one_tensor,
                           &call_numbers))
         return NULL;
     Sink *sink = (Sink *)type->tp_alloc(type, 0);
-    if (sink == NULL || (sink->kept = PyList_New(0)) == NULL) {
+    if (sink == NULL || (sink->kept = PyList_New(0)) == NULL || (sink->classes = PyDict_New()) == NULL) {
         Py_XDECREF(sink);
         return NULL;
     }
@@ -399,7 +433,7 @@ static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     sink->engine = (Engine *)Py_NewRef(engine);
 #define TAKE(name) sink->name = Py_NewRef(name);
     TAKE(calls) TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(intern_one) TAKE(what) TAKE(unbound)
-    TAKE(told) TAKE(one_form)
+    TAKE(told) TAKE(one_form) TAKE(of_class)
     sink->nothing = nothing;
     sink->one_tensor = one_tensor;
     sink->call_numbers = call_numbers;
