@@ -19,7 +19,7 @@ static PyObject *unbound, *told_mark, *no_kind, *known_type;
 static int is_readable;
 static struct {
     PyObject *line, *closed, *done, *stored, *settle, *look, *forget_inner, *recall, *kind, *kinds, *snapshots, *tell, *fault;
-    PyObject *release_thread, *slot_of, *always, *lines, *plan, *arguments, *opening;
+    PyObject *release_thread, *slot_of, *always, *returned, *returns, *running, *left;
 } names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
@@ -360,16 +360,26 @@ static int is_true_attribute(PyObject *object, PyObject *name)
     return answer;
 }
 
+/* Whether a variable is mentioned whose value only code that names it can change; any may be where it is not known. */
+static int is_any_alone(const Call *call, PyObject *mentioned)
+{
+    if (!PyTuple_Check(mentioned))
+        return 1;
+    int found = 0;
+    for (Py_ssize_t at = 0; found == 0 && at < PyTuple_GET_SIZE(mentioned); at++)
+        found = PyDict_Contains(call->alone, PyTuple_GET_ITEM(mentioned, at));
+    return found;
+}
+
 /* Whether there is something that the line's calls may have changed in place; -1 error. */
 static int may_have_changed(Call *call, PyObject *action)
 {
     if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None)
         return 0;
-    PyObject *mentioned = PyTuple_GET_ITEM(action, MENTIONED); /* borrowed from the action */
-    if (is_filled(call->open)
-        || (is_filled(call->alone) && !(PyTuple_Check(mentioned) && PyTuple_GET_SIZE(mentioned) == 0)))
+    if (is_filled(call->open))
         return 1;
-    return is_true_attribute(call->plan, names.always);
+    int alone = is_filled(call->alone) ? is_any_alone(call, PyTuple_GET_ITEM(action, MENTIONED)) : 0;
+    return alone != 0 ? alone : is_true_attribute(call->plan, names.always);
 }
 
 /* Look at what a line or an instruction may have done, and tell (Activation.done). */
@@ -482,7 +492,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     PyObject *core, *lines, *on_other, *follow;
     Call *call;
-    char always;
+    char always, suspends;
 } Local;
 
 /* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
@@ -532,6 +542,67 @@ static PyObject *on_line(Local *local, PyFrameObject *frame)
     Py_RETURN_NONE;
 }
 
+static PyObject *ask_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    PyObject *what = PyTuple_Pack(2, event, argument);
+    PyObject *result = what == NULL ? NULL
+                                    : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, what, NULL);
+    Py_XDECREF(what);
+    return result;
+}
+
+/* The call is no longer one of those that run; by id of the frame. */
+static int forget_running(const Call *call, PyFrameObject *frame)
+{
+    PyObject *running = PyObject_GetAttr(call->engine, names.running), *key = PyLong_FromVoidPtr(frame);
+    int done = running == NULL || key == NULL || !PyDict_Check(running) ? -1 : 0;
+    if (done == 0 && PyDict_GetItemWithError(running, key) == (const PyObject *)call)
+        done = PyDict_DelItem(running, key);
+    Py_XDECREF(running);
+    Py_XDECREF(key);
+    return PyErr_Occurred() ? -1 : done;
+}
+
+/* The call has returned, or an exception leaves it: then the last instruction is none that returns. */
+static int leave(Local *local, PyFrameObject *frame)
+{
+    Call *call = local->call;
+    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *returns = PyObject_GetAttr(call->plan, names.returns);
+    int returned = offset == NULL || returns == NULL ? -1 : PySet_Contains(returns, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(returns);
+    if (returned < 0)
+        return -1;
+    PyObject *error = call->error, *own = call->local; /* their references are ours now */
+    call->error = call->local = NULL;
+    int done = forget_running(call, frame);
+    if (done == 0)
+        done = ask(PyObject_CallMethodObjArgs(call->engine, names.left, call, !returned && error != NULL ? error : Py_None, NULL));
+    Py_XDECREF(error);
+    Py_XDECREF(own);
+    return done;
+}
+
+/* settrace.py: _on_return, of a call that cannot be suspended and has nothing more to be looked at when it ends. */
+static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    Call *call = local->call;
+    if (local->always || local->suspends || is_filled(call->open))
+        return ask_other(local, frame, event, argument);
+    int closed = is_true_attribute(call->engine, names.closed);
+    if (closed != 0)
+        return closed < 0 ? faulted(local) : ask_other(local, frame, event, argument);
+    PyObject *last = call->pending; /* its reference is ours now */
+    call->pending = NULL;
+    int done = is_set(last) ? look_behind(call, last, frame) : 0;
+    Py_XDECREF(last);
+    if (done == 0 && is_filled(call->open))
+        return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
+    if (done < 0 || leave(local, frame) < 0)
+        return faulted(local);
+    Py_RETURN_NONE;
+}
+
 static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
 {
     Local *local = (Local *)self;
@@ -545,12 +616,10 @@ static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags,
     PyObject *result;
     if (args[1] == names.line)
         result = on_line(local, (PyFrameObject *)args[0]);
-    else {
-        PyObject *what = PyTuple_Pack(2, args[1], args[2]);
-        result = what == NULL ? NULL
-                              : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, args[0], what, NULL);
-        Py_XDECREF(what);
-    }
+    else if (args[1] == names.returned)
+        result = on_return(local, (PyFrameObject *)args[0], args[1], args[2]);
+    else
+        result = ask_other(local, (PyFrameObject *)args[0], args[1], args[2]);
     Py_DECREF(local);
     return result;
 }
@@ -582,12 +651,13 @@ static void local_dealloc(Local *local)
     Py_TYPE(local)->tp_free((PyObject *)local);
 }
 
-/* Local(core, call, lines, always, on_other, follow) */
+/* Local(core, call, lines, always, suspends, on_other, follow) */
 static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *core, *call, *lines, *on_other, *follow;
-    int always;
-    if (!PyArg_ParseTuple(args, "OO!O!pOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &on_other, &follow))
+    int always, suspends;
+    if (!PyArg_ParseTuple(args, "OO!O!ppOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &suspends, &on_other,
+                          &follow))
         return NULL;
     Local *local = (Local *)type->tp_alloc(type, 0);
     if (local == NULL)
@@ -599,6 +669,7 @@ static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     local->on_other = Py_NewRef(on_other);
     local->follow = Py_NewRef(follow);
     local->always = (char)always;
+    local->suspends = (char)suspends;
     return (PyObject *)local;
 }
 
@@ -646,7 +717,8 @@ int following_ready(PyObject *module)
         {&names.settle, "_settle"}, {&names.look, "look"}, {&names.forget_inner, "_forget_inner"},
         {&names.recall, "recall"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.snapshots, "snapshots"},
         {&names.tell, "tell"}, {&names.fault, "fault"}, {&names.release_thread, "release_thread"},
-        {&names.slot_of, "slot_of"}, {&names.always, "always"},
+        {&names.slot_of, "slot_of"}, {&names.always, "always"}, {&names.returned, "return"}, {&names.returns, "returns"},
+        {&names.running, "running"}, {&names.left, "left"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
