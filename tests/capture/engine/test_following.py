@@ -10,7 +10,8 @@ import torch
 import torchglass as tg
 from tests.capture.engine.test_fast import python
 from torchglass import compiled
-from torchglass.capture.variables import Engine, Watch
+from torchglass.capture.variables import Engine, Watch, settrace
+from torchglass.capture.variables.activation import Activation
 
 pytestmark = pytest.mark.skipif(compiled.engine() != compiled.COMPILED, reason=f"the engine is {compiled.described()}")
 BY_LINES = pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring tells of variables")
@@ -25,6 +26,29 @@ def test_the_trace_function_of_a_followed_call_is_compiled() -> None:
         kind = followed(1)
     assert kind is compiled.extension.Local
     assert followed(1) is type(None)
+
+
+@BY_LINES
+def test_an_ordinary_call_needs_no_python_of_ours_after_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("_stored", "look", "done", "_compare", "end"):
+        monkeypatch.setattr(Activation, name, lambda *_, name=name: asked.append(name))
+    monkeypatch.setattr(settrace, "_on_other", lambda *what: asked.append(what[3][0]))
+
+    def followed(x: torch.Tensor, n: int) -> torch.Tensor:
+        y = x + n
+        name = "a name"
+        y = y * 2
+        for n in range(3):
+            y = y + n
+        return y if name else x
+
+    with tg.record(variables=["x", "n", "y", "name"]) as trace:
+        followed(torch.ones(2), 4)
+        asked_here = list(asked)
+    assert asked_here == []
+    told = [each.name for each in trace.events() if each.kind == "variable"]
+    assert told == ["x", "n", "y", "name", "y", "n", "y", "n", "y", "n", "y"]
 
 
 def test_blocks_that_follow_variables_leave_nothing_behind() -> None:

