@@ -277,6 +277,8 @@ def run_zoo(name: str) -> None:
 
 NOT_COMPARED = frozenset({"collectives", "compiled", "compiled_with_break", "threads"})
 """Compiling takes half a minute; the threads of the others give their values numbers, and write, as they come."""
+
+
 class Base:
     """Assigns while it goes, whenever that is."""
 
@@ -305,10 +307,10 @@ def all_kinds() -> None:
     """Every kind of value under one name, and back: what each one held before is told with it."""
     tensor, weight = torch.ones(2), nn.Parameter(torch.zeros(2))
     values: list[Any] = [
-        1, 1, 1.0, True, None, 0.0, -0.0, float("nan"), 10**30, "text", "text" * 100, b"bytes", 1j, tensor, tensor, weight,
-        [tensor, 1], (tensor, [weight]), {"a": tensor, "b": 2}, {1: 2}, {"x" * 2: {"deep": [1]}}, [], (), set(), {1}, Plain(),
-        Strange(a=1), tensor.shape, torch.float32, tensor.device, slice(1, None, 2), ..., nn.Linear(2, 2), len, all_kinds,
-        Plain, range(3), iter([1]), torch.Size([]), [0] * 100, dict.fromkeys(range(100)), [[[[[[[[[[1]]]]]]]]]],
+        1, 1, 1.0, True, None, 0.0, -0.0, float("nan"), 10**30, "text", "text" * 100, b"bytes", 1j, tensor, tensor,
+        weight, [tensor, 1], (tensor, [weight]), {"a": tensor, "b": 2}, {1: 2}, {"x" * 2: {"deep": [1]}}, [], (), set(),
+        {1}, Plain(), Strange(a=1), tensor.shape, torch.float32, tensor.device, slice(1, None, 2), ...,
+        nn.Linear(2, 2), len, all_kinds, Plain, range(3), iter([1]), torch.Size([]), [0] * 100, dict.fromkeys(range(100)), [[[[[[[[[[1]]]]]]]]]],
     ]  # fmt: skip
     for value in (*values, *reversed(values)):
         x = value
@@ -330,7 +332,7 @@ def unusual_calls() -> None:
             try:
                 yield x
             finally:
-                last = x, args, named
+                last = x, args, named  # noqa: F841 (told, that is what it is for)
 
     def deep(n: int, t: Tensor) -> Tensor:
         here = t + n

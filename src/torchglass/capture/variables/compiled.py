@@ -1,4 +1,4 @@
-"""What is told of variables, written in C where the session has the compiled engine (``capture/engine/fast/variables.c``)."""
+"""What is told of variables, written in C where the session has the compiled engine (``engine/fast/variables.c``)."""
 
 from __future__ import annotations
 

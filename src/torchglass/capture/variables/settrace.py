@@ -260,9 +260,7 @@ def _make_local(core: SettraceCore, activation: Activation) -> Trace:
     """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
     engine, plan = core.engine, activation.plan
     if extension is not None:
-        activation.local = extension.Local(
-            core, activation, plan.lines, plan.always, plan.suspends, _on_other, _follow
-        )
+        activation.local = extension.Local(core, activation, plan.lines, plan.always, plan.suspends, _on_other, _follow)
         return activation.local
     action_on, always = plan.lines.get, plan.always
 

@@ -1,140 +1,19 @@
-/* Looking at the variables of a call that is followed (capture/variables/activation.py and settrace.py).
+/* Looking at the variables of a call that is followed (capture/variables/activation.py).
  *
  * What most lines do is done here: nothing; a name that holds the same object as before; a plain local that got another
  * number, text, tensor or object. All else is Python's, by the methods of the same names: containers and arrays, whose
- * content is compared; closures, namespaces and attributes; deletions; instructions.
+ * content is compared; closures, namespaces and attributes; deletions.
  */
-#include "fast.h"
-#include "structmember.h"
+#include "following.h"
 
-enum { FAST, TARGETS, MUTATOR, MENTIONED, ROOTS, EXACT, HANDLES, IS_QUIET, IS_SHARED, ACTION_FIELDS }; /* plan.py: Action */
-enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* Target */
+enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* plan.py: Target */
 enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S_ENDED, STORE_FIELDS }; /* bytecode.py: Store */
 enum { ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE };                                        /* snapshots.py */
 #define LONGEST_TEXT 200
 #define TO_INNER_FRAME 24 /* frames.py tries these on frames that it knows; where they do not hold, C does not read */
 #define TO_SLOTS 72
 
-static PyObject *unbound, *told_mark, *no_kind, *known_type;
-static int is_readable;
-static struct {
-    PyObject *line, *closed, *done, *stored, *settle, *look, *forget_inner, *recall, *kind, *kinds, *snapshots, *tell, *fault;
-    PyObject *release_thread, *slot_of, *always, *returns, *running, *left, *before, *after;
-} names; /* of attributes, interned */
-
-/* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
-
-typedef struct {
-    PyObject_HEAD
-    unsigned long long id; /* the address of what it held: it may be gone */
-    char is_told, is_loose;
-    PyObject *kept, *kind, *signature;
-} Known;
-
-static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    Known *known = (Known *)type->tp_alloc(type, 0);
-    if (known != NULL) {
-        known->kept = Py_XNewRef(unbound);
-        known->kind = Py_XNewRef(no_kind);
-    }
-    return (PyObject *)known;
-}
-
-static int known_traverse(Known *known, visitproc visit, void *arg)
-{
-    Py_VISIT(known->kept);
-    Py_VISIT(known->kind);
-    Py_VISIT(known->signature);
-    return 0;
-}
-
-static int known_clear(Known *known)
-{
-    Py_CLEAR(known->kept);
-    Py_CLEAR(known->kind);
-    Py_CLEAR(known->signature);
-    return 0;
-}
-
-static void known_dealloc(Known *known)
-{
-    PyObject_GC_UnTrack(known);
-    known_clear(known);
-    Py_TYPE(known)->tp_free((PyObject *)known);
-}
-
-static PyMemberDef known_members[] = {
-    {"id", T_ULONGLONG, offsetof(Known, id), 0, NULL},
-    {"is_told", T_BOOL, offsetof(Known, is_told), 0, NULL},
-    {"is_loose", T_BOOL, offsetof(Known, is_loose), 0, NULL},
-    {"kept", T_OBJECT, offsetof(Known, kept), 0, NULL},
-    {"kind", T_OBJECT, offsetof(Known, kind), 0, NULL},
-    {"signature", T_OBJECT, offsetof(Known, signature), 0, NULL},
-    {NULL},
-};
-static PyTypeObject KnownType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Known",
-    .tp_doc = "What is known of one variable.",
-    .tp_basicsize = sizeof(Known),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_new = known_new,
-    .tp_dealloc = (destructor)known_dealloc,
-    .tp_traverse = (traverseproc)known_traverse,
-    .tp_clear = (inquiry)known_clear,
-    .tp_members = known_members,
-};
-
-/* ---------------------------------------------------------------- one call (activation.py: Activation) */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *engine, *plan, *serial, *slots, *known, *open, *alone, *pending, *error, *local;
-    char is_exact, opcodes_before;
-} Call;
-
-#define CALL_OBJECTS(each)                                                                                             \
-    each(engine) each(plan) each(serial) each(slots) each(known) each(open) each(alone) each(pending) each(error) each(local)
-
-static int call_traverse(Call *call, visitproc visit, void *arg)
-{
-#define VISIT(name) Py_VISIT(call->name);
-    CALL_OBJECTS(VISIT)
-    return 0;
-}
-
-static int call_clear(Call *call)
-{
-#define CLEAR(name) Py_CLEAR(call->name);
-    CALL_OBJECTS(CLEAR)
-    return 0;
-}
-
-static void call_dealloc(Call *call)
-{
-    PyObject_GC_UnTrack(call);
-    call_clear(call);
-    Py_TYPE(call)->tp_free((PyObject *)call);
-}
-
-#define OBJECT_MEMBER(name) {#name, T_OBJECT, offsetof(Call, name), 0, NULL},
-static PyMemberDef call_members[] = {
-    CALL_OBJECTS(OBJECT_MEMBER)
-    {"is_exact", T_BOOL, offsetof(Call, is_exact), 0, NULL},
-    {"opcodes_before", T_BOOL, offsetof(Call, opcodes_before), 0, NULL},
-    {NULL},
-};
-static PyTypeObject CallType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Call",
-    .tp_doc = "One call whose variables are followed.",
-    .tp_basicsize = sizeof(Call),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
-    .tp_dealloc = (destructor)call_dealloc,
-    .tp_traverse = (traverseproc)call_traverse,
-    .tp_clear = (inquiry)call_clear,
-    .tp_members = call_members,
-};
+static struct { PyObject *always, *done, *forget_inner, *kind, *kinds, *look, *recall, *settle, *slot_of, *snapshots, *stored, *tell; } names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- reading */
 
@@ -144,16 +23,6 @@ static PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at)
     char *inner = *(char **)((char *)frame + TO_INNER_FRAME);
     PyObject *value = ((PyObject **)(inner + TO_SLOTS))[at];
     return Py_NewRef(value == NULL ? unbound : value);
-}
-
-static int is_set(const PyObject *object)
-{
-    return object != NULL && object != Py_None;
-}
-
-static int is_filled(const PyObject *dict)
-{
-    return dict != NULL && PyDict_GET_SIZE((PyObject *)dict) > 0;
 }
 
 /* The entry of a variable, owned; made if there is none. */
@@ -304,12 +173,6 @@ static int store_simple(Call *call, PyObject *target, Known *entry, PyObject *va
     return done;
 }
 
-static int ask(PyObject *answer)
-{
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
-
 /* Python decides whether a value can be changed by code that does not name the variable; `fresh`: it was looked at. */
 static int settle(Call *call, PyObject *key, PyObject *value, PyObject **fresh)
 {
@@ -352,14 +215,6 @@ static int look_at_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObj
     return done < 0 ? -1 : 0;
 }
 
-static int is_true_attribute(PyObject *object, PyObject *name)
-{
-    PyObject *found = PyObject_GetAttr(object, name);
-    int answer = found == NULL ? -1 : PyObject_IsTrue(found);
-    Py_XDECREF(found);
-    return answer;
-}
-
 /* Whether a variable is mentioned whose value only code that names it can change; any may be where it is not known. */
 static int is_any_alone(const Call *call, PyObject *mentioned)
 {
@@ -383,7 +238,7 @@ static int may_have_changed(Call *call, PyObject *action)
 }
 
 /* Look at what a line or an instruction may have done, and tell (Activation.done). */
-static int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
+int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
 {
     if (!is_readable || !is_set(call->slots) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
         || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS)))
@@ -402,13 +257,6 @@ static int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
     }
     Py_XDECREF(fresh);
     return look < 0 ? -1 : done;
-}
-
-/* Whether Activation.__init__ has been through: only Python could make one without. */
-static int is_ready(PyObject *call)
-{
-    return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL && PyDict_Check(((Call *)call)->known)
-           && ((Call *)call)->serial != NULL && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
 }
 
 static int is_action(PyObject *action)
@@ -483,254 +331,9 @@ static PyObject *begin_by_c(PyObject *module, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
-/* ---------------------------------------------------------------- the local trace function (settrace.py: _make_local)
- *
- * Set by frame.f_trace as one written in Python is, so that sys.settrace, debuggers and other threads see no difference. */
-
-typedef struct {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    PyObject *core, *lines, *on_other, *follow;
-    Call *call;
-    char always, suspends;
-} Local;
-
-/* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
-static PyObject *faulted(Local *local)
-{
-    PyObject *error = take_error();
-    if (error == NULL || !is_set(local->call->engine))
-        Py_RETURN_NONE;
-    PyObject *done = PyObject_CallMethodOneArg(local->call->engine, names.fault, error);
-    Py_DECREF(error);
-    return done;
-}
-
-/* A line was done, with something to look at behind it. */
-static int after_line(Local *local, PyObject *todo, int exact, PyFrameObject *frame)
-{
-    Call *call = local->call;
-    int closed = is_true_attribute(call->engine, names.closed);
-    if (closed != 0)
-        return closed < 0 ? -1 : ask(PyObject_CallMethodNoArgs(local->core, names.release_thread));
-    if (is_set(todo) && look_behind(call, todo, frame) < 0)
-        return -1;
-    if (exact == call->is_exact && !is_set(call->error))
-        return 0;
-    return ask(PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
-}
-
-static PyObject *on_line(Local *local, PyFrameObject *frame)
-{
-    Call *call = local->call;
-    PyObject *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
-    PyObject *now = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
-    Py_XDECREF(line);
-    if (now == NULL && PyErr_Occurred())
-        return faulted(local);
-    PyObject *todo = call->pending; /* its reference is ours now */
-    call->pending = Py_XNewRef(now);
-    int exact = now != NULL && PyTuple_GET_ITEM(now, EXACT) == Py_True, done = 0;
-    int is_idle = !is_set(todo)
-                  || (PyTuple_GET_ITEM(todo, IS_QUIET) == Py_True && !is_filled(call->open) && !is_filled(call->alone)
-                      && !local->always);
-    if (!is_idle || exact)
-        done = after_line(local, todo, exact, frame);
-    Py_XDECREF(todo);
-    if (done < 0)
-        return faulted(local);
-    Py_RETURN_NONE;
-}
-
-static PyObject *ask_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
-{
-    PyObject *what = PyTuple_Pack(2, event, argument);
-    PyObject *result = what == NULL ? NULL
-                                    : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, what, NULL);
-    Py_XDECREF(what);
-    return result;
-}
-
-/* The call is no longer one of those that run; by id of the frame. */
-static int forget_running(const Call *call, PyFrameObject *frame)
-{
-    PyObject *running = PyObject_GetAttr(call->engine, names.running), *key = PyLong_FromVoidPtr(frame);
-    int done = running == NULL || key == NULL || !PyDict_Check(running) ? -1 : 0;
-    if (done == 0 && PyDict_GetItemWithError(running, key) == (const PyObject *)call)
-        done = PyDict_DelItem(running, key);
-    Py_XDECREF(running);
-    Py_XDECREF(key);
-    return PyErr_Occurred() ? -1 : done;
-}
-
-/* The call has returned, or an exception leaves it: then the last instruction is none that returns. */
-static int leave(Local *local, PyFrameObject *frame)
-{
-    Call *call = local->call;
-    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *returns = PyObject_GetAttr(call->plan, names.returns);
-    int returned = offset == NULL || returns == NULL ? -1 : PySet_Contains(returns, offset);
-    Py_XDECREF(offset);
-    Py_XDECREF(returns);
-    if (returned < 0)
-        return -1;
-    PyObject *error = call->error, *own = call->local; /* their references are ours now */
-    call->error = call->local = NULL;
-    int done = forget_running(call, frame);
-    if (done == 0)
-        done = ask(PyObject_CallMethodObjArgs(call->engine, names.left, call, !returned && error != NULL ? error : Py_None, NULL));
-    Py_XDECREF(error);
-    Py_XDECREF(own);
-    return done;
-}
-
-/* settrace.py: _on_return, of a call that cannot be suspended and has nothing more to be looked at when it ends. */
-static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
-{
-    Call *call = local->call;
-    if (local->always || local->suspends || is_filled(call->open))
-        return ask_other(local, frame, event, argument);
-    int closed = is_true_attribute(call->engine, names.closed);
-    if (closed != 0)
-        return closed < 0 ? faulted(local) : ask_other(local, frame, event, argument);
-    PyObject *last = call->pending; /* its reference is ours now */
-    call->pending = NULL;
-    int done = is_set(last) ? look_behind(call, last, frame) : 0;
-    Py_XDECREF(last);
-    if (done == 0 && is_filled(call->open))
-        return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
-    if (done < 0 || leave(local, frame) < 0)
-        return faulted(local);
-    Py_RETURN_NONE;
-}
-
-/* An instruction is about to be done, in a line that is followed by them: most do nothing to variables. */
-static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
-{
-    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *before = PyObject_GetAttr(local->call->plan, names.before);
-    PyObject *after = PyObject_GetAttr(local->call->plan, names.after);
-    int is_there = offset == NULL || before == NULL || after == NULL ? -1 : PyDict_Contains(before, offset);
-    if (is_there == 0)
-        is_there = PyDict_Contains(after, offset);
-    Py_XDECREF(offset);
-    Py_XDECREF(before);
-    Py_XDECREF(after);
-    if (is_there < 0)
-        return faulted(local);
-    if (is_there > 0)
-        return ask_other(local, frame, event, argument);
-    Py_RETURN_NONE;
-}
-
-/* Compared as text: Python's own string for an event need not be the interned one. */
-static int is_event(PyObject *event, const char *name)
-{
-    return PyUnicode_Check(event) && PyUnicode_CompareWithASCIIString(event, name) == 0;
-}
-
-static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
-{
-    Local *local = (Local *)self;
-    if (PyVectorcall_NARGS(flags) != 3 || !PyFrame_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "a frame, an event and its argument are wanted");
-        return NULL;
-    }
-    if (local->call == NULL || !is_ready((PyObject *)local->call))
-        Py_RETURN_NONE; /* the collector is taking it apart */
-    Py_INCREF(local); /* the frame may let go of it meanwhile */
-    PyObject *result;
-    if (args[1] == names.line || is_event(args[1], "line"))
-        result = on_line(local, (PyFrameObject *)args[0]);
-    else if (is_event(args[1], "opcode"))
-        result = on_opcode(local, (PyFrameObject *)args[0], args[1], args[2]);
-    else if (is_event(args[1], "return"))
-        result = on_return(local, (PyFrameObject *)args[0], args[1], args[2]);
-    else
-        result = ask_other(local, (PyFrameObject *)args[0], args[1], args[2]);
-    Py_DECREF(local);
-    return result;
-}
-
-static int local_traverse(Local *local, visitproc visit, void *arg)
-{
-    Py_VISIT(local->core);
-    Py_VISIT(local->lines);
-    Py_VISIT(local->on_other);
-    Py_VISIT(local->follow);
-    Py_VISIT((PyObject *)local->call);
-    return 0;
-}
-
-static int local_clear(Local *local)
-{
-    Py_CLEAR(local->core);
-    Py_CLEAR(local->lines);
-    Py_CLEAR(local->on_other);
-    Py_CLEAR(local->follow);
-    Py_CLEAR(local->call);
-    return 0;
-}
-
-static void local_dealloc(Local *local)
-{
-    PyObject_GC_UnTrack(local);
-    local_clear(local);
-    Py_TYPE(local)->tp_free((PyObject *)local);
-}
-
-/* Local(core, call, lines, always, suspends, on_other, follow) */
-static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
-{
-    PyObject *core, *call, *lines, *on_other, *follow;
-    int always, suspends;
-    if (!PyArg_ParseTuple(args, "OO!O!ppOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &suspends, &on_other,
-                          &follow))
-        return NULL;
-    Local *local = (Local *)type->tp_alloc(type, 0);
-    if (local == NULL)
-        return NULL;
-    local->vectorcall = local_call;
-    local->core = Py_NewRef(core);
-    local->call = (Call *)Py_NewRef(call);
-    local->lines = Py_NewRef(lines);
-    local->on_other = Py_NewRef(on_other);
-    local->follow = Py_NewRef(follow);
-    local->always = (char)always;
-    local->suspends = (char)suspends;
-    return (PyObject *)local;
-}
-
-static PyTypeObject LocalType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Local",
-    .tp_doc = "The trace function of one call.",
-    .tp_basicsize = sizeof(Local),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(Local, vectorcall),
-    .tp_call = PyVectorcall_Call,
-    .tp_new = local_new,
-    .tp_dealloc = (destructor)local_dealloc,
-    .tp_traverse = (traverseproc)local_traverse,
-    .tp_clear = (inquiry)local_clear,
-};
-
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(the mark for nothing, the mark for what was told, no kind, Known, whether slots can be read) */
-static PyObject *follow_with(PyObject *module, PyObject *args)
-{
-    PyObject *nothing, *told, *kind, *known;
-    int readable;
-    if (!PyArg_ParseTuple(args, "OOO!Op", &nothing, &told, &PyTuple_Type, &kind, &known, &readable))
-        return NULL;
-    Py_XSETREF(unbound, Py_NewRef(nothing)); /* all of them for ever */
-    Py_XSETREF(told_mark, Py_NewRef(told));
-    Py_XSETREF(no_kind, Py_NewRef(kind));
-    Py_XSETREF(known_type, Py_NewRef(known));
-    is_readable = readable;
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef functions[] = {
-    {"follow_with", follow_with, METH_VARARGS, "Take over what the following of variables is defined with."},
     {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL, "Look at what a line or an instruction may have done."},
     {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Tell of the arguments of a call."},
     {NULL},
@@ -739,20 +342,12 @@ static PyMethodDef functions[] = {
 int following_ready(PyObject *module)
 {
     struct { PyObject **place; const char *text; } all[] = {
-        {&names.line, "line"}, {&names.closed, "closed"}, {&names.done, "done"}, {&names.stored, "_stored"},
-        {&names.settle, "_settle"}, {&names.look, "look"}, {&names.forget_inner, "_forget_inner"},
-        {&names.recall, "recall"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.snapshots, "snapshots"},
-        {&names.tell, "tell"}, {&names.fault, "fault"}, {&names.release_thread, "release_thread"},
-        {&names.slot_of, "slot_of"}, {&names.always, "always"}, {&names.returns, "returns"},
-        {&names.running, "running"}, {&names.left, "left"}, {&names.before, "before"},
-        {&names.after, "after"},
+        {&names.always, "always"}, {&names.done, "done"}, {&names.forget_inner, "_forget_inner"}, {&names.kind, "kind"},
+        {&names.kinds, "kinds"}, {&names.look, "look"}, {&names.recall, "recall"}, {&names.settle, "_settle"},
+        {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.stored, "_stored"}, {&names.tell, "tell"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
             return -1;
-    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0 || PyType_Ready(&LocalType) < 0
-        || PyModule_AddFunctions(module, functions) < 0 || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0
-        || PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType) < 0)
-        return -1;
-    return PyModule_AddObjectRef(module, "Local", (PyObject *)&LocalType);
+    return PyModule_AddFunctions(module, functions);
 }
