@@ -310,7 +310,8 @@ def all_kinds() -> None:
         1, 1, 1.0, True, None, 0.0, -0.0, float("nan"), 10**30, "text", "text" * 100, b"bytes", 1j, tensor, tensor,
         weight, [tensor, 1], (tensor, [weight]), {"a": tensor, "b": 2}, {1: 2}, {"x" * 2: {"deep": [1]}}, [], (), set(),
         {1}, Plain(), Strange(a=1), tensor.shape, torch.float32, tensor.device, slice(1, None, 2), ...,
-        nn.Linear(2, 2), len, all_kinds, Plain, range(3), iter([1]), torch.Size([]), [0] * 100, dict.fromkeys(range(100)), [[[[[[[[[[1]]]]]]]]]],
+        nn.Linear(2, 2), len, all_kinds, Plain,
+        range(3), iter([1]), torch.Size([]), [0] * 100, dict.fromkeys(range(100)), [[[[[[[[[[1]]]]]]]]]],
     ]  # fmt: skip
     for value in (*values, *reversed(values)):
         x = value

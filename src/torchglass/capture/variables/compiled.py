@@ -6,24 +6,24 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torchglass.capture.engine.fast import extension
 from torchglass.capture.engine.forms import Form, Forms
 from torchglass.capture.engine.instants import stack_at
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.events import ToldCalls
+from torchglass.compiled import extension
 
 SIZED = frozenset(map(id, (set, frozenset, deque)))
 """Containers without an order or an index: their length says more than a few members."""
 Changed = Callable[[Fields, FrameType], bool]
 
 
-def make_sink(session: Session, calls: ToldCalls, changed: Changed, call_numbers: int) -> Changed | None:
-    """The function that C writes changes with; ``changed`` is asked for what it does not do. None without C."""
+def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int) -> Changed | None:
+    """The function that C writes changes with; ``changed`` is asked for what it does not do. None without C.
+
+    ``calls`` are those of ``events.py``.
+    """
     if session.engine is None:
         return None
     one_form: tuple[Any, ...] = (1, None)
