@@ -34,7 +34,7 @@ import torchglass as tg
 
 DEATHS = ("SIGKILL", "SIGSEGV", "SIGABRT", "os._exit")
 LONGEST = 0.8
-"""Seconds after the first call of a program at which it is dead at the latest …"""
+"""Seconds after the first call of a program at which it is dead at the latest (``--longest``) …"""
 EARLY = 0.15
 """… but for this part of them, which die that soon after they were started, whatever they do then."""
 PATIENCE = 60.0
@@ -112,11 +112,11 @@ def program(path: Path, counts: Counts, exit_after: float | None, early: bool) -
         work(model, counts, 0)
 
 
-def die_once(folder: Path, seed: int) -> tuple[str, Counts, Path]:
+def die_once(folder: Path, seed: int, longest: float) -> tuple[str, Counts, Path]:
     """Start a program and end it; returns how, and what it had done."""
     random.seed(seed)
     path, counts, death = folder / f"{seed}.trace", Counts(), DEATHS[seed % len(DEATHS)]
-    moment, early = random.random() ** 2 * LONGEST, random.random() < EARLY
+    moment, early = random.random() ** 2 * longest, random.random() < EARLY
     child = os.fork()
     if child == 0:
         os.close(2)
@@ -182,12 +182,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("deaths", type=int, nargs="?", default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first death")
+    parser.add_argument("--longest", type=float, default=LONGEST, help="seconds that a program lives")
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix="torchglass-kills-"))
     ways, bad, calls = Counter[str](), 0, 0
     for seed in range(options.seed, options.seed + options.deaths):
-        death, counts, path = die_once(folder, seed)
+        death, counts, path = die_once(folder, seed, options.longest)
         missing = problems(path, counts)
         ways[death] += 1
         calls += sum(counts.of(worker)[BEGUN] for worker in range(WORKERS))

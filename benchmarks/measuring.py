@@ -6,8 +6,10 @@ python benchmarks/measuring.py [rounds]
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -28,6 +30,8 @@ WAYS: dict[str, dict[str, Any] | None] = {
     "ops, statistics": {"ops": True, "values": "stats"},
     "ops, sketches": {"ops": True, "values": "stats+sketch"},
     "ops, all kept": {"ops": True, "values": "all", "max_bytes": 1 << 33},
+    "… into a bundle": {"ops": True, "values": "all", "max_bytes": 1 << 33, "to": "kept"},
+    "statistics, into one": {"ops": True, "values": "stats", "to": "measured"},
 }
 
 
@@ -60,8 +64,12 @@ def spent(program: Callable[[], Any], options: dict[str, Any] | None) -> float:
     if options is None:
         program()
     else:
-        with tg.record(**options):
-            program()
+        with tempfile.TemporaryDirectory() as folder:
+            to = {"to": Path(folder) / options["to"]} if "to" in options else {}
+            began = time.process_time()
+            with tg.record(**options | to):
+                program()
+            return time.process_time() - began
     return time.process_time() - began
 
 
@@ -123,7 +131,9 @@ def main() -> None:
         print(f"  statistics on top of ops: {measured:.2f} of the plain program")
         print(f"  with sketches: {sketched:.2f}, {sketched / measured:.2f} times as much")
         kept = found["ops, all kept"] - found["ops, statistics"]
-        print(f"  to keep all values, on top of statistics: {kept:.2f}; to clone them: {cloned(program, rounds):.2f}")
+        written, cloning = found["… into a bundle"] - found["statistics, into one"], cloned(program, rounds)
+        print(f"  to keep all values, on top of statistics: {kept:.2f}; into a bundle {written:.2f};")
+        print(f"  to clone them: {cloning:.2f}")
     print("Float32: to measure, to measure and sketch, to sum; measured over summed, sketched over measured:")
     for shape in ((1_000,), (256, 64), (100, 1000), (1000, 1000), (10_000, 1000)):
         measured, sketched, summed = of_one_tensor(shape, rounds)

@@ -24,13 +24,6 @@ MOST_COLUMNS = 5
 """A list of so many columns is a second home of the schema."""
 MAY_SHARE = {"Options"}
 """Each view has its own."""
-IN_CIRCLES_STILL = {
-    "capture.copies", "capture.engine.edges", "capture.engine.fast", "capture.engine.fast.names",
-    "capture.engine.fast.values", "capture.engine.forms", "capture.engine.log", "capture.engine.values",
-    "capture.session", "capture.threads", "capture.variables.activation", "capture.variables.engine",
-    "capture.variables.monitoring", "capture.variables.reading", "capture.variables.settrace",
-}  # fmt: skip
-"""Modules that import each other, or stand between such, for type checking; to become fewer."""
 MOST_WITH_A_PREFIX = 2
 
 
@@ -91,11 +84,9 @@ def _cycles(trees: dict[str, ast.Module]) -> Iterator[str]:
         if left == graph:
             break
         graph = left
-    found = {name.removeprefix("torchglass.") for name in graph}
-    if found - IN_CIRCLES_STILL:
-        yield f"modules that import each other, in a circle, with: {', '.join(sorted(found - IN_CIRCLES_STILL))}"
-    if IN_CIRCLES_STILL - found:
-        yield f"no longer in a circle, take them off the list: {', '.join(sorted(IN_CIRCLES_STILL - found))}"
+    if graph:
+        found = sorted(name.removeprefix("torchglass.") for name in graph)
+        yield f"modules that import each other, or stand between such: {', '.join(found)}"
 
 
 def _module(name: str) -> str:

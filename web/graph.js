@@ -258,7 +258,7 @@ function words(edges, lines, parts, dx, dy, marks) {
     const from = parts[edge.from], word = from.kind === "outside" ? from.shapeWord : all.size === 1 ? [...all][0] : "";
     if (!word || from.kind === "in" || (turns.has(1) && turns.has(-1)) || isSaidInside(from, edge.out)) continue;
     const isLeft = turns.has(1), x = dx + label.x + (isLeft ? -6 : 6);
-    marks.push({ t: "text", x, y: dy + label.y + 13, s: cut(word, 30), c: edge.name && from.kind !== "outside" ? "port" : "shape", anchor: isLeft ? "end" : undefined });
+    marks.push({ t: "text", x, y: dy + label.y + 13, s: cut(word, 30), c: (edge.name && from.kind !== "outside" ? "port" : "shape") + (/\d (NaN|[+−]Inf)/.test(word) ? " bad" : ""), anchor: isLeft ? "end" : undefined });
   }
 }
 

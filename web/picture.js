@@ -6,7 +6,7 @@ import { r } from "./layout.js";
 const STYLE = `text{font-family:Inter,"Helvetica Neue",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1b2430;font-size:13px}
 .title,.often{font-weight:600}.detail{font-size:12px;fill:#66717f}.often{fill:#3366e0}
 .name,.variable,.port,.shape,.sign{font-family:"JetBrains Mono","DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:12px}
-.port,.shape{font-size:11px}.variable,.name.view{fill:#7b8594}.port{fill:#8a94a3}.shape{fill:#0f766e}.sign{font-size:14px}
+.port,.shape{font-size:11px}.variable,.name.view{fill:#7b8594}.port{fill:#8a94a3}.shape{fill:#0f766e}.bad{fill:#b91c1c}.sign{font-size:14px}
 .group{fill:#f6f8fa;stroke:#cdd4de}.group.even{fill:#fcfdfe}.group.back{fill:#fff}.box{fill:#fff;stroke:#c3cad5}.box.view{stroke:#e3e7ed}.outside{fill:#f4f6f9;stroke:#aab4c2;stroke-dasharray:3 3}
 .edge{fill:none;stroke:#98a2b1;stroke-width:1.2}.edge.quiet{stroke:#b9c1cc}.edge.carried{stroke-dasharray:5 3}.dot{fill:#fff;stroke:#98a2b1}.head{fill:none}.chevron{fill:none;stroke:#8a94a3;stroke-width:1.4}
 .box.failed,.group.failed{stroke:#dc2626}.box.failed{fill:#fef2f2}.title.failed,.name.failed,.cross{fill:#c01f1f}

@@ -40,7 +40,7 @@ def _at_prompt(shown: Trace) -> str:
     how = "show(trace) shows all"
     if len(shown) > LARGEST_AT_PROMPT:
         return f"  {how}"
-    lines = list(islice(view_lines(shown, "tree", page_for(None), {}), ROWS_AT_PROMPT + 1))
+    lines = list(islice(view_lines(shown, "tree", page_for(None, color=False), {}), ROWS_AT_PROMPT + 1))
     more = [f"… {how}, show(trace, 'listing') your lines with shapes"] if len(lines) > ROWS_AT_PROMPT else []
     return "\n".join([*lines[:ROWS_AT_PROMPT], *more])
 

@@ -36,7 +36,9 @@ class Recording:
         self._recorder: Any = None
         self._settled: Tables | None = None
         self._copies: dict[int, tuple[str, Any]] = {}
-        """What is kept in memory, by the number of the value in the tables."""
+        """What is kept in memory, by the number of the value in the tables …"""
+        self._regions: dict[int, tuple[store.SavedTensor, Any]] = {}
+        """… and what lies there side by side with others, with the memory that it lies in."""
         self._run: str | None = None
         """Which run's bundle a child process joins."""
         self._part: store.Part | None = None
@@ -121,7 +123,7 @@ class Recording:
         recorder = self._recorder
         try:
             tables = self.tables()
-            part.finish(tables, recorder.settler.values.number)
+            part.finish(tables, recorder.settler.values.number, self._in_folder(part))
         except Exception as fault:  # also of the program's own select(where=…)
             part.give_up(f"{type(fault).__name__}: {fault}")
             recorder.session.fault(fault)
@@ -150,6 +152,8 @@ class Recording:
         number, copies = self._recorder.settler.values.number, self._recorder.copies()
         present = set(tables.io)
         self._copies = {number(value): kept for value, kept in copies.items() if number(value) in present}
+        rows, regions = store.saved_rows(tables, self._recorder.kept_in_memory, present=present), self._recorder.regions
+        self._regions = {each.value: (each, regions[each.shard]) for each in rows if each.shard in regions}
         if self._only is not None:
             tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
         if tables.complete:
@@ -165,13 +169,15 @@ class Recording:
         tables = self.tables()
         if value in self._copies:
             return self._copies[value][1]
+        if value in self._regions:
+            return opened(_content(*self._regions[value]), tables, value)
         saved = self._saved().get(value)
         return None if saved is None or self._part is None else opened(self._part.open_tensor(saved), tables, value)
 
     def kept(self) -> dict[int, str]:
         """The values whose content there is, with the names under which it was kept."""
         self.tables()
-        held = {value: name for value, (name, _) in self._copies.items()}
+        held = dict.fromkeys(self._regions, "") | {value: name for value, (name, _) in self._copies.items()}
         held |= {value: saved.name for value, saved in self._saved().items()}
         return dict(sorted(held.items()))
 
@@ -180,6 +186,9 @@ class Recording:
         self.tables()
         for number, (value, (name, copy)) in enumerate(self._copies.items()):
             yield from _stored(number, name, value, copy)
+        for saved, memory in self._regions.values():
+            if saved.value not in self._copies:
+                yield saved, _content(saved, memory).data
         for saved in self._saved().values():
             if self._part is not None:
                 yield saved, self._part.open_tensor(saved).data
@@ -189,7 +198,12 @@ class Recording:
         if self._part is None or self._recorder is None or self._recorder.settler is None:
             return {}
         number = self._recorder.settler.values.number
-        return {saved.value: saved for saved in self._part.saved(number)}
+        saved = {each.value: each for each in self._in_folder(self._part)}
+        return saved | {each.value: each for each in self._part.saved(number)}
+
+    def _in_folder(self, part: store.Part) -> list[store.SavedTensor]:
+        """What lies in regions of the part, numbered behind what it was given."""
+        return store.saved_rows(self._recorder.settler.tables, self._recorder.kept_in_folder, part.count)
 
 
 class BundleTensors:
@@ -211,6 +225,11 @@ class BundleTensors:
         """What is to be written of each content, to keep it once more: the bytes as they are."""
         for saved in self._loaded.saved_tensors():
             yield saved, self._loaded.open_tensor(saved).data
+
+
+def _content(saved: store.SavedTensor, memory: Any) -> store.Content:
+    """A tensor that lies in a piece of memory with others."""
+    return store.content_in(memoryview(memory), saved)
 
 
 def opened(content: store.Content, tables: Tables, value: int) -> Any:

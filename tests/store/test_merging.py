@@ -47,3 +47,10 @@ def test_numbers_of_python_calls_count_on() -> None:
     one.tables.python_call, two.tables.python_call = array("q", [-1, 0, 1]), array("q", [-1, 0])
     tables, _ = merged([one, two], [Path("part-1"), Path("part-2")])
     assert list(tables.python_call) == [-1, 0, 1, -1, 2]
+
+
+def test_a_file_that_changed_between_two_processes_is_said_and_text_without_a_file_is_not() -> None:
+    one, two = part(1, []), part(2, [])
+    one.tables.sources = {"train.py": "x = 1", "<string>": "spawn_main(3)"}
+    two.tables.sources = {"train.py": "x = 2", "<string>": "spawn_main(4)"}
+    assert notes_of(one, two) == ["part-2: train.py was another text there than in the processes before"]

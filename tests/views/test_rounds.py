@@ -210,3 +210,25 @@ def test_a_training_loop_has_as_many_rounds_with_ops_as_without(ops: bool) -> No
         assert "for _ in range(3):  × 3 " in text, view
         assert "× 4 " in text, view
         assert "≥" not in text
+
+
+def test_rounds_that_nothing_tells_apart_are_counted_under_all_of_their_loops() -> None:
+    def nested(x: torch.Tensor) -> None:
+        for _ in range(3):
+            for _ in range(4):
+                x * 2
+
+    def apart(x: torch.Tensor) -> None:
+        for _ in range(3):
+            x + 1
+            for _ in range(4):
+                x * 2
+
+    with tg.record() as trace:
+        nested(torch.ones(2))
+        apart(torch.ones(2))
+    for view in ("tree", "code", "graph"):
+        text = tg.render(trace, view, width=140)
+        assert "for _ in range(3): for _ in range(4):  × 12 " in text, view
+        assert "for _ in range(3):  × 3 " in text, view
+        assert "│ for _ in range(4):  × 4 " in text, view

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from torchglass.capture.engine.host import Host
 from torchglass.capture.torch.names import HAS_TORCH, Parameter, Tensor, no_subclasses
 from torchglass.journal.layout import NUMBER_MASK
 
-if TYPE_CHECKING:
-    from torchglass.capture.session import Session
 if TYPE_CHECKING or HAS_TORCH:
     import torch
 
@@ -29,6 +28,11 @@ class Copies:
         """The copies that are in memory, by the number of their value."""
         self.names: dict[int, str] = {}
         """The name under which each value was kept, here or elsewhere."""
+        self.regions: dict[int, Any] = {}
+        """Pieces of memory in which values lie side by side, by number (capture/statistics/saver.py)."""
+        self._regions_made = 0
+        self.on_forget: list[Callable[[int], None]] = []
+        """Told before which value all are gone."""
         self.writers: list[Write] = []
         """Recordings that write contents to a file."""
         self.refusals: set[str] = set()
@@ -44,13 +48,21 @@ class Copies:
         if len(written) < recordings or not all(written):
             self.held[value & NUMBER_MASK] = read(original, _copied)
 
+    def add_region(self, region: Any) -> int:
+        """Remember a piece of memory; returns its number."""
+        self.regions[self._regions_made] = region
+        self._regions_made += 1
+        return self._regions_made - 1
+
     def forget(self, first: int, last: int) -> None:
         """The events that told of these values are gone, and with them what was kept in memory."""
         for value in [each for each in self.held if first <= each < last]:
             del self.held[value]
+        for each in self.on_forget:
+            each(last)
 
 
-def refuse(session: Session, name: str, where: str, reason: str) -> None:
+def refuse(session: Host, name: str, where: str, reason: str) -> None:
     """Note that the content of a mark was not kept."""
     if reason not in session.copies.refusals:
         session.copies.refusals.add(reason)

@@ -37,6 +37,14 @@ class Keeper(Protocol):
         """Keep the bytes of a value; returns number, shard and offset, or why there is no room any more."""
         ...
 
+    def new_region(self, size: int) -> tuple[Any, int, int, int] | None:
+        """Memory of a shard for so many bytes at least: with the shard, where it begins, how many values it takes."""
+        ...
+
+    def release_region(self, region: Any) -> None:
+        """Nobody writes to such memory any more."""
+        ...
+
     def report(self, problem: OSError) -> None:
         """The file of the journal can take no more; never raises."""
         ...
@@ -88,6 +96,18 @@ class Keeping:
         row = SavedRow(self._recording, name, value, shard, offset, content.length, content.dtype, list(content.shape))
         session.journal.rows.add(layout.SAVED, number, encoded(row))
         return True
+
+    def new_region(self, size: int) -> tuple[Any, int, int, int, int] | None:
+        """Memory of a shard, and whose that is: the number of this recording stands before that of the shard."""
+        found = self._keeper.new_region(size)
+        if found is None:
+            return None
+        memory, shard, offset, copies = found
+        return memory, self._recording, shard, offset, copies
+
+    def release_region(self, region: Any) -> None:
+        """Nobody writes to such memory any more."""
+        self._keeper.release_region(region)
 
     def stop(self) -> None:
         """Nothing more is to be kept."""

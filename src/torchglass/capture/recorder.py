@@ -28,6 +28,7 @@ from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import NONE
 from torchglass.journal.ring import Limits
+from torchglass.settle.kept import Kept, kept_values
 from torchglass.settle.settler import Settler, Source
 
 listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
@@ -111,6 +112,9 @@ class Recorder:
         self.left_by: tuple[str, ...] = ()
         self.settler: Settler | None = None
         """What the tables were made by, the last time."""
+        self.kept_in_memory: dict[int, Kept] = {}
+        self.kept_in_folder: dict[int, Kept] = {}
+        """Where copies of values lay then, by the number in those tables."""
         self._asks: Callable[[], None] | None = None
         self._holds: list[PatchSet] = []
         self._probe: VariablesProbe | None = None
@@ -315,7 +319,15 @@ class Recorder:
             listeners.read_all_settings(self.session)  # of models whose call is still under way
         with self.session.journal.lock:  # else a chunk might be given up, and used again, while it is read
             self.settler = Settler(self.session.journal.streams, self.number, self.source())
-            return self.settler.settle()
+            tables, streams, values = self.settler.settle(), self.session.journal.streams, self.settler.values
+            if self.options.values:
+                self.kept_in_memory, self.kept_in_folder = kept_values(streams, values, NONE, self.number)
+            return tables
+
+    @property
+    def regions(self) -> dict[int, Any]:
+        """Pieces of memory that ``kept_in_memory`` speaks of."""
+        return {} if self.session is None else self.session.copies.regions
 
     def copies(self) -> dict[int, tuple[str, Any]]:
         """The copies that are in memory, by the number of their value, with their names."""

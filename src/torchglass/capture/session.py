@@ -10,7 +10,6 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from threading import get_ident
@@ -24,6 +23,7 @@ from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
 from torchglass.capture.engine.edges import Close, Open, make_close, make_open
 from torchglass.capture.engine.forms import Forms
+from torchglass.capture.engine.host import ModuleAtPath
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
@@ -48,26 +48,6 @@ CALL_BITS = 40
 
 Listener = Callable[["ThreadLog", int, str], None]
 """Called with a log, the number of a record and ``"open"`` or ``"close"``, on the event's own thread."""
-
-
-@dataclass(slots=True)
-class ModuleAtPath:
-    """One module under one path."""
-
-    number: int
-    module: weakref.ref[Any]
-    """Checked with ``is``, because ids are reused."""
-    cls: int
-    """The row of its class; the class itself must be able to go."""
-    root: int
-    path: str
-    other: ModuleAtPath | None
-    """The row of a module with the same ``id``: this one under another path, or one that is gone."""
-    parameters: str = ""
-    """Names and values by turns, as they stand in a row: ``,"weight",12,"bias",13``."""
-    described: bool = False
-    below: dict[int, list[str]] | None = None
-    """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
 
 
 def _nothing(log: ThreadLog) -> None:
@@ -201,6 +181,8 @@ class Session:
             sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
             is_plain = measurer is not None and measurer.is_plain
             self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
+            shelf = measurer.shelf if measurer is not None and is_plain else None
+            self.engine.keep(shelf, None if shelf is None else self.journal.kept)
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""

@@ -51,6 +51,8 @@ class Leaf:
     steps: list[Step] = field(default_factory=list[Step])
     event: int = -1
     """The first event that tells of it."""
+    stepped_in: int = NONE
+    """The run of backward in which a step was made last with it, by a hook; NONE: what followed told of it too."""
 
     @property
     def full_name(self) -> str:
@@ -83,8 +85,11 @@ class Gradients:
 
     @property
     def missed(self) -> list[Leaf]:
-        """Those that got none, although backward ran."""
-        return [leaf for leaf in self.leaves if leaf.is_missed] if self.runs else []
+        """Those that got none, although backward ran; one process may only evaluate what others train."""
+        if not self.runs:
+            return []
+        trained = {leaf.full_name for leaf in self.leaves if not leaf.is_missed}
+        return [leaf for leaf in self.leaves if leaf.is_missed and leaf.full_name not in trained]
 
 
 def missed_words(found: Gradients, most: int = MOST_NAMED) -> str:
@@ -169,14 +174,24 @@ class _Reader:
             self.found.runs += event.phase == "forward" and event.error is None
         elif event.name == ACCUMULATE and event.kind == "function":
             for parameter, gradient in zip(event.inputs, event.outputs, strict=False):
-                self._leaf(parameter, event).accumulated.append(gradient)
+                self._accumulate(self._leaf(parameter, event), gradient, False)
         elif event.kind == "function" and event.name.endswith(CHECKS):
             self.found.skipped += any(_overflows(value) for value in event.inputs)
         elif event.kind == "step":
             self.found.steps.append(event.name)
             updates = {place: value for value in event.outputs if (place := _place(value)) >= 0}
             for number, (weight, gradient) in enumerate(_pairs(event.inputs)):
-                self._leaf(weight, event).steps.append(Step(weight, gradient, updates.get(number)))
+                leaf = self._leaf(weight, event)
+                leaf.steps.append(Step(weight, gradient, updates.get(number)))
+                if event.phase == "backward" and gradient is not None:
+                    self._accumulate(leaf, gradient, True)
+
+    def _accumulate(self, leaf: Leaf, gradient: Value, in_step: bool) -> None:
+        """What a step inside of backward was given may be gone at its end, or be told there once more."""
+        if leaf.stepped_in == self.found.runs:
+            leaf.accumulated.pop()
+        leaf.accumulated.append(gradient)
+        leaf.stepped_in = self.found.runs if in_step else NONE
 
     def _leaf(self, value: Value, event: Event) -> Leaf:
         lying = self._lying.get(-1 if value.storage is None else value.storage, [])

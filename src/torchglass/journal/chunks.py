@@ -9,6 +9,8 @@ from typing import Any
 from torchglass.journal.layout import (
     HEADER,
     IDS,
+    KEPT,
+    KEPT_ENTRY,
     MEASURED,
     MEASURED_ENTRY,
     PASSING,
@@ -30,6 +32,7 @@ COPY = RECORD + 8
 """Bytes of an open record that is repeated at the front of a chunk: its number, then the record."""
 WIDTHS = {
     RECORDS: RECORD, VALUES: VALUE, ROWS: 1, PASSING: 1, IDS: 8, MEASURED: MEASURED_ENTRY, SKETCHED: SKETCHED_ENTRY,
+    KEPT: KEPT_ENTRY,
 }  # fmt: skip
 """Bytes of an entry; of rows a byte is one."""
 

@@ -8,11 +8,11 @@ from sys import maxsize
 
 from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
 from torchglass.journal.homes import Buffer, Home, Memory
-from torchglass.journal.layout import HEADER, IDS, MEASURED, PASSING, RECORDS, ROWS, SKETCHED, VALUES
+from torchglass.journal.layout import HEADER, IDS, KEPT, MEASURED, PASSING, RECORDS, ROWS, SKETCHED, VALUES
 
 SMALLEST = {
     RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14, MEASURED: 1 << 16,
-    SKETCHED: 1 << 17,
+    SKETCHED: 1 << 17, KEPT: 1 << 15,
 }  # fmt: skip
 """Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
 one before …"""

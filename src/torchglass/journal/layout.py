@@ -10,6 +10,7 @@ entries of fixed width (64-bit words in the machine's own byte order), two have 
     PASSING   one            the same for what a program makes without end: forms and errors
     MEASURED  one            what was in a value: MEASURED_WORDS words, in place of its number
     SKETCHED  one            by what its numbers are known again: SKETCHED_WORDS words, likewise
+    KEPT      one            where a copy of its numbers lies: KEPT_WORDS words, likewise
 
 Numbers count from the beginning of a stream and never change their meaning, also when chunks between have been
 dropped. An entry is there when its last word is not 0, a row when its checksum is right: both are written last. Of a
@@ -30,7 +31,7 @@ CHUNK_MAGIC = b"tg-chunk"
 HEADER = 64
 """Bytes before the first entry of a chunk."""
 
-RECORDS, IDS, VALUES, ROWS, PASSING, MEASURED, SKETCHED = 1, 2, 3, 4, 5, 6, 7
+RECORDS, IDS, VALUES, ROWS, PASSING, MEASURED, SKETCHED, KEPT = 1, 2, 3, 4, 5, 6, 7, 8
 
 # ---------------------------------------------------------------- records
 
@@ -89,6 +90,27 @@ SKETCHED_ENTRY = SKETCHED_WORDS * 8
 IS_SKETCHED = struct.pack("=q", 1)
 """An entry is what events.types.SKETCH packs (a hash, 17 sums by the flat order, 17 by the axes, 7 in any order, and
 how many numbers were not summed), and behind it this word."""
+
+KEPT_WORDS = 4
+KEPT_ENTRY = KEPT_WORDS * 8
+pack_kept = struct.Struct("=4q").pack_into
+"""Where the copy begins, how many bytes it has, how many of them are before the value's first element, and the place,
+which is never 0: a shard of a recording's folder, or below 0 a piece of memory. Values that share memory share a copy;
+shape, strides and dtype are those of their metadata."""
+RECORDING_SHIFT = 20
+
+
+def shard_place(recording: int, shard: int) -> int:
+    """A shard in the folder of a recording, as KEPT names it."""
+    return (recording + 1) << RECORDING_SHIFT | shard
+
+
+def read_place(place: int) -> tuple[int, int]:
+    """Recording and shard; for a piece of memory NONE and its number."""
+    if place < 0:
+        return NONE, -1 - place
+    return (place >> RECORDING_SHIFT) - 1, place & (1 << RECORDING_SHIFT) - 1
+
 
 # ---------------------------------------------------------------- rows
 

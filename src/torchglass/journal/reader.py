@@ -13,6 +13,7 @@ from torchglass.journal.layout import (
     FORMAT,
     HEADER,
     IDS,
+    KEPT,
     MAGIC,
     MEASURED,
     PAGE,
@@ -24,7 +25,7 @@ from torchglass.journal.layout import (
     read_chunk_header,
 )
 
-ORDER = ((RECORDS,), (IDS,), (SKETCHED,), (MEASURED,), (VALUES,), (ROWS, PASSING))
+ORDER = ((RECORDS,), (IDS,), (KEPT,), (SKETCHED,), (MEASURED,), (VALUES,), (ROWS, PASSING))
 """What names something is read before what is named: the process may be writing."""
 
 

@@ -21,6 +21,8 @@ from torchglass.journal.layout import (
     ERROR_ROW,
     FORM,
     IDS,
+    KEPT,
+    KEPT_ENTRY,
     MEASURED,
     MEASURED_ENTRY,
     PASSING,
@@ -33,13 +35,16 @@ from torchglass.journal.layout import (
     VALUE,
     VALUES,
 )
-from torchglass.journal.shared import MeasuredWriter, RowWriter, SketchWriter, ValueWriter
+from torchglass.journal.shared import KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
 TURNS = 8
 """How many chunks the rest is kept in, at least."""
-WEIGHTS = {RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY, SKETCHED: 2 * SKETCHED_ENTRY}
+WEIGHTS = {
+    RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY, SKETCHED: 2 * SKETCHED_ENTRY,
+    KEPT: 2 * KEPT_ENTRY,
+}  # fmt: skip
 """Bytes that an event takes of each stream, about."""
 
 
@@ -70,6 +75,7 @@ class Turning(Protocol):
     values: ValueWriter
     measured: MeasuredWriter
     sketched: SketchWriter
+    kept: KeptWriter
     on_drop: Callable[[int, int], None]
 
     @property
@@ -147,6 +153,7 @@ class Ring:
             self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
             self._head_ends[MEASURED, 0] = journal.measured.first + 1
             self._head_ends[SKETCHED, 0] = journal.sketched.first + 1
+            self._head_ends[KEPT, 0] = journal.kept.first + 1
         self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
@@ -172,9 +179,8 @@ class Ring:
             _, values, passing = self._full[0][1].since
         else:
             values, passing = journal.values.first, journal.passing.position()
-        self._drop_before(journal, VALUES, 0, values)
-        self._drop_before(journal, MEASURED, 0, values)
-        self._drop_before(journal, SKETCHED, 0, values)
+        for stream in (VALUES, MEASURED, SKETCHED, KEPT):
+            self._drop_before(journal, stream, 0, values)
         for idle in self._turning.values():
             if idle.since[2] < passing:
                 self._write_again(journal, idle, passing)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from torchglass.compiled import ValueFields, extension, slots
 from torchglass.journal.layout import (
     IS_SKETCHED,
+    KEPT,
+    KEPT_ENTRY,
     MEASURED,
     MEASURED_ENTRY,
     ROW,
@@ -17,6 +19,7 @@ from torchglass.journal.layout import (
     VALUE,
     VALUES,
     Numbers,
+    pack_kept,
     pack_measured,
     pack_value,
     row_checksum,
@@ -229,6 +232,16 @@ class SketchWriter(_Late):
 
     def write(self, number: int, sketch: bytes) -> None:
         self._put(number, _put_bytes, sketch + IS_SKETCHED)
+
+
+class KeptWriter(_Late):
+    """Where copies of the values lie."""
+
+    __slots__ = ()
+    stream, width = KEPT, KEPT_ENTRY
+
+    def write(self, number: int, offset: int, length: int, first: int, place: int) -> None:
+        self._put(number, pack_kept, offset, length, first, place)
 
 
 def _put_bytes(buffer: Any, at: int, entry: Any) -> None:

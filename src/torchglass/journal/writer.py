@@ -30,7 +30,7 @@ from torchglass.journal.layout import (
     pack_record,
 )
 from torchglass.journal.ring import Limits, Ring
-from torchglass.journal.shared import MeasuredWriter, RowWriter, SketchWriter, ValueWriter
+from torchglass.journal.shared import KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter
 
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has written it …"""
@@ -71,11 +71,16 @@ class Journal(Chunks):
         self.most_bytes = self.ring.largest
         self.rows, self.passing = RowWriter(self, ROWS), RowWriter(self, PASSING)
         self.values, self.measured, self.sketched = ValueWriter(self), MeasuredWriter(self), SketchWriter(self)
+        self.kept = KeptWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
         _remember(self)
         self.on_drop: Callable[[int, int], None] = ignore
         """Told of the values that were dropped: the first, and behind the last."""
+
+    @property
+    def _numbered(self) -> tuple[ValueWriter, MeasuredWriter, SketchWriter, KeptWriter]:
+        return self.values, self.measured, self.sketched, self.kept
 
     def end_chunks(self) -> None:
         for writer in (*self.threads, self.rows, self.passing):
@@ -86,7 +91,7 @@ class Journal(Chunks):
     def end(self) -> None:
         """Write nothing more, here or in a forked child; what is open is closed in vain. Takes no lock."""
         self.dead = True
-        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
+        for writer in (*self.threads, self.rows, self.passing, *self._numbered):
             writer.let_go()
 
     def close(self) -> None:
@@ -123,7 +128,7 @@ class Journal(Chunks):
         except BaseException:
             home.close()
             raise
-        shared = {each.chunk: each for each in (self.rows, self.passing, self.values, self.measured, self.sketched)}
+        shared = {each.chunk: each for each in (self.rows, self.passing, *self._numbered)}
         left: list[Callable[[], None]] = []
         for chunk, buffer in zip(chunks, buffers, strict=True):
             if chunk in shared:

@@ -113,7 +113,7 @@ class Loops:
 def _around(reader: _Reader, statement: Statement, where: Span) -> ast.AST | None:
     """The smallest expression, else the statement, that holds a range which no node has."""
     held: ast.AST = statement.node
-    for node in ast.walk(statement.node):
+    for node in ast.walk(held) if reader.visits else ():  # of what was nested too deeply to be read there are none
         if isinstance(node, ast.expr) and node in reader.visits:
             own = reader.source.range(node)
             if own.start <= where.start and where.end <= own.end:

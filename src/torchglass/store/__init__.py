@@ -2,13 +2,14 @@
 
 from torchglass.events.schema import SavedTensor
 from torchglass.store.bundle import BundleFull
+from torchglass.store.kept import saved_rows
 from torchglass.store.launch import in_job, rank
 from torchglass.store.loading import Loaded, load
 from torchglass.store.part import Part, open_part
 from torchglass.store.progress import watched
 from torchglass.store.repairing import repair
 from torchglass.store.saving import save
-from torchglass.store.tensors import Content
+from torchglass.store.tensors import Content, content_in
 
 __all__ = [
     "BundleFull",
@@ -16,11 +17,13 @@ __all__ = [
     "Loaded",
     "Part",
     "SavedTensor",
+    "content_in",
     "in_job",
     "load",
     "open_part",
     "rank",
     "repair",
     "save",
+    "saved_rows",
     "watched",
 ]

@@ -16,6 +16,7 @@ from torchglass.journal.rows import SavedRow
 from torchglass.settle.stored import settle_stored
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables
+from torchglass.store.kept import saved_rows
 from torchglass.store.layout import (
     DIGEST,
     DONE,
@@ -191,13 +192,17 @@ def _read_journal(bundle: Path, path: Path, recording: int) -> PartContents:
         check_holes(descriptor)
         try:
             streams = read_journal(StoredFile(descriptor))
-            tables, saved = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
+            tables, saved, kept = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
         except OtherJournal as error:
             raise BundleError(f"{spelt(path)} cannot be read here: {error}") from None
         except BadJournal as error:
             raise Unsound(str(error)) from None
         check_tables(tables)
         tensors = [_saved_tensor(number, value, row) for number, value, row in saved]
+        behind = max((each.id for each in tensors), default=-1) + 1
+        for each in saved_rows(tables, kept, behind):
+            check_saved(each)
+            tensors.append(each)
     return PartContents(tables, tensors=tensors)
 
 

@@ -100,5 +100,6 @@ def _append_rest(whole: Tables, part: Tables, name: str) -> None:
     whole.left_by += part.left_by
     whole.notes += [note if name in note else f"{name}: {note}" for note in part.notes]
     for file, text in part.sources.items():
-        if whole.sources.setdefault(file, text) != text:
+        # What was given to exec or to -c is no file: each process has its own.
+        if whole.sources.setdefault(file, text) != text and not file.startswith("<"):
             whole.notes.append(f"{name}: {file} was another text there than in the processes before")

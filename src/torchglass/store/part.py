@@ -12,9 +12,11 @@ import json
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
@@ -35,7 +37,7 @@ from torchglass.store.layout import (
     spelt,
     write_whole,
 )
-from torchglass.store.shards import Given, Shards
+from torchglass.store.shards import Given, Region, Shards
 from torchglass.store.tensors import Content, Maps
 
 APPLICATION = 0x74676C73
@@ -134,12 +136,31 @@ class Part:
             return self._reason or str(error)
         return saved.id, saved.shard, saved.offset
 
-    def copy_tensor(self, given: Given, content: Any) -> None:
-        """Write bytes that another part has; OSError where there is no room."""
+    def new_region(self, size: int) -> Region | None:
+        """Room in a shard for so many bytes at least, mapped; None where there is none, or it must not be mapped."""
+        if os.getpid() != self._process or self._reason is not None:
+            return None
         try:
-            self._shards.append(given, [content])
+            return self._shards.new_region(size)
         except OSError as error:
             self.report(error)
+            return None
+
+    def release_region(self, region: Any) -> None:
+        """Nobody writes to a region any more."""
+        self._shards.release_region(region)
+
+    def copy_tensor(self, given: Given, content: Any) -> SavedTensor | None:
+        """Write bytes that another part has; None where there is no room."""
+        try:
+            return self._shards.append(given, [content])
+        except OSError as error:
+            self.report(error)
+            return None
+
+    def share_tensor(self, given: Given, with_: SavedTensor) -> None:
+        """One more tensor over bytes that are in this part already."""
+        self._shards.share(given, with_)
 
     def report(self, problem: OSError) -> None:
         """Something could not be written: say so once, and go on in memory."""
@@ -149,6 +170,11 @@ class Part:
                 f"{spelt(self.path)} could not be written any more: {self._reason}; the trace there is incomplete"
             )
             self._report(self.problem)
+
+    @property
+    def count(self) -> int:
+        """How many tensors it was given."""
+        return len(self._shards.saved)
 
     def saved(self, number: Number) -> list[SavedTensor]:
         """The tensors in this part, with the numbers that their values have in the tables."""
@@ -160,14 +186,17 @@ class Part:
 
     # At the end
 
-    def finish(self, tables: Tables, number: Number) -> None:
-        """Write the tables, seal them, and let the journal go; what cannot be written stays a journal."""
+    def finish(self, tables: Tables, number: Number, others: Sequence[SavedTensor] = ()) -> None:
+        """Write the tables, seal them, and let the journal go; what cannot be written stays a journal.
+
+        ``others`` are the tensors in regions, numbered behind those that were given here.
+        """
         if os.getpid() != self._process:
             return
         try:
-            self._shards.close()
+            self._shards.close(others)
             if self.problem is None:
-                write_tables(self, tables, self.saved(number))
+                write_tables(self, tables, [*self.saved(number), *others])
                 seal(self.path)
                 self._drop_journal()
         except (OSError, sqlite3.Error) as error:
@@ -213,7 +242,11 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
 
 def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
     """A row of ``saved_tensors``."""
-    return tuple(cell_of(getattr(saved, column.name)) for column in SAVED_TENSORS.columns)
+    return tuple([cell if type(cell) in _AS_THEY_ARE else cell_of(cell) for cell in _saved_cells(saved)])
+
+
+_saved_cells = attrgetter(*(column.name for column in SAVED_TENSORS.columns))
+_AS_THEY_ARE = (int, NoneType)
 
 
 def new_database(path: Path) -> sqlite3.Connection:

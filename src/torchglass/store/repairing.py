@@ -17,9 +17,8 @@ from pathlib import Path
 
 from torchglass._version import __version__
 from torchglass.errors import BundleError
-from torchglass.events.schema import FORMAT, SavedTensor
+from torchglass.events.schema import FORMAT
 from torchglass.events.spelling import clean
-from torchglass.journal.homes import write_all
 from torchglass.store.bundle import read_manifest
 from torchglass.store.layout import (
     DONE,
@@ -42,7 +41,7 @@ from torchglass.store.loading import read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
 from torchglass.store.reader import PartContents
-from torchglass.store.shards import HEADER, ShardEntry, header, padded
+from torchglass.store.shards import write_headers
 from torchglass.store.tensors import check_header
 
 NO_END = (
@@ -153,20 +152,10 @@ def _write(part: Path, contents: PartContents) -> None:
     for suffix in BESIDE:
         (part / f"{EVENTS}{suffix}").unlink(missing_ok=True)
     draft.replace(part / EVENTS)
-    _mend_shards(part, contents.tensors)
+    write_headers(part, contents.tensors)
     seal(part)
     journal = find_journal(part)
     if journal is not None:
         journal[0].unlink()
     for left in part.glob(f".{DONE}.*"):  # by a kill in the middle of sealing
         left.unlink()
-
-
-def _mend_shards(part: Path, tensors: list[SavedTensor]) -> None:
-    """Cut off bytes that no row speaks of, and write the headers."""
-    for number, path in shard_paths(part).items():
-        entries = [ShardEntry.of(saved) for saved in tensors if saved.shard == number]
-        end = max((entry.offset + entry.length for entry in entries), default=HEADER)
-        with path.open("r+b") as file:
-            file.truncate(end)
-            write_all(file.fileno(), header(list(padded(entries))), 0)

@@ -22,14 +22,18 @@ def save(tables: Tables, path: Path | str, tensors: Tensors = ()) -> None:
     bundle = make_bundle(path)
     try:
         part = Part(bundle, bundle.new_part(), report=lambda _: None)
+        there: dict[tuple[int, int, int, int], SavedTensor | None] = {}
         for row, content in tensors:
-            part.copy_tensor(
-                Given(
-                    row.name, row.dtype, row.shape, memoryview(content).nbytes, row.value, row.event, row.stride,
-                    row.storage_offset,
-                ),
-                content,
+            given = Given(
+                row.name, row.dtype, row.shape, memoryview(content).nbytes, row.value, row.event, row.stride,
+                row.storage_offset,
             )  # fmt: skip
+            place = (row.part, row.shard, row.offset, row.length)
+            known = there.get(place) if row.length else None
+            if known is None:
+                there[place] = part.copy_tensor(given, content)
+            else:
+                part.share_tensor(given, known)
         part.finish(tables, lambda value: value)
         if part.problem is not None:
             raise BundleError(f"{part.problem}; nothing was kept there")

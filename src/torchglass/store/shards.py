@@ -8,18 +8,21 @@ bytes go from where they lie straight to the kernel: writing them costs less tha
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from torchglass.events.schema import SavedTensor
-from torchglass.journal.descriptors import Owned
-from torchglass.journal.homes import write_all
-from torchglass.store.layout import shard_name
+from torchglass.journal.descriptors import Owned, keep_for_ever
+from torchglass.journal.homes import MAPPED_SYSTEMS, file_system, write_all
+from torchglass.journal.layout import PAGE
+from torchglass.store.layout import shard_name, shard_paths
 
 HEADER = 1 << 20
 """Bytes before the first tensor of a shard."""
@@ -28,6 +31,14 @@ SHARD = 1 << 30
 ALIGNMENT = 16
 LONGEST_NAME = 200
 PADDING = "padding@"
+REGION = 1 << 25
+"""Bytes of a shard that are handed out to be filled with small tensors; large ones get a region of their own."""
+COPIES = 1024
+"""So many tensors a region may take: the header must have room to name them."""
+LONGEST_ENTRY = 240
+"""Bytes of the header that a tensor without a name of its own takes, with the padding before it."""
+Region = tuple[mmap.mmap, int, int, int]
+"""Memory that is the file's, the number of its shard, where in that it begins, and how many tensors it may take."""
 
 NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
@@ -99,41 +110,89 @@ class Shards:
         self._lock = threading.RLock()
         self._shard: _Shard | None = None
         self._count = 0
+        self._mapped: dict[int, tuple[mmap.mmap, Owned]] = {}
+        """Regions that are in use, by ``id``, each with the descriptor that it may keep."""
 
     def append(self, given: Given, pieces: Iterable[Any]) -> SavedTensor:
         """Write the bytes of a tensor; they are in the kernel's hands when this returns."""
         with self._lock:
             shard = self._shard
             if shard is None or shard.is_full(given, self._shard_bytes):
-                self.close()
-                shard = self._shard = _Shard(self.part / shard_name(self._count), self._count)
-                self._count += 1
+                shard = self._next_shard()
             offset = shard.append(given, pieces)
             saved = SavedTensor(
                 len(self.saved), given.name, given.value, given.event, shard.number, offset, given.length,
                 given.dtype, given.shape, given.stride, given.storage_offset,
             )  # fmt: skip
-            shard.add(ShardEntry.of(saved))
+            shard.charge(ShardEntry.of(saved))
             self.saved.append(saved)
             return saved
 
-    def close(self) -> None:
-        """Write the header of the last shard."""
+    def share(self, given: Given, with_: SavedTensor) -> None:
+        """One more tensor over bytes that are there."""
         with self._lock:
-            shard, self._shard = self._shard, None
-            if shard is not None:
-                shard.finish()
+            place = (with_.shard, with_.offset, with_.length)
+            self.saved.append(
+                SavedTensor(
+                    len(self.saved), given.name, given.value, given.event, *place, given.dtype, given.shape,
+                    given.stride, given.storage_offset,
+                )
+            )  # fmt: skip
+
+    def new_region(self, size: int) -> Region | None:
+        """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here."""
+        if not self._may_map:
+            return None
+        is_own = size > REGION // 4
+        wanted, copies = (size, 1) if is_own else (REGION, COPIES)
+        with self._lock:
+            shard = self._shard
+            if shard is None or not shard.has_room(wanted, copies, self._shard_bytes):
+                shard = self._next_shard()
+            mapping, offset = shard.reserve(-(-wanted // PAGE) * PAGE, copies)
+        return mapping, shard.number, offset, copies
+
+    def release_region(self, region: mmap.mmap) -> None:
+        """Nobody writes to a region any more; never closes a file of the program's."""
+        mapping, owned = self._mapped.pop(id(region), (None, None))
+        if mapping is None or owned is None:
+            return
+        try:
+            if not owned.are_ours:
+                raise BufferError
+            mapping.close()
+        except BufferError:  # or somebody reads it just now
+            keep_for_ever(mapping)
+
+    @cached_property
+    def _may_map(self) -> bool:
+        return file_system(self.part) in MAPPED_SYSTEMS
+
+    def _next_shard(self) -> _Shard:
+        if self._shard is not None:
+            self._shard.leave()
+        self._shard = _Shard(self.part / shard_name(self._count), self._count, self._mapped)
+        self._count += 1
+        return self._shard
+
+    def close(self, others: Iterable[SavedTensor] = ()) -> None:
+        """Write the headers: from now on shards are ordinary safetensors files. ``others``: what regions hold."""
+        with self._lock:
+            if self._shard is not None:
+                self._shard.leave()
+            self._shard = None
+            write_headers(self.part, [*self.saved, *others])
 
 
 class _Shard:
     """One file that grows."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, number: int, mapped: dict[int, tuple[mmap.mmap, Owned]]) -> None:
         self.number = number
         self.end = HEADER
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._owned = Owned(self._file)
-        self._entries: list[ShardEntry] = []
+        self._mapped = mapped
         self._room = HEADER - 8 - len("{}")
         try:
             write_all(self._file, header([]), 0)
@@ -144,7 +203,25 @@ class _Shard:
     def is_full(self, given: Given, limit: int) -> bool:
         """Whether the next tensor must go into another shard: too many bytes, or no room to name it."""
         entry = ShardEntry(given.name[:LONGEST_NAME] * 6, given.dtype, given.shape, self.end, given.length)
-        return (self.end - HEADER + given.length > limit and bool(self._entries)) or self._room < entry.header_bytes()
+        return not self._takes(given.length, limit) or self._room < entry.header_bytes()
+
+    def has_room(self, size: int, copies: int, limit: int) -> bool:
+        """The same for a region with so many copies in it."""
+        return self._takes(size, limit) and self._room >= copies * LONGEST_ENTRY
+
+    def _takes(self, size: int, limit: int) -> bool:
+        return self.end - HEADER + size <= limit or self.end == HEADER
+
+    def reserve(self, size: int, copies: int) -> tuple[mmap.mmap, int]:
+        """A mapping of so many bytes at the end, which the disk has promised, and where it begins."""
+        self._owned.check()
+        offset = -(-self.end // PAGE) * PAGE
+        os.posix_fallocate(self._file, offset, size)
+        mapping, owned = mmap.mmap(self._file, size, offset=offset), Owned(self._file)
+        owned.add_copy(self._file)  # some Pythons keep a descriptor with each mapping
+        self._mapped[id(mapping)] = (mapping, owned)
+        self.end, self._room = offset + size, self._room - copies * LONGEST_ENTRY
+        return mapping, offset
 
     def append(self, given: Given, pieces: Iterable[Any]) -> int:
         """Put the bytes at the end; returns where they are."""
@@ -159,19 +236,27 @@ class _Shard:
         self.end = at
         return offset
 
-    def add(self, entry: ShardEntry) -> None:
-        """Remember what the header must say."""
-        self._entries.append(entry)
+    def charge(self, entry: ShardEntry) -> None:
+        """Remember how long the header grows."""
         self._room -= entry.header_bytes()
 
-    def finish(self) -> None:
-        """Write the header; from now on it is an ordinary safetensors file."""
+    def leave(self) -> None:
+        """Nothing more goes into it; its header is written when all that it holds is known."""
         self._owned.check()
-        try:
-            os.ftruncate(self._file, self.end)
-            write_all(self._file, header(list(padded(self._entries))), 0)
-        finally:
-            self._owned.close(self._file)
+        self._owned.close(self._file)
+
+
+def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:
+    """Cut off bytes that no row speaks of, and write the headers of all shards."""
+    entries: dict[int, list[ShardEntry]] = {}
+    for saved in tensors:
+        entries.setdefault(saved.shard, []).append(ShardEntry.of(saved))
+    for number, path in shard_paths(part).items():
+        own = entries.get(number, [])
+        end = max((entry.offset + entry.length for entry in own), default=HEADER)
+        with path.open("r+b") as file:
+            file.truncate(end)
+            write_all(file.fileno(), header(list(padded(own))), 0)
 
 
 def header(entries: Sequence[ShardEntry]) -> bytes:

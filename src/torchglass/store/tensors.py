@@ -102,7 +102,13 @@ class Maps:
                 whole = self._maps[path] = _mapped(path, os.path.lexists(part / DONE))
                 if len(whole) < end:
                     raise Unsound("it is shorter than its tensors")
-        return Content(whole[saved.offset : end], saved.dtype, saved.shape, strides_of(saved), saved.storage_offset)
+        return content_in(whole, saved)
+
+
+def content_in(whole: memoryview, saved: SavedTensor) -> Content:
+    """The bytes of one row, of those that it lies among."""
+    data = whole[saved.offset : saved.offset + saved.length]
+    return Content(data, saved.dtype, saved.shape, strides_of(saved), saved.storage_offset)
 
 
 def _mapped(path: Path, finished: bool) -> memoryview:

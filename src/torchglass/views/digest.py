@@ -134,6 +134,13 @@ def digest_of(trace: Recorded) -> Digest:
     return digest
 
 
+def call_numbers(trace: Recorded) -> Callable[[int], int]:
+    """A function that gives the number of the Python call of an event; -1: the trace does not tell."""
+    if isinstance(trace, HasTables):
+        return trace.tables.python_call.__getitem__
+    return lambda number: -1 if (call := trace.event(number).python_call) is None else call
+
+
 # ---------------------------------------------------------------- what is shown of an event
 
 _words: Callable[[Event], Key] = attrgetter(

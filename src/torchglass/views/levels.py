@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loop, Place
 from torchglass.source.rounds import calls_back, next_round
-from torchglass.views.digest import Digest
+from torchglass.views.digest import Digest, call_numbers
 from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
 
 CALL, LOOP, ROUND = "call", "loop", "round"
@@ -45,6 +45,8 @@ class Level:
     """Of a round: which one, from 0."""
     rounds: _Rounds | None = None
     """Of a loop."""
+    around: Level | None = None
+    """Of a loop: the one just around it in the same call."""
     frame: int = 0
     """Its frame's place in the stack of the events in it."""
 
@@ -127,6 +129,8 @@ class _State:
 
     frames: list[_Frame] = field(default_factory=list[_Frame])
     direct: bool = False
+    changed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    """The variables, with the calls they are in, that are known to have changed where it is now."""
 
 
 class Levels:
@@ -138,6 +142,7 @@ class Levels:
         self.span_of: list[int] = []
         """By event; -1: it is directly in the event around it."""
         self._stacks = Stacks(digest.trace.sources)
+        self._call_number = call_numbers(digest.trace)
         self._entries: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
         self._under_way: dict[str, list[tuple[int, _State]]] = {}
         self._read()
@@ -177,15 +182,16 @@ class Levels:
         """Go on to the frames of an event; its innermost span."""
         frames = state.frames
         same = _common(frames, entries)
-        last = entries[-1]
-        if same == len(frames) == len(entries):
-            if event.direct:
+        last, is_here = entries[-1], same == len(frames) == len(entries)
+        is_made = event.direct and not (event.kind == "variable" and self._is_effect(state, event, number, is_here))
+        if is_here:
+            if is_made:
                 self._again(frames, entries, same - 1, number, owner)
         elif same == len(entries):
             place = frames[same - 1].place
             if not event.direct and place is not None and calls_back(place):
                 return frames[same - 1].span  # as ``sum`` does between two steps of the generator that it goes through
-            if event.direct:
+            if is_made:
                 self._again(frames, entries, same - 1, number, owner)
             del frames[same:]
         elif same == len(frames):
@@ -195,7 +201,7 @@ class Levels:
             self._move(frames, entries, same, number, owner)
         for entry in entries[len(frames) :]:
             self._push(frames, entry, number, owner)
-        state.direct = event.direct
+        state.direct, state.changed = event.direct, state.changed if event.kind == "variable" else set()
         if event.kind == "module":
             self._note_layer(frames, event)
         if event.direct and last.place is not None:
@@ -203,6 +209,13 @@ class Levels:
         if event.error is not None or event.end_ns is None:
             self._fail(frames)
         return frames[-1].span
+
+    def _is_effect(self, state: _State, event: Event, number: int, is_here: bool) -> bool:
+        """Whether a variable changed by what was called last; the same one once more tells of another call."""
+        changed = (event.name, self._call_number(number))
+        is_again = is_here and changed in state.changed
+        state.changed = {changed, *(state.changed if is_here and not is_again else ())}
+        return not is_again
 
     def _move(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """The first frame that is elsewhere: further on, in a new round, or in another call."""
@@ -270,6 +283,7 @@ class Levels:
             return
         for loop in place.loops[kept:]:
             loop_span = Level(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
+            loop_span.around = self.spans[frame.loops[-1][1]] if frame.loops else None
             span = self._new(loop_span, frame.entry.index)
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1

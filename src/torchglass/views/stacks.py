@@ -53,6 +53,8 @@ class Stacks:
         self._loops: dict[str, Loops | None] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
         self._alone: dict[Place, Place] = {}
+        self._places: dict[tuple[Location, Location | None, bool], Place | None] = {}
+        """By a frame and the one that it called: stacks of a recursion have the same ones a thousand times."""
 
     def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
         """The frames of a stack from ``base`` on, outermost first."""
@@ -65,7 +67,8 @@ class Stacks:
                 if location.function.rpartition(".")[2] not in _PASSES:
                     opaque.append(location)
                 continue
-            place = self._place(stack, at, stores and at == len(stack) - 1)
+            called = stack[at + 1] if at + 1 < len(stack) else None
+            place = self._place(location, called, stores and called is None)
             if opaque:
                 found.append(self._opaque(opaque, caller, at))
                 opaque = []
@@ -101,15 +104,20 @@ class Stacks:
         number = self._ways.setdefault(tuple(way), len(self._ways))
         return Entry(number, None, way[0], True, caller, at)
 
-    def _place(self, stack: tuple[Location, ...], at: int, stores: bool) -> Place | None:
-        location = stack[at]
+    def _place(self, location: Location, called: Location | None, stores: bool) -> Place | None:
+        key = location, called, stores
+        if key not in self._places:
+            self._places[key] = self._find_place(location, called, stores)
+        return self._places[key]
+
+    def _find_place(self, location: Location, called: Location | None, stores: bool) -> Place | None:
         loops = self._loops_of(location.file)
         if loops is None or not location.end_col or not self._is_proven(loops, location):
             return None
-        callee = stack[at + 1].function if at + 1 < len(stack) else ""
-        if callee and stack[at + 1].origin == "user":
-            inner = self._loops_of(stack[at + 1].file)
-            if inner is not None and inner.suspends(_range(stack[at + 1])):
+        callee = called.function if called is not None else ""
+        if called is not None and called.origin == "user":
+            inner = self._loops_of(called.file)
+            if inner is not None and inner.suspends(_range(called)):
                 callee = "__next__"  # to call a generator runs nothing of it
         return loops.place(_range(location), callee, stores)
 

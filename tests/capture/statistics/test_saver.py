@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import torchglass as tg
 from tests import programs
+from torchglass.capture.statistics.shelf import PythonShelf, Shelf
 
 
 class Cloning(TorchDispatchMode):
@@ -88,13 +93,130 @@ def test_a_budget_that_is_reached_is_said() -> None:
     first, expanded, row, last = [event.outputs[0] for event in trace.events()]
     assert torch.equal(trace.tensor(first), torch.ones(10))
     assert torch.equal(trace.tensor(row), torch.ones(10))
-    for value in (expanded, last):
-        with pytest.raises(tg.NotRecorded, match="was not kept"):
-            trace.tensor(value)
-        assert value.stats is not None
+    assert trace.tensor(expanded).shape == (1 << 40, 10)
+    with pytest.raises(tg.NotRecorded, match=r"was not kept.*record\(values='all'\)"):
+        trace.tensor(last)
+    assert last.stats is not None
     assert trace.notes == (
-        "record(values='all') kept 2 values of 80 bytes; of the others there are statistics: max_bytes=… keeps more",
+        "record(values='all') kept 3 values of 40 bytes; of the others there are statistics: max_bytes=… keeps more",
     )
+
+
+def views(writes: bool = True) -> Any:
+    """A chain of views, a write between, and views again."""
+    x = torch.arange(4096.0).view(64, 64)
+    first = [x.t(), x[3], x[:, 5], x.view(8, 8, 8, 8).permute(2, 0, 3, 1), x[1:9].view(torch.int32), x[0].expand(9, 64)]
+    if writes:
+        x.mul_(2)
+    return first, [x.view(-1), *x.chunk(4, dim=1), x[::7]]
+
+
+def in_shards(bundle: Path) -> int:
+    """Bytes of tensors, without the headers."""
+    return sum(path.stat().st_size - (1 << 20) for path in bundle.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("way", ["memory", "bundle", "saved", "killed"])
+def test_views_of_the_same_memory_share_its_bytes(way: str, tmp_path: Path) -> None:
+    """16 KiB before the write and 16 KiB after it, however many views there are; also where no compiled engine is."""
+    if way == "killed":
+        code = (
+            "import os, torchglass as tg; from tests.capture.statistics.test_saver import views\n"
+            f"with tg.record(values='all', to={str(tmp_path / 'x')!r}):\n    views(); os.kill(os.getpid(), 9)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+        assert "finished" in tg_repair(tmp_path / "x")
+    else:
+        with tg.record(values="all", to=tmp_path / "x" if way == "bundle" else None) as trace:
+            views()
+        if way == "saved":
+            tg.save(trace, tmp_path / "x")
+    if way != "memory":
+        trace = tg.load(tmp_path / "x")
+        assert in_shards(tmp_path / "x") == 2 * 4096 * 4
+    given = {each.id: trace.tensor(each) for event in trace.events(kind="function") for each in event.outputs}
+    for wanted in (*views(writes=False)[0], *views()[1]):
+        assert any(is_the_same_view(each, wanted) for each in given.values())
+    assert len(given) > 14
+
+
+def is_the_same_view(one: Any, two: Any) -> bool:
+    return one.dtype == two.dtype and one.stride() == two.stride() and torch.equal(one, two)
+
+
+def tg_repair(path: Path) -> str:
+    from torchglass.store import repair
+
+    return " ".join(repair(path))
+
+
+def test_the_bytes_that_views_share_are_counted_once_in_the_budget() -> None:
+    with tg.record(values="all", max_bytes=2 * 4096 * 4) as trace:
+        views()
+    assert trace.notes == ()
+    with tg.record(values="all", max_bytes=2 * 4096 * 4 - 1) as trace:
+        views()
+    assert "of the others there are statistics" in trace.notes[0]
+
+
+def test_what_numpy_writes_between_two_views_is_in_the_second() -> None:
+    """Torch counts no version then: the bytes themselves are asked."""
+    with tg.record(values="all") as trace:
+        x = torch.zeros(6)
+        x.view(2, 3)
+        x.numpy()[4] = 7
+        x.view(3, 2)
+    before, after = (next(trace.events(function="view", where=has)).outputs[0] for has in (_is((2, 3)), _is((3, 2))))
+    assert trace.tensor(before).sum() == 0
+    assert trace.tensor(after).tolist() == [[0, 0], [0, 0], [7, 0]]
+
+
+def _is(shape: tuple[int, ...]) -> Any:
+    return lambda event: event.outputs[0].shape == shape
+
+
+def test_the_python_shelf_and_the_compiled_one_say_the_same() -> None:
+    """Random pieces of a few storages, changed now and then: the same places, and the same bytes there."""
+    rng = random.Random(0)
+    storages = [bytearray(rng.randbytes(300)) for _ in range(5)]
+    addresses = [(ctypes.c_char * 300).from_buffer(each) for each in storages]
+    found = []
+    for cls in {PythonShelf, Shelf}:
+        rng.seed(1)
+        regions: list[bytearray] = []
+
+        def more(size: int, regions: list[bytearray] = regions) -> Any:
+            regions.append(bytearray(max(size, 1000)))
+            return regions[-1], -len(regions), 0, 1 << 40
+
+        shelf, told = cls(more, 9000), list[Any]()
+        for number in range(300):
+            at = rng.randrange(5)
+            first, length, item = rng.randrange(200), rng.randrange(1, 100), rng.choice([1, 4])
+            if rng.random() < 0.2:
+                storages[at][rng.randrange(300)] ^= 255
+            base = ctypes.addressof(addresses[at])
+            words = shelf.keep(number, base, base + first, length, item, rng.random() < 0.1)
+            told.append(words)
+            if isinstance(words, tuple):
+                offset, _, before, place = words
+                copy = regions[-1 - place][offset + before : offset + before + length]
+                assert copy == storages[at][first : first + length]
+        found.append((told, shelf.used, shelf.kept, shelf.is_full))
+    assert found[0] == found[-1]
+    assert found[0][3]
+
+
+def test_what_only_dropped_events_showed_is_let_go_of_and_gives_its_budget_back() -> None:
+    """80 MB go through 4,000 events, of which 400 are kept; the budget is 20 MB."""
+    with tg.record(values="all", max_bytes=20_000_000, max_events=400) as trace:
+        x = torch.zeros(5_000)
+        for _ in range(4_000):
+            x = x + 1
+    last = list(trace.events(function="add"))[-1]
+    assert not any("statistics" in note for note in trace.notes)
+    assert torch.equal(trace.tensor(last.outputs[0]), torch.full((5_000,), 4_000.0))
+    assert len(trace.kept()) < 900
 
 
 def test_a_mark_beside_it_is_the_same_value() -> None:

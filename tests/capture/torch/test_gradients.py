@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchglass as tg
 from torchglass.capture.statistics import updates
+from torchglass.capture.torch import optimizers
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
 
@@ -158,3 +159,26 @@ def test_training_has_the_same_bits(values: str | None, ops: bool) -> None:
     recorded = train(values=values, ops=ops)
     assert all(torch.equal(a, b) for a, b in zip(plain, recorded, strict=True))
     assert [each._version for each in plain] == [each._version for each in recorded]
+
+
+def test_a_step_with_more_than_a_thousand_parameters_tells_each_update() -> None:
+    parameters = [nn.Parameter(torch.full((2,), float(number))) for number in range(1_500)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(2)
+    parameters[0].grad = None
+    with tg.record(values="stats") as trace:
+        torch.optim.SGD(parameters, lr=0.5).step()
+    step = next(trace.events(kind="step"))
+    assert len(step.outputs) == 1_500
+    assert [each.stats.mean for each in step.outputs if each.stats] == [0.0, *[-0.5] * 1_499]
+    assert trace.notes == ()
+
+
+def test_a_step_with_too_many_parameters_says_of_how_many_it_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (updates, optimizers):
+        monkeypatch.setattr(module, "MOST_UPDATES", 3)
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(5)]
+    with tg.record(values="stats") as trace:
+        torch.optim.SGD(parameters, lr=0.5).step()
+    assert len(next(trace.events(kind="step")).outputs) == 3
+    assert trace.notes == ("updates are told of the first 3 of the 5 parameters of a step",)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchglass as tg
+from torchglass.compiled import COMPILED, engine
 
 
 def ops(trace: tg.Trace) -> list[tg.Event]:
@@ -160,6 +161,19 @@ def test_an_op_that_raises_has_its_inputs_and_the_error() -> None:
     assert event.error == f"RuntimeError: {caught.value}"
     assert [value.shape for value in event.inputs] == [(2, 3), (2, 3)]
     assert (event.outputs, event.end_ns is None) == ((), False)
+
+
+@pytest.mark.skipif(engine() != COMPILED, reason="the engine in Python is on the stack, and so in tracebacks")
+def test_the_traceback_of_an_op_that_raises_is_that_of_the_plain_program() -> None:
+    def frames() -> list[str]:
+        with pytest.raises(RuntimeError) as caught:
+            F.linear(torch.ones(3, 4), torch.ones(5, 6))
+        return [str(entry.path) for entry in caught.traceback]
+
+    plain = frames()
+    with tg.record(ops=True):
+        recorded = frames()
+    assert recorded == plain
 
 
 def test_custom_ops_and_their_namespaces() -> None:

@@ -16,6 +16,7 @@ PROGRAM = textwrap.dedent(
     import os, sys, warnings
     import torch, torch.utils._python_dispatch, torch.jit._trace, torch.utils.dlpack
     import torch._library.custom_ops, torch._functorch.pyfunctorch
+    import torch._dynamo  # an optimizer's first step imports it: once here and not in each child
     from torch import nn
 
     NAMES = sys.argv[1:]

@@ -452,3 +452,49 @@ def test_one_line_for_each_expression_when_asked() -> None:
     trace = recorded(expressions)
     assert sources(view_of(trace)).count("x.exp().add(x.sin())") == 1
     assert sources(view_of(trace, succinct=False)).count("x.exp().add(x.sin())") == 3
+
+
+class Built(torch.nn.Module):
+    """A layer, and a weight of its own that is made on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(2))
+        self.scale = torch.nn.Parameter(torch.full((3,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x) * self.scale
+        return x
+
+
+def test_a_line_that_builds_a_module_says_only_how_many_steps_that_took() -> None:
+    with tg.record() as trace:
+        net = Built()
+        net(torch.ones(1, 3))
+    text = tg.render(trace, "code", width=140)
+    assert re.search(r"net = Built\(\)  # .*9 steps in its constructor", text)
+    assert "__init__" not in text
+    assert "9 in constructors (constructors=True)" in text
+    rows, opened = (sheet_of(trace, "code", constructors=opened).rows for opened in (False, True))
+    assert sum(row.hidden for row in rows) == 9
+    assert sum(row.hidden + row.each for row in rows if row.kind == EVENT) + 9 == sum(
+        row.each for row in opened if row.kind == EVENT
+    )
+    for options in ({"constructors": True}, {"fold": False}):
+        assert "self.scale = torch.nn.Parameter" in tg.render(trace, "code", width=140, **options)
+
+
+def test_a_constructor_is_shown_where_nothing_else_ran_or_it_failed() -> None:
+    class Broken(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.ones(3) @ torch.ones(4)
+
+    with tg.record() as alone:
+        Built()
+    assert "self.scale = torch.nn.Parameter" in tg.render(alone, "code", width=140)
+    with suppress(RuntimeError), tg.record() as failed:
+        torch.ones(2)
+        Broken()
+    assert "self.weight = torch.ones(3) @ torch.ones(4)" in tg.render(failed, "code", width=140)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import torchglass as tg
 from tests.views.shown import sheet_of
-from torchglass.events.gradients import Gradients, gradients_of
+from torchglass.events.gradients import Gradients, Leaf, gradients_of
 from torchglass.events.trace import Trace
 from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE, range_of
 from torchglass.views.gradients.view import CALLED
@@ -281,3 +281,36 @@ def test_reads_of_gradients_by_torch_are_no_steps_of_the_code() -> None:
     assert 0 < len(own) < len(reads)
     assert tg.render(trace, "code", fold=False).count("Tensor.grad") == len(own)
     assert tg.render(trace, "code", fold=False, inner=True).count("Tensor.grad") == len(reads)
+
+
+def test_what_one_process_evaluates_and_another_trains_is_not_missed() -> None:
+    trace, _ = trained(1)
+    found = gradients_of(trace.events(), trace.modules())
+    got = next(leaf for leaf in found.leaves if leaf.full_name == "Net.fc.weight")
+    assert not got.is_missed
+    evaluated = Leaf(got.name, got.value, got.holder)
+    assert evaluated.is_missed
+    names = [leaf.full_name for leaf in found.missed]
+    found.leaves.append(evaluated)
+    assert [leaf.full_name for leaf in found.missed] == names == ["Net.spare.weight", "Net.spare.bias"]
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_steps_made_inside_of_backward_count_as_runs_that_gave_a_gradient(cleared: bool) -> None:
+    net = nn.Linear(3, 2)
+    optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in net.parameters()}
+
+    def step(parameter: nn.Parameter) -> None:
+        optimizers[parameter].step()
+        if cleared:
+            optimizers[parameter].zero_grad()
+
+    for each in net.parameters():
+        each.register_post_accumulate_grad_hook(step)
+    with tg.record(values="stats") as trace:
+        for _ in range(3):
+            net(torch.ones(1, 3)).sum().backward()
+    rows = rows_of(trace)
+    assert rows["Linear.weight"].text(CALLED) == "3"
+    assert rows["Linear.bias"].text(CALLED) == "3"
+    assert found_in(trace).missed == []

@@ -223,3 +223,26 @@ def test_changes_of_variables_are_told_of_steps_and_are_none(tmp_path: Path, ops
     listing = listing_of(trace, "sample.py")
     assert note(listing, "total +=").runs == 3
     assert said(listing, "total +=") == ["total: f32[]"]
+
+
+def test_what_is_yielded_is_told_whole(tmp_path: Path) -> None:
+    listing = of_text(
+        tmp_path,
+        """
+import torch
+
+
+def pairs(x):
+    for i in range(3):
+        yield x[:i], x.t() @ x
+    yield x.relu()
+
+
+def main():
+    for each in pairs(torch.ones(4, 2)):
+        pass
+""",
+    )
+    assert said(listing, "yield x[:i], x.t() @ x") == ["→ (f32[0–2, 2], f32[2, 2])"]
+    assert note(listing, "yield x[:i], x.t() @ x").runs == 3
+    assert said(listing, "yield x.relu()") == ["→ f32[4, 2]"]

@@ -90,7 +90,8 @@ class LineTracer:
         return self._names[file].get(line, [])
 
     def is_return(self, file: str, line: int) -> bool:
-        return linecache.getline(file, line).lstrip().startswith("return")
+        """A frame is also left, with what it gives, where it yields."""
+        return linecache.getline(file, line).lstrip().startswith(("return", "yield"))
 
     def run(self, function: Any, **options: Any) -> tg.Trace:
         """Record a call while every line is traced, in threads too."""

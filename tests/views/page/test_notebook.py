@@ -47,6 +47,7 @@ def test_the_last_cell_holds_the_page_and_text(executed: Any) -> None:
     assert output.output_type == "execute_result"
     assert set(output.data) == {"text/plain", "text/html"}
     assert output.data["text/plain"].startswith("Trace of in a notebook: ")
+    assert "\x1b" not in output.data["text/plain"], "a kernel asks for colours, and plain text has none"
     assert output.data["text/html"].startswith('<iframe sandbox="allow-scripts"')
     assert not any(cell.get("outputs") for cell in executed.cells[:-1]), "recording prints nothing"
 

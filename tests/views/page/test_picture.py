@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -80,3 +81,15 @@ def test_the_pictures_in_the_documents_are_what_is_drawn(name: str, tmp_path: Pa
     tg.export(trace, tmp_path / "a.svg", **({"depth": 1} if name == "unet" else {}))
     kept = Path(__file__).resolve().parents[3] / "docs" / "gallery" / f"{name}.svg"
     assert (tmp_path / "a.svg").read_text(encoding="utf-8") == kept.read_text(encoding="utf-8"), "run `make gallery`"
+
+
+def test_what_is_not_finite_stands_at_the_edges_that_carry_it() -> None:
+    with tg.record(values="stats") as trace:
+        x = torch.tensor([-1.0, 1.0, 4.0])
+        y = x.log()
+        (y * 2).sum() + x.sum()
+    drawn = picture.svg(trace, Options())
+    assert re.findall(r'class="(?:shape|port) bad"[^>]*>([^<>]*)<', drawn) == ["1 NaN", "1 NaN", "[] 1 NaN"]
+    with tg.record() as trace:
+        torch.tensor([-1.0]).log().sum()
+    assert " bad" not in picture.svg(trace, Options())

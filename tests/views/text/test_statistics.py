@@ -16,10 +16,17 @@ NORMAL = Stats(512, 0, 0, 0, 3, -3.14159, 2.9, 0.0123, 0.99, 22.4)
 
 
 @pytest.mark.parametrize(
-    ("number", "word"), [(0.0, "0"), (-3.14, "−3.1"), (123456.0, "1.2e5"), (1e-9, "1e−9"), (100.0, "1e2"), (42.0, "42")]
+    ("number", "word"),
+    [(0.0, "0"), (-3.14, "−3.1"), (1e-9, "1e−9"), (42.4, "42"), (107.3, "107"), (123456.5, "1.2e5"), (-1e7, "−1e7")],
 )
-def test_numbers_have_two_digits_that_count(number: float, word: str) -> None:
+def test_numbers_have_two_digits_that_count_or_all_before_the_point(number: float, word: str) -> None:
     assert number_word(number) == word
+
+
+def test_an_index_or_a_count_is_never_rounded() -> None:
+    assert [number_word(number) for number in (100, 2975, 3703, 50304, 1234567)] == [
+        "100", "2975", "3703", "50304", "1234567",
+    ]  # fmt: skip
 
 
 def test_what_is_told_of_one_value() -> None:
@@ -59,7 +66,7 @@ def test_the_tree_and_the_table_have_them_behind_the_shapes() -> None:
     assert "→ f32[2] 1 NaN all 3.2" in tree
     table = tg.render(trace, "table", width=140)
     assert "Output values" in table
-    assert "all 3.2 1 NaN" in table
+    assert "1 NaN all 3.2" in table
     red = tg.render(trace, width=140, color=True)
     assert "\x1b[1;31m1 NaN\x1b[0m" in red
 

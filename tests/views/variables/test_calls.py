@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
+import torchglass as tg
+from tests.modules import module_of
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
 from torchglass.views.variables.patterns import CallRow, Changes, LoopRow
 
@@ -135,3 +138,99 @@ def test_repeats_in_the_life_of_one_variable() -> None:
     assert isinstance(group.rows[0], LoopRow)
     assert [row.often for row in group.rows if isinstance(row, Changes) and row.depth == 1] == ["", "× 6", ""]
     assert sum(len(row.changes) for row in group.rows if isinstance(row, Changes)) == 4 * 8
+
+
+SHARED = """\
+import torch
+
+def inc(t):
+    t.add_(1)
+
+def main():
+    x = torch.zeros(2)
+    y = x
+    for i in range(2):
+        x.add_(1)
+    for i in range(3):
+        inc(x)
+"""
+
+
+def test_a_change_under_several_names_is_no_further_round(tmp_path: Path) -> None:
+    module = module_of(tmp_path, SHARED)
+    with tg.record(variables=True) as trace:
+        module.main()
+    text = tg.render(trace, "variables", by="time", width=120)
+    assert "for i in range(2):  × 2 " in text
+    assert "for i in range(3):  × 3 " in text
+    assert "in rounds" not in text
+
+
+CAUGHT = """\
+import torch
+
+def inner(xs):
+    a = torch.ones(2)
+    xs.append(1)
+    raise ValueError
+
+def middle(xs):
+    try:
+        b = inner(xs)
+    except ValueError as error:
+        b = None
+    finally:
+        c = 3
+
+def numbers():
+    k = 0
+    yield k
+    raise KeyError
+
+def main():
+    xs = []
+    middle(xs)
+    try:
+        for each in numbers():
+            d = each
+    except KeyError:
+        e = 5
+"""
+
+
+def test_a_function_that_an_exception_leaves_tells_what_it_did_on_every_python(tmp_path: Path) -> None:
+    module = module_of(tmp_path, CAUGHT)
+    with tg.record(variables=True) as trace:
+        module.main()
+    changes = [event for event in trace.events() if event.kind == "variable"]
+    told = [(event.name, event.detail, event.result, event.line) for event in changes]
+    assert told == [
+        ("xs", "assigned", "[]", 22),
+        ("xs", "argument", "[]", 8),
+        ("xs", "argument", "[]", 3),
+        ("a", "assigned", "f32[2]", 4),
+        ("xs", "changed", "[1]", 5),
+        ("xs", "changed", "[1]", 10),
+        ("error", "assigned", "<ValueError>", 11),
+        ("b", "assigned", "None", 12),
+        ("c", "assigned", "3", 14),
+        ("xs", "changed", "[1]", 23),
+        ("k", "assigned", "0", 17),
+        ("each", "assigned", "0", 25),
+        ("d", "assigned", "0", 26),
+        ("e", "assigned", "5", 28),
+    ]
+    calls = {event.function: event.python_call for event in changes}
+    assert len(set(calls.values())) == len(calls) == 4
+
+
+def test_the_module_level_is_one_call_also_where_functions_changed_something_first(tmp_path: Path) -> None:
+    path = tmp_path / "alone.py"
+    path.write_text("def double(x):\n    y = 2 * x\n    return y\na = double(1)\nb = double(a)\n")
+    code = compile(path.read_text(), str(path), "exec")
+    with tg.record(variables=True) as trace:
+        exec(code, {})
+    text = tg.render(trace, "variables", by="time", width=120)
+    assert "2: module level:" not in text
+    assert "of 2 calls" not in text
+    assert "a = double(1)" in text

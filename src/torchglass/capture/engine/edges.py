@@ -10,9 +10,10 @@ from collections.abc import Callable
 from sys import gettrace, settrace
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass.capture.engine.forms import Describe
+from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.engine.values import ValueOf
@@ -28,16 +29,13 @@ from torchglass.journal.layout import (
     pack_record,
 )
 
-if TYPE_CHECKING:
-    from torchglass.capture.session import Session
-
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
 SPARE = 8
 """Ids for which there is room when an event opens, beyond its arguments: for what is nested in them."""
 
 
-def make_open(session: Session) -> Open:
+def make_open(session: Host) -> Open:
     """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
     stacks, put_arguments, clock = session.stacks, _make_put_arguments(session), perf_counter_ns
     tracers, stack_ids = stacks.tracers, stacks.ids
@@ -98,7 +96,7 @@ def make_open(session: Session) -> Open:
     return open_event
 
 
-def _make_put_arguments(session: Session) -> Callable[..., tuple[int, int, int]]:
+def _make_put_arguments(session: Host) -> Callable[..., tuple[int, int, int]]:
     """Gives the form of an event's arguments, and where in the log's ids the values in them begin and end."""
     forms, value_of = session.forms, session.values.plain_value_of
     form_ids, describe = forms.ids, forms.describe
@@ -132,7 +130,7 @@ def _make_put_arguments(session: Session) -> Callable[..., tuple[int, int, int]]
     return put_arguments
 
 
-def make_close(session: Session, value_of: ValueOf, describe: Describe) -> Close:
+def make_close(session: Host, value_of: ValueOf, describe: Describe) -> Close:
     """Fill in the end and the outputs of a record, have them measured, and tell the listeners."""
     form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
     tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))

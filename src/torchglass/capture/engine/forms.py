@@ -165,7 +165,10 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
             values.append(value_of(value))
             return None
         found = read(value)
-        return found if type(found) is not tuple else nested(found, cls, values, room or [MOST_ITEMS, DEEPEST])
+        if type(found) is not tuple:
+            return found
+        most = len(value) if cls is Whole else MOST_ITEMS
+        return nested(found, cls, values, room or [most, DEEPEST])
 
     def sequence(tag: str, items: Any, cls: type, values: list[int], room: list[int]) -> Any:
         room[0] -= len(items)
@@ -197,6 +200,10 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
     return describe
 
 
+class Whole(list[Any]):
+    """A list of ours of which every item is described, however many there are."""
+
+
 Items = list[tuple[str | None, Any]]
 Reader = Callable[[Any], Any]
 """Gives the text of a value, or the tag and the items of a container."""
@@ -222,6 +229,8 @@ def _reader(cls: type) -> Reader | None:
         return None  # never isinstance: that would ask the object for its __class__
     if id(cls) in _ATOMS:
         return _ATOMS[id(cls)]
+    if cls is Whole:
+        return lambda value: (LIST, [(None, item) for item in value])
     if numpy is not None and issubclass(cls, numpy.generic) and _module_of(cls) == "numpy":
         return _reader_of_numpy(numpy, cls)
     if issubclass(cls, dict):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from sys import byteorder as BYTE_ORDER
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from torchglass.capture.engine.host import Host, ModuleAtPath
 from torchglass.compiled import Log, slots
 from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
 from torchglass.journal.writer import ThreadWriter
-
-if TYPE_CHECKING:
-    from torchglass.capture.session import ModuleAtPath, Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,9 @@ class ThreadLog(ThreadWriter):
         "session spawned_by stack steps unread",
     )
 
-    def __init__(self, session: Session, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
+    def __init__(self, session: Host, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
         super().__init__(session.journal)
-        self.session = session
+        self.session: Any = session
         self.engine: Any = session.engine
         """The compiled one, which asks its logs for it; None where there is none."""
         self.ident = ident

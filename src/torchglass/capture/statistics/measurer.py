@@ -139,8 +139,14 @@ class Measurer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody wants to be asked, or to have the values themselves."""
-        return not self.on_bad and self.saver is None and not self.choosers
+        """Whether nobody wants to be asked, and values are kept as the compiled engine can keep them, if at all."""
+        keeps_plainly = self.saver is None or not self.keeps_all or self.saver.shelf is not None
+        return not self.on_bad and keeps_plainly and not self.choosers
+
+    @property
+    def shelf(self) -> Any:
+        """Where all values are kept; None where they are not, or not all."""
+        return None if self.saver is None or not self.keeps_all else self.saver.shelf
 
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
         """Of all tensors with the same metadata the size of an element, how they lie, and in which order.
@@ -161,6 +167,11 @@ class Measurer:
         """Measure a value of any kind."""
         if issubclass(type(tensor), Tensor):
             self._measure(tensor, number, changed)
+
+    def keep(self, tensor: Any, value: int) -> None:
+        """Keep a value of any kind."""
+        if self.saver is not None:
+            self.saver.save(tensor, value)
 
     def walk(self, found: Any, from_op: bool) -> None:
         """Go through a container that may hold tensors."""
@@ -183,6 +194,8 @@ class Measurer:
         if budgets and self.saver is None:
             way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
             self.saver = Saver(self._session, max(budgets), way)
+        if self.saver is not None:
+            self.saver.choose_shelf()
 
     def forget(self, *tensors: Any) -> None:
         """Drop weak references to these tensors: they are about to be swapped."""

@@ -139,6 +139,11 @@ def viewed(tensor: Any, kind: Packing) -> Any:
     return np.asarray(_Memory(tensor.data_ptr(), tuple(shape), tuple(strides), kind.code))
 
 
+def bytes_at(address: int, length: int) -> Any:
+    """So many bytes of memory, as numpy sees them."""
+    return np.asarray(_Memory(address, (length,), None, "u1"))
+
+
 def widened(piece: Any, kind: Packing) -> Any:
     """Numbers as numpy reckons with them."""
     if kind.table:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from torchglass.capture.engine.forms import Whole
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.ours import foreign
 
@@ -19,8 +20,9 @@ MOST_COPIED = 1 << 21
 """Numbers that are copied before a step: 8 MiB of float32, which stay in the caches."""
 ALWAYS_WHOLE = 1 << 12
 """A parameter of so few numbers is compared whole."""
-MOST_UPDATES = 900
-"""Parameters of one step whose updates are told: what an event gives is described up to a thousand."""
+MOST_UPDATES = 20_000
+"""Parameters of one step whose updates are told."""
+TOO_MANY = "updates are told of the first {most:,} of the {count:,} parameters of a step"
 
 
 class Updates:
@@ -34,7 +36,7 @@ class Updates:
 
     def differences(self) -> list[Any]:
         """For each parameter the change; None where it is not known."""
-        found: list[Any] = [None] * len(self._parameters)
+        found: list[Any] = Whole([None] * len(self._parameters))
         after = self._copies()
         for kind, (places, sizes, before) in self._before.items():
             if kind not in after or after[kind][:2] != (places, sizes):

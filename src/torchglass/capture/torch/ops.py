@@ -7,7 +7,7 @@ import operator
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -73,12 +73,12 @@ class OpTable(dict[int, Plan]):
             plan = self[key] = (self._number(op, COPIED if copied else None), *traits)
         return plan
 
-    def plan(self, op: Any) -> Plan | None:
-        """The plan of an op that is called like any other; None where only Python knows how."""
+    def plan(self, op: Any) -> tuple[Any, ...] | None:
+        """The plan of an op that is called like any other, and how to call it; None where only Python knows how."""
         if not isinstance(op, OpOverload):
             return None
         plan = self.get(id(op)) or self.find(op, copied=False)
-        return None if plan[-1] else plan
+        return None if plan[-1] else (*plan, _inside(op))
 
     def higher_order(self, op: Any) -> int:
         """The number of ``cond`` and its like, which are no ops of the dispatcher's."""
@@ -169,6 +169,12 @@ def _written_arguments(op: Any) -> Written:
         tuple(position for position, _, by_name in writes if not by_name),
         tuple(name for _, name, by_name in writes if by_name),
     )
+
+
+def _inside(op: Any) -> Callable[..., Any]:
+    """What a plain op calls when it is called: its own frame would stand in the tracebacks of the program's errors."""
+    call = getattr(op, "_op", None)
+    return call if type(op) is OpOverload and isinstance(call, BuiltinFunctionType) else op
 
 
 def _boxed(op: Any) -> Boxed:

@@ -15,7 +15,7 @@ from torch.optim.optimizer import (
 
 from torchglass.capture.engine.log import LOGS, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
-from torchglass.capture.statistics.updates import Updates
+from torchglass.capture.statistics.updates import MOST_UPDATES, TOO_MANY, Updates
 from torchglass.capture.torch import private
 from torchglass.journal.layout import STACK
 
@@ -75,6 +75,8 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             held = _held(optimizer)
             at = log.session.open_event(log, what, stepper.f_back, (), _arguments(log, held))
             updates = Updates(held) if at >= 0 and log.session.measurer is not None else None
+            if updates is not None and len(held) > MOST_UPDATES:
+                log.session.note(TOO_MANY.format(most=MOST_UPDATES, count=len(held)))
         if at >= 0:
             log.steps.append(OpenStep(at, before, id(stepper), stepper.f_code, updates))
             log.anchor, log.base = id(stepper), log.word(at, STACK)

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from sys import getrefcount
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
+from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
 from torchglass.capture.variables.snapshots import ARRAY, NO_KIND, STAMPED, TEXT, Known, has_changed, same_atom
 from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
 from torchglass.compiled import extension
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.engine import Engine
 
 _REFERENCES_OF_ONE_LOCAL = 3
 """The slot, our own variable, and the argument of ``getrefcount``."""
@@ -40,7 +38,7 @@ class Activation(Reading):
     skipped_line = 0
     """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
 
-    def __init__(self, engine: Engine, plan: Plan, frame: FrameType, serial: int) -> None:
+    def __init__(self, engine: Following, plan: Plan, frame: FrameType, serial: int) -> None:
         self.engine = engine
         self.plan = plan
         self.serial = serial

@@ -12,15 +12,13 @@ import sys
 from collections.abc import Callable
 from threading import get_ident
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.bytecode import Mutator
+from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.monitoring_tool import TOOL
 from torchglass.capture.variables.plan import Plan
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.engine import Engine
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
 _UNKNOWN: Any = object()
@@ -30,7 +28,7 @@ _NOWHERE: frozenset[str] = frozenset()
 class MonitoringCore:
     """One engine's part in our tool of ``sys.monitoring``."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Following) -> None:
         self.engine = engine
         self.alone: set[Callable[..., Any]] = set()
         self._events = _monitoring.events.INSTRUCTION | _monitoring.events.PY_RETURN

@@ -6,14 +6,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Store
+from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.frames import content, slot
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target
 from torchglass.capture.variables.snapshots import Known
 from torchglass.capture.variables.watch import UNBOUND
 from torchglass.compiled import extension
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.engine import Engine
 
 
 class Names:
@@ -39,7 +37,7 @@ NO_NAMES = Names()
 class _Fields:
     """What the hot path asks of a call; where there is an extension, C has fields of the same names."""
 
-    engine: Engine
+    engine: Following
     plan: Plan
     serial: int
     slots: Any

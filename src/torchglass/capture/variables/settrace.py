@@ -13,14 +13,12 @@ import weakref
 from collections.abc import Callable
 from threading import get_ident
 from types import FrameType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass.capture.variables.activation import Activation, look_behind
+from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.plan import NOTHING, Plan
 from torchglass.compiled import extension
-
-if TYPE_CHECKING:
-    from torchglass.capture.variables.engine import Engine
 
 Trace = Callable[..., Any]
 
@@ -40,7 +38,7 @@ _PREVIOUS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 class SettraceCore:
     """Traces the thread that starts it and those that begin while it is on."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Following) -> None:
         self.engine = engine
         self.tracers: dict[Trace, Any] = {}
         """Our trace functions, each with the one that it stands before."""
@@ -189,7 +187,7 @@ def _begin(core: SettraceCore, frame: FrameType, plan: Plan | None) -> Any:
     return local
 
 
-def _make_import_local(engine: Engine) -> Trace:
+def _make_import_local(engine: Following) -> Trace:
     """The local trace function of a call that imports something installed."""
 
     def on_import(frame: FrameType, event: str, argument: Any) -> None:
@@ -311,7 +309,7 @@ def _follow(activation: Activation, frame: FrameType, exact: bool) -> None:
         activation.error = type(activation.error).__name__
 
 
-def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+def _on_opcode(engine: Following, activation: Activation, frame: FrameType, argument: Any) -> None:
     plan, offset = activation.plan, frame.f_lasti
     for target in plan.before.get(offset, ()):
         activation.unbound_before(target, frame)
@@ -324,14 +322,14 @@ def _on_opcode(engine: Engine, activation: Activation, frame: FrameType, argumen
         look_behind(activation, action, frame)
 
 
-def _on_exception(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+def _on_exception(engine: Following, activation: Activation, frame: FrameType, argument: Any) -> None:
     activation.error = argument[1] if isinstance(argument[1], BaseException) else argument[0].__name__
     activation.pending = (activation.pending or NOTHING)._replace(
         is_quiet=False
     )  # so that the next line lets the exception go
 
 
-def _on_return(engine: Engine, activation: Activation, frame: FrameType, argument: Any) -> None:
+def _on_return(engine: Following, activation: Activation, frame: FrameType, argument: Any) -> None:
     """A return, a yield, or an exception on its way out: then Python gives None, and the last instruction tells."""
     plan, offset, last = activation.plan, frame.f_lasti, activation.pending
     if last is not None:

@@ -20,6 +20,7 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.text.layout import ARROW, repeat_line, suits_most, thread_line
+from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
 
@@ -61,12 +62,13 @@ def _shapes(row: Row, room: int, arrow: int, page: Page) -> str:
     text = gives.text if gives else ""
     if row.cell(TAKES) is None:
         return page.paint("error", cut(text, room))
-    text = cut(text, max(room - len(ARROW) - 1, 1))
+    text = narrowed(text, max(room - len(ARROW) - 1, 1))
     space = room - width_of(text) - len(ARROW)
     takes = cut(row.text(TAKES), space)
     before = " " * min(max(arrow - width_of(takes), 0), space - width_of(takes))
     style = "error" if row.cell(ERROR) else "output"
-    return before + page.paint("input", takes) + page.paint("dim", ARROW) + page.paint(style, text)
+    said = painted(text, style, page) if gives is not None and gives.mark else page.paint(style, text)
+    return before + page.paint("input", takes) + page.paint("dim", ARROW) + said
 
 
 def _columns(rows: Sequence[Row], page: Page) -> tuple[int, int]:

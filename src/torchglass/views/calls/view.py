@@ -172,9 +172,11 @@ class _Calls:
             if not self.rounds(node) or max(count_of(each).number for each in loops) < 2:
                 return None
             return Row(depth, LOOP_ROW, (Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(loops))), each=0)
+        if item.times == 1:  # before anything is counted: that goes through all that is below
+            return None
         calls = sum(self._is_call(each) * len(each.nodes) for each in in_order([item]))
         size = calls // len(item.nodes if node != TOGETHER else item.children[0].nodes)
-        if item.times == 1 or (size < 2 and node != TOGETHER):
+        if size < 2 and node != TOGETHER:
             return None
         often = Cell(FOLD, f"× {count(item.times)}"), Cell(COUNT, f", {plural(size, 'call')} each:")
         return Row(depth, REPEAT, often, times=item.times, each=size)

@@ -26,6 +26,7 @@ class Options(ViewOptions):
     depth: int | None = levels("levels of lines below the outermost; all by default")
     times: bool = switch(False, "show how long each line and step took")
     inner: bool = switch(False, "show also the ops of optimizer steps")
+    constructors: bool = switch(False, "show also what was computed while modules were made, as in Net()")
     backward: bool = switch(False, "show what backward ran under the line whose gradient it was")
     fold: bool = switch(True, "show loops and equal layers once")
     succinct: bool = switch(True, "one line for all that is computed on it; off: one for each expression")

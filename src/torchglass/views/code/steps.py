@@ -10,6 +10,7 @@ from torchglass.events.types import Event
 from torchglass.views.code import Options
 from torchglass.views.digest import Digest, Recorded, digest_of
 from torchglass.views.nesting import is_inner, is_torch_helper
+from torchglass.views.text.words import count
 
 READ = "Tensor.grad"
 """``zero_grad()`` and ``clip_grad_norm_()`` ask each parameter for its gradient: a look, and no step of the program."""
@@ -125,3 +126,12 @@ def _selected(steps: Steps, chosen: Iterable[int], only: Selection) -> Iterator[
                 each = -1
         if each >= 0:
             yield number
+
+
+def why_none(steps: Steps, options: Options) -> str:
+    """What is said where no step is shown."""
+    if steps.left_out:
+        return f"No step is selected: the trace has {count(steps.left_out)}, and none that fits."
+    if options.steps == "ops":
+        return "No op was recorded: record(ops=True) records them; steps='functions' shows the functions."
+    return "Nothing that is recorded is a step of this view; the tree shows all that was recorded."

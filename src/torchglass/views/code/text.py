@@ -27,6 +27,7 @@ from torchglass.views.row import (
     Sheet,
 )  # fmt: skip
 from torchglass.views.text.layout import guides, repeat_line, thread_line
+from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, cut, file_name, known_as, path_word, width_of, wrapped
 
@@ -133,7 +134,9 @@ class _Writer:
         if row.cell(ERROR):
             text = _step_text(row, space * 2 // 3)
             return page.paint("dim", text) + page.paint("error", cut(f" ✗ {row.text(ERROR)}", space - width_of(text)))
-        return page.paint("dim", _step_text(row, space)) + page.paint("class", module) + page.paint("fold", often)
+        gives, text = row.cell(GIVES), _step_text(row, space)
+        said = painted(text, "dim", page) if gives is not None and gives.mark else page.paint("dim", text)
+        return said + page.paint("class", module) + page.paint("fold", often)
 
     def _note(self, row: Row) -> Iterator[str]:
         before, blank = guides(row.depth + 1, self._width), " " * self._time_width
@@ -155,7 +158,7 @@ def _step_text(row: Row, room: int) -> str:
         end = f" -> {result};{unseen}" if result else f";{unseen}"
     fixed = width_of(name) + 4
     if fixed + width_of(args) + width_of(end) > room:
-        end = cut(end, max(room - fixed - min(width_of(args), SHORTEST_ARGS), 6))
+        end = narrowed(end, max(room - fixed - min(width_of(args), SHORTEST_ARGS), 6))
         args = cut(args, max(room - fixed - width_of(end), 1))
     return cut(f"# {name}({args}){end}", room)
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from torchglass.events.types import Location, Value
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
+from torchglass.views.code.building import hides_constructors, without_built
 from torchglass.views.code.cells import says_module, step_cells
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
 from torchglass.views.code.lines import Lines
 from torchglass.views.code.source import SourceLines, assigned_word
-from torchglass.views.code.steps import steps_of
+from torchglass.views.code.steps import steps_of, why_none
 from torchglass.views.digest import Recorded, shape_key
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.levels import count_of
@@ -103,7 +104,8 @@ class _Code:
         self._sources = SourceLines(trace.sources)
         self._cells: dict[Hashable, Cells] = {}
         self._rows: list[Row] = []
-        self._deeper = self._shown_ns = 0
+        self._deeper = self._built = self._shown_ns = 0
+        self._hides_built = hides_constructors(self._steps, options)
 
     def sheet(self) -> Sheet:
         """All rows. The sum of ``each`` of the steps and of ``hidden`` is the number of steps."""
@@ -112,7 +114,11 @@ class _Code:
                 self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
             fold = self._options.fold
             self._emit(folded(self._forest, roots, self._own) if fold else unfolded(self._forest, roots))
-        below = Cell(COUNT, " · ".join(self._summary())) if self._steps.chosen else self._no_steps()
+        below = (
+            Cell(COUNT, " · ".join(self._summary()))
+            if self._steps.chosen
+            else Cell(HEADING, why_none(self._steps, self._options))
+        )
         return Sheet(self._rows, [below])
 
     def _own(self, item: Item) -> Hashable:
@@ -158,10 +164,21 @@ class _Code:
                     row.hidden = sum(sizes)
                     self._deeper += row.hidden
                     continue
-            pending += reversed(self._siblings(item.children, inside))
+            hides = row is not None and self._hides_built
+            children = self._without_built(item, row) if row is not None and hides else item.children
+            pending += reversed(self._siblings(children, inside))
 
     def _is_cut(self, item: Item, around: _Around) -> bool:
         return bool(item.children) and self._options.depth is not None and around.level >= self._options.depth
+
+    def _without_built(self, item: Item, row: Row) -> Sequence[Item]:
+        """What is in a line but constructors of modules, of which it says how many steps they made."""
+        others, sizes = without_built(self._forest, item)
+        if sizes:
+            row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'step')} in its constructor"))
+            row.hidden = sum(sizes)
+            self._built += row.hidden
+        return others
 
     def _siblings(self, items: Sequence[Item], around: _Around) -> list[tuple[Item | Row, _Around]]:
         """Items beside each other; from a line to the lines of a function that it calls it goes down first."""
@@ -368,8 +385,10 @@ class _Code:
         parts = [plural(len(steps.chosen), word)]
         if options.times:
             parts[0] += f" in {duration(self._shown_ns)} of {duration(self._trace.duration_ns)}"
-        if len(steps.chosen) - self._deeper > rows:
-            parts.append(f"{count(len(steps.chosen) - self._deeper - rows)} folded")
+        if (rest := len(steps.chosen) - self._deeper - self._built - rows) > 0:
+            parts.append(f"{count(rest)} folded")
+        if self._built:
+            parts.append(f"{count(self._built)} in constructors (constructors=True)")
         if self._deeper:
             parts.append(f"{count(self._deeper)} deeper than depth={options.depth}")
         if steps.left_out:
@@ -379,12 +398,3 @@ class _Code:
         if word == "function" and options.steps == "auto":
             parts.append("record(ops=True) shows the aten ops in them")
         return parts
-
-    def _no_steps(self) -> Cell:
-        if self._steps.left_out:
-            text = f"No step is selected: the trace has {count(self._steps.left_out)}, and none that fits."
-        elif self._options.steps == "ops":
-            text = "No op was recorded: record(ops=True) records them; steps='functions' shows the functions."
-        else:
-            text = "Nothing that is recorded is a step of this view; the tree shows all that was recorded."
-        return Cell(HEADING, text)

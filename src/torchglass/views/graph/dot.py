@@ -38,7 +38,8 @@ def dot(drawn: Drawn, name: str = "") -> Iterator[str]:
         pending += [(child, depth + 1) for child in reversed(inside)]
     for line in drawn.lines:
         back = ", style=dashed, constraint=false" if line.is_back else ""
-        yield f"  {node_name(line.source)} -> {node_name(line.target)} [label={quoted(line.label)}{back}];"
+        red = ', fontcolor="#b91c1c"' if line.is_bad else ""
+        yield f"  {node_name(line.source)} -> {node_name(line.target)} [label={quoted(line.label)}{back}{red}];"
     yield "}"
 
 

@@ -20,10 +20,13 @@ class DrawnEdge:
 
     source: End
     target: End
-    value: int
+    value: int = field(compare=False)
     label: str
+    """The shape; below it, where that was measured, what was in it."""
     is_back: bool = False
     """Whether it leads from one round to the next."""
+    is_bad: bool = False
+    """Whether something in it was not finite."""
 
 
 @dataclass(slots=True)
@@ -54,7 +57,7 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
         if item.children and (depth is None or level < depth):
             drawn.open.add(item.number)
             pending += [(child, level + 1) for child in item.children]
-    shapes, seen = Shapes(flow), set[tuple[End, End, str, bool]]()
+    shapes, seen = Shapes(flow), set[DrawnEdge]()
     for number in (-1, *sorted(drawn.open)):
         _name_outside(drawn, number)
         for edge in flow.levels[number].edges:
@@ -62,11 +65,14 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
                 continue
             source_item = _children(drawn, number)[edge.source] if edge.source >= 0 else None
             label = shapes.word(edge.value) if source_item is None else shapes.given(source_item, edge.value)
+            contents, alarm = shapes.contents(source_item, edge.value)
+            label = "\n".join(filter(None, (label, f"{alarm} {contents}".strip())))
             for source in _sources(drawn, number, edge):
                 for target in _targets(drawn, number, edge):
-                    if (source, target, label, edge.is_back) not in seen:
-                        seen.add((source, target, label, edge.is_back))
-                        drawn.lines.append(DrawnEdge(source, target, edge.value, label, edge.is_back))
+                    line = DrawnEdge(source, target, edge.value, label, edge.is_back, bool(alarm))
+                    if line not in seen:
+                        seen.add(line)
+                        drawn.lines.append(line)
     return drawn
 
 

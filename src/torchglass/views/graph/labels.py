@@ -11,9 +11,10 @@ from torchglass.views.graph.edges import Outside
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Box
 from torchglass.views.nesting import settings_of
-from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, shape_words
+from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, is_summed_up, shape_words
 from torchglass.views.text.ranges import values_words
 from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call
+from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 LONGEST_TITLE = 40
@@ -73,7 +74,7 @@ def _event_label(flow: Flow, item: Box) -> Label:
     is_helper = node in outline.forest.helpers and bool(event.code)
     digest = outline.digest
     alike = [digest.samples[each] for each in dict.fromkeys(digest.alike[node] for node in item.nodes)]
-    gives = "" if event.error or is_helper else ", ".join(_gives(alike))
+    gives = "" if event.error or is_helper or is_summed_up(event) else ", ".join(_gives(alike))
     variable = ", ".join(clean(name.removeprefix("self.")) for name in event.target)
     if event.kind == "module":
         title = range_label(map(outline.layers.name, item.nodes))
@@ -187,6 +188,7 @@ class Shapes:
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
         self._known: dict[int, str] = {}
+        self._is_measured = is_measured(flow.outline.digest.trace)
         self._readers: dict[int, int] = {}
         for event, takes in enumerate(flow.values.takes):
             for value in takes:
@@ -208,6 +210,21 @@ class Shapes:
         ids = [each.id for each in outline.digest.trace.event(source.nodes[0]).outputs]
         return self._spread(outputs, ids.index(value)) if value in ids else self.word(value)
 
+    def contents(self, source: Box | None, value: int) -> tuple[str, str]:
+        """What was in it, over all calls of a box that gave it, and of that what is not finite; empty if not measured.
+
+        ``None``: it comes from outside.
+        """
+        if not self._is_measured:
+            return "", ""
+        outline = self._flow.outline
+        is_event = source is not None and not source.runs and outline.span(source) is None
+        outputs = [outline.digest.trace.event(each).outputs for each in source.nodes] if is_event and source else []
+        at = next((at for at, each in enumerate(outputs[0] if outputs else ()) if each.id == value), None)
+        if at is None:
+            return values_word([[each for each in (self._value(value),) if each is not None]])
+        return values_word([[given[at] for given in outputs if at < len(given)]])
+
     def taken(self, outside: Outside) -> str:
         """The same of a value from outside, of which each round may take another one."""
         takes = self._flow.values.takes[outside.reader]
@@ -224,7 +241,11 @@ class Shapes:
         return ", ".join(values_words([values[at : at + 1] for values in several if at < len(values)]))
 
     def _word(self, value: int) -> str:
+        found = self._value(value)
+        return "" if found is None else shape_word(found.dtype, found.shape, found.layout)
+
+    def _value(self, value: int) -> Value | None:
         trace, at = self._flow.outline.digest.trace, self._flow.values.producers[value]
         events = [trace.event(each) for each in (at, self._readers.get(value, -1)) if each >= 0]
-        given: list[Value] = [each for event in events for each in (*event.outputs, *event.inputs)]
-        return next((shape_word(each.dtype, each.shape, each.layout) for each in given if each.id == value), "")
+        given = (each for event in events for each in (*event.outputs, *event.inputs))
+        return next((each for each in given if each.id == value), None)

@@ -31,7 +31,7 @@ def mermaid(drawn: Drawn) -> Iterator[str]:
         pending += [(child, depth + 1) for child in reversed(inside)]
     for line in drawn.lines:
         arrow = "-.->" if line.is_back else "-->"
-        label = f"|{escaped(line.label)}|" if line.label else ""
+        label = f"|{escaped(line.label.replace(chr(10), ' '))}|" if line.label else ""
         yield f"  {node_name(line.source)} {arrow}{label} {node_name(line.target)}"
     yield "  classDef quiet fill:#fff,stroke:#e3e7ee,color:#6b7685"
 

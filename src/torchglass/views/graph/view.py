@@ -30,6 +30,7 @@ from torchglass.views.row import (
     Sheet,
 )
 from torchglass.views.text.spans import loop_place
+from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, plural
 
 MOST_SOURCES = 4
@@ -44,6 +45,7 @@ class _Rows:
     def __init__(self, flow: Flow, options: Options) -> None:
         self._flow, self._options = flow, options
         self._labels: dict[int, Label] = {}
+        self._is_measured = is_measured(flow.outline.digest.trace)
 
     def sheet(self) -> Sheet:
         """Depth first, with a stack of our own: traces nest deeper than Python may."""
@@ -84,6 +86,8 @@ class _Rows:
             Cell(ERROR, "✗ " + clean(event.error)) if event.error else Cell(GIVES, label.gives),
             rounds,
         ]
+        if self._is_measured:
+            cells = [*with_stats(tuple(cells), map(outline.digest.trace.event, item.nodes))]
         row = _row(depth, EVENT, cells, event.location, item.nodes[0])
         row.times, row.each = item.in_a_row()[1], len(item.nodes)
         return row

@@ -9,6 +9,8 @@ from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 from torchglass.source.statements import Span
 from torchglass.views.digest import Digest, Recorded, digest_of
+from torchglass.views.listing.results import MeasuredOutput
+from torchglass.views.text.statistics import is_measured
 
 _TRANSFORMED = "<eval_with_key>"
 """How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
@@ -29,6 +31,10 @@ class AlikeSteps:
     spent_ns: int = 0
     last: int = -1
     """The id of the last of them."""
+    numbers: list[int] | None = None
+    """The ids of all of them; None in a trace without statistics."""
+    measured: list[MeasuredOutput] = field(default_factory=list[MeasuredOutput])
+    """What was in their outputs; ``[]``: nobody measured."""
 
     @property
     def ended_well(self) -> bool:
@@ -39,6 +45,19 @@ class AlikeSteps:
         self.count += 1
         self.spent_ns += spent_ns
         self.last = number
+        if self.numbers is not None:
+            self.numbers.append(number)
+
+    def clear(self) -> None:
+        """None is selected."""
+        self.count, self.spent_ns, self.last = 0, 0, -1
+        if self.numbers is not None:
+            self.numbers.clear()
+
+    def measure(self, trace: Recorded) -> None:
+        """Keep the ids, for who asks what was in the outputs."""
+        numbers = self.numbers = list[int]()
+        self.measured = [MeasuredOutput(trace, numbers, place) for place in range(len(self.event.outputs))]
 
 
 class CodePlace(NamedTuple):
@@ -136,6 +155,9 @@ class _Reading:
         """The same of an event and of the one just around it."""
         self._repeats = bytearray()
         """Which events tell again what the one around them says."""
+        if is_measured(trace):
+            for steps in self.steps:
+                steps.measure(trace)
         self._read()
 
     def _read(self) -> None:
@@ -152,18 +174,14 @@ class _Reading:
             repeats.append(again)
             if not again:
                 steps[at].total += 1
-                steps[at].spent_ns += self.digest.spent_ns[number]
-                steps[at].last = number
+                steps[at].add(number, self.digest.spent_ns[number])
 
     def choose(self, only: Selection | None) -> None:
         """Count the steps that are meant; an op that is no step itself means what was called at its place."""
-        for steps in self.steps:
-            if only is None:
-                steps.count = steps.total
-            else:
-                steps.spent_ns, steps.last = 0, -1
         if only is None:
             return
+        for steps in self.steps:
+            steps.clear()
         matches = self.digest.matching(only)
         chosen = bytearray(len(matches))
         for number in (number for number, found in enumerate(matches) if found):

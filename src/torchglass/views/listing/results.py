@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from torchglass.events.types import Event, Value
+from torchglass.events.types import Event, Stats, Value
+from torchglass.views.text.cells import is_summed_up
 from torchglass.views.text.ranges import Spread
 
 UNKNOWN = "?"
 """The dtype of a part of a result that no step tells of."""
+
+
+class TellsEvents(Protocol):
+    """A trace that gives its events by number."""
+
+    def event(self, number: int, /) -> Event: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredOutput:
+    """One output of events that are alike, each of which was measured; read when somebody asks."""
+
+    trace: TellsEvents
+    numbers: Sequence[int]
+    """Of the events."""
+    place: int
+    """Which of their outputs."""
+
+    def stats(self) -> Iterator[Stats]:
+        """What was in each of them."""
+        for number in self.numbers:
+            found = self.trace.event(number).outputs[self.place].stats
+            if found is not None:
+                yield found
 
 
 class ResultTensor(NamedTuple):
@@ -21,6 +46,8 @@ class ResultTensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...] | None
     layout: str
+    measured: MeasuredOutput | None = None
+    """Where it is known what was in it."""
 
 
 class Result(NamedTuple):
@@ -54,21 +81,23 @@ class Outcome:
         return own + max((part.times for part in self.parts or () if part is not None), default=0)
 
 
-def result_of(event: Event) -> Result:
-    """What an event gave."""
-    if not event.outputs:
-        return Result((), event.result)
-    return Result(tuple(_item(value) for value in event.outputs))
+def result_of(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
+    """What an event gave; ``measured``: where it is known what was in its outputs, ``()`` where it is not."""
+    if not event.outputs or is_summed_up(event):
+        return Result((), "" if event.outputs else event.result)
+    known: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
+    return Result(tuple(_item(*each) for each in zip(event.outputs, known, strict=True)))
 
 
-def _item(value: Value) -> ResultTensor:
-    return ResultTensor(value.role.removeprefix("out"), value.dtype, value.shape, value.layout)
+def _item(value: Value, measured: MeasuredOutput | None) -> ResultTensor:
+    return ResultTensor(value.role.removeprefix("out"), value.dtype, value.shape, value.layout, measured)
 
 
-def changed_by(event: Event) -> Result:
+def changed_by(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
     """The tensor that an assignment to a part of it changed: the first it was given."""
     given = event.outputs[:1] or event.inputs[:1]
-    return Result(tuple(ResultTensor("", value.dtype, value.shape, value.layout) for value in given))
+    known = measured[0] if measured else None
+    return Result(tuple(ResultTensor("", value.dtype, value.shape, value.layout, known) for value in given))
 
 
 def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
@@ -131,7 +160,7 @@ def _from_the_end(places: dict[str, int], index: int, length: int, starred: bool
 
 def _row(item: ResultTensor) -> Result | None:
     """One of the rows that a tensor is unpacked into."""
-    return Result((item._replace(shape=item.shape[1:]),)) if item.shape else None
+    return Result((item._replace(shape=item.shape[1:], measured=None),)) if item.shape else None
 
 
 def _head(role: str) -> str:
@@ -177,17 +206,25 @@ def _spread(items: Sequence[ResultTensor]) -> Spread:
     shapes = [item.shape for item in items if item.shape is not None]
     sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True)) if shapes else None
     dtypes = tuple(dict.fromkeys(item.dtype for item in items))
-    return Spread(items[0].role, dtypes, sizes, items[0].layout)
+    stats = tuple(each for item in items if item.measured is not None for each in item.measured.stats())
+    return Spread(items[0].role, dtypes, sizes, items[0].layout, stats=stats)
 
 
 def by_path(outcome: Outcome) -> list[tuple[tuple[str | None, ...], Outcome]]:
     """The outcome taken apart by module path; paths under which the same came stand together."""
     single: dict[str | None, Outcome] = {}
     for (result, path), times in outcome.counted.items():
-        counted = single.setdefault(path, Outcome()).counted
-        counted[result, path] = counted.get((result, path), 0) + times
+        own = single.setdefault(path, Outcome()).counted
+        own[result, path] = own.get((result, path), 0) + times
     together: dict[object, list[str | None]] = {}
     for path, each in single.items():
-        same = frozenset((result, times) for (result, _), times in each.counted.items())
-        together.setdefault(same, []).append(path)
+        counted: dict[Result, int] = {}
+        for (result, _), times in each.counted.items():
+            plain = _unmeasured(result)
+            counted[plain] = counted.get(plain, 0) + times
+        together.setdefault(frozenset(counted.items()), []).append(path)
     return [(tuple(paths), merged(single[path] for path in paths)) for paths in together.values()]
+
+
+def _unmeasured(result: Result) -> Result:
+    return Result(tuple(item._replace(measured=None) for item in result.items), result.text)

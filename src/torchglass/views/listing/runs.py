@@ -288,7 +288,8 @@ def _outcome(steps: Iterable[AlikeSteps]) -> Outcome:
     for each in steps:
         event = each.event
         if each.ended_well:
-            result = changed_by(event) if event.operator == "[]=" else result_of(event)
+            tells = changed_by if event.operator == "[]=" else result_of
+            result = tells(event, each.measured)
             key = (result, event.module or (event.root if event.module == "" else None))
             outcome.counted[key] = outcome.counted.get(key, 0) + each.count
     return outcome

@@ -41,6 +41,8 @@ def slots_of(node: ast.stmt, text: _Text) -> list[AssignedSlot]:
         return [_stored(text, node.target, "changed", (node,))]
     if isinstance(node, ast.Return) and node.value is not None:
         return _returned(node.value)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield) and node.value.value is not None:
+        return _returned(node.value.value)
     if isinstance(node, ast.Expr):
         return _changed(text, node.value)
     return []

@@ -26,6 +26,7 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )  # fmt: skip
+from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, link, width_of, wrapped
 
@@ -89,7 +90,11 @@ def _columns(rows: list[Row], page: Page) -> _Columns:
 
 def _code_width(rows: list[Row], room: int) -> int:
     """The width with which the fewest lines do not fit: their code before the notes, or the notes behind it."""
-    widths = [(width_of(row.text(SOURCE)), max(map(width_of, pieces))) for row in rows if (pieces := _pieces(row))]
+    widths = [
+        (width_of(row.text(SOURCE)), max(width_of(piece.text) for piece in pieces))
+        for row in rows
+        if (pieces := _pieces(row))
+    ]
 
     def misfits(width: int) -> int:
         return sum((code > width) + (notes > room - width) for code, notes in widths)
@@ -102,9 +107,9 @@ def _often(row: Row) -> Cell:
     return row.cell(NOTE) or row.cell(COUNT) or row.cell(REMARK) or Cell(REMARK)
 
 
-def _pieces(row: Row) -> list[str]:
+def _pieces(row: Row) -> list[Cell]:
     """What is said behind a line, in pieces that should not be torn."""
-    return [cell.text for cell in row.cells if cell.kind in (GIVES, ERROR)]
+    return [cell for cell in row.cells if cell.kind in (GIVES, ERROR)]
 
 
 # ---------------------------------------------------------------- one line
@@ -116,27 +121,36 @@ def _line(row: Row, columns: _Columns, page: Page) -> Iterator[str]:
     head = _gutter(row, columns, page) + _painted(text, row, page)
     end = columns.gutter + width_of(text)
     rest = _pieces(row)
-    failed = row.cell(ERROR) is not None
     while rest:
-        word = _take(rest, columns.notes, page.width - columns.gutter)
-        column = min(columns.gutter + columns.code + 2, page.width - width_of(word))
-        if column < end + 2 <= page.width - width_of(word):
+        taken = _take(rest, columns.notes)
+        width = min(sum(width_of(each.text) + 2 for each in taken) - 2, page.width - columns.gutter)
+        column = min(columns.gutter + columns.code + 2, page.width - width)
+        if column < end + 2 <= page.width - width:
             column = end + 2
         elif column < end + 2:  # no room behind the code
             yield head.rstrip()
             head, end = "", 0
-        yield head + " " * (column - end) + page.paint("error" if failed and "✗" in word else "output", word)
+        yield head + " " * (column - end) + _notes(taken, width, page)
         head, end = "", 0
     if head:
         yield head.rstrip()
 
 
-def _take(rest: list[str], room: int, most: int) -> str:
+def _take(rest: list[Cell], room: int) -> list[Cell]:
     """As many pieces as fit into the column; one that is wider may take the whole page."""
-    taken = rest.pop(0)
-    while rest and width_of(taken) + 2 + width_of(rest[0]) <= room:
-        taken += "  " + rest.pop(0)
-    return cut(taken, most)
+    taken = [rest.pop(0)]
+    width = width_of(taken[0].text)
+    while rest and width + 2 + width_of(rest[0].text) <= room:
+        width += 2 + width_of(rest[0].text)
+        taken.append(rest.pop(0))
+    return taken
+
+
+def _notes(pieces: list[Cell], width: int, page: Page) -> str:
+    """Pieces on one line, cut where there is no room; what is not finite is painted as an error is."""
+    text = narrowed("  ".join(each.text for each in pieces), width)
+    style = "error" if any(each.kind == ERROR for each in pieces) else "output"
+    return painted(text, style, page) if any(each.mark for each in pieces) else page.paint(style, text)
 
 
 def _gutter(row: Row, columns: _Columns, page: Page) -> str:

@@ -31,6 +31,7 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )  # fmt: skip
+from torchglass.views.text.statistics import alarms_in, is_measured
 from torchglass.views.text.words import clean, count, duration, known_as, path_word, plural
 
 BACKWARD = "backward"
@@ -55,6 +56,8 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     files = files_of(trace, options)
     rows = [row for each in files.shown for row in _file(each, options)]
     below: list[Cell] = []
+    if is_measured(trace):
+        rows = list(map(_with_alarms, rows))
     if options.backward:
         words = words_by_line(trace)
         rows = list(_with_backward(rows, words))
@@ -67,6 +70,14 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     used = set[str]().union(*map(_signs, rows))
     below.append(Cell(REMARK, "; ".join(text for sign, text in LEGEND if sign in used)))
     return Sheet(rows, below)
+
+
+def _with_alarms(row: Row) -> Row:
+    """A row whose cells know where they first say what is not finite."""
+    alarms = [alarms_in(cell.text)[:1] if cell.kind == GIVES else [] for cell in row.cells]
+    pairs = zip(row.cells, alarms, strict=True)
+    row.cells = tuple(cell._replace(mark=found[0]) if found else cell for cell, found in pairs)
+    return row
 
 
 def _with_backward(rows: list[Row], words: dict[tuple[str, int], str]) -> Iterator[Row]:

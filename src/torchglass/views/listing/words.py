@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from torchglass.views.listing.lines import LineNote, Note
 from torchglass.views.listing.results import Summary, by_path, summary_of
+from torchglass.views.row import GIVES, Cell
 from torchglass.views.text.ranges import LONGEST_TEXT, MOST, Spread, paths_word, spread_word, texts_word
+from torchglass.views.text.statistics import MOST_WORDS, behind
 from torchglass.views.text.words import clean, count, cut, one_line
 
 LONGEST_LABEL = 40
@@ -14,13 +16,21 @@ UNKNOWN = "…"
 
 
 def _form_word(form: Sequence[Spread]) -> str:
-    """The tensors of one form of result; several equal ones in a row as ``4 of f32[3]``."""
+    """The tensors of one form of result, with what was in them where that is known."""
+    shapes = _shapes_word(form)
+    tensors = [(spread.stats, spread.dtypes[0]) for spread in form]
+    return behind(Cell(GIVES, shapes), tensors).text if any(stats for stats, _ in tensors) else shapes
+
+
+def _shapes_word(form: Sequence[Spread]) -> str:
+    """Several equal ones in a row as ``4 of f32[3]``; each by itself where something is said of each."""
     if len(form) == 1 and form[0].role in ("", "[0]"):
         return spread_word(form[0])
+    apart = len(form) <= MOST_WORDS and any(spread.stats for spread in form)
     words: list[list[str]] = []
     for spread in form:
         word = _role_word(spread.role) + spread_word(spread)
-        if words and words[-1][0] == word:
+        if words and words[-1][0] == word and not apart:
             words[-1].append(word)
         else:
             words.append([word])
@@ -53,8 +63,8 @@ def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
     pieces: list[str] = []
     returned = [each for each in note.notes if each.kind == "returned"]
     if len(returned) > 1 and any(each.outcome for each in returned) and not by_module:
-        words = [summary_word(summary_of(each.outcome)) or UNKNOWN for each in returned]
-        pieces.append(f"→ ({', '.join(words)})" + _often(max(each.outcome.times for each in returned), note.runs))
+        pieces += _in_a_tuple([summary_of(each.outcome) for each in returned], names)
+        pieces[-1] += _often(max(each.outcome.times for each in returned), note.runs)
     else:
         pieces += _each(returned, note, by_module, names)
     pieces += _each([each for each in note.notes if each.kind != "returned"], note, by_module, names)
@@ -62,6 +72,15 @@ def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
         if error != note.failed:
             pieces.append(f"✗ {clean(error)}" + (f" ×{count(times)}" if times > 1 else ""))
     return pieces
+
+
+def _in_a_tuple(returned: Sequence[Summary], whole: bool) -> list[str]:
+    """What was returned together; with what was in each it may need more than a line, unless ``whole``."""
+    words = [summary_word(each) or UNKNOWN for each in returned]
+    is_measured = any(spread.stats for each in returned for form in each.forms for spread in form)
+    if whole or not is_measured:
+        return [f"→ ({', '.join(words)})"]
+    return [f"→ ({words[0]},", *(f"{word}," for word in words[1:-1]), f"{words[-1]})"]
 
 
 def _each(notes: Sequence[Note], line: LineNote, by_module: bool, names: bool) -> list[str]:

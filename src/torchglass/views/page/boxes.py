@@ -72,14 +72,18 @@ class Boxes:
         return edges, outside, self._ports_in(number, level), self._ports_out(number, level)
 
     def _edge(self, number: int, edge: Edge) -> tuple[int, ...]:
-        """Source, its result, target, its argument, the shape where that is news, the name where that is."""
+        """Source, its result, target, its argument, the shape where that is news, the name where that is.
+
+        Behind the shape, what is not finite: a picture shows where it went.
+        """
         word = name = ""
         if edge.source >= 0:
             children = self._flow.outline.items[number].children if number >= 0 else self._flow.outline.top
             source = children[edge.source]
-            word = self._changed(source, edge.value)
+            word, alarm = self._changed(source, edge.value), self._shapes.contents(source, edge.value)[1]
             label = self._labels[source.number]
             name = label.variable if label.kind == SIGN or edge.is_back else ""
+            word, name = f"{word} {alarm}".strip(), f"{name} {alarm}".strip() if name else ""
         words = self._texts.number(word), self._texts.number(name)
         return edge.source, edge.out, edge.target, edge.into, *words, int(edge.is_back)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, STATISTICS, TIME, Row, Sheet
 from torchglass.views.table.view import CALLS, TOTAL
 from torchglass.views.text.layout import guides, repeat_line
+from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
 
@@ -61,6 +62,9 @@ def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
 def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
     columns = len(cells[0])
     widths = [max(width_of(row[column]) for row in cells) for column in range(columns)]
+    if cells[0][2:3] == [TITLES[STATISTICS]]:  # the widest, and the first to give way
+        others = sum(widths[3:]) + 2 * (columns - 1) + min(widths[0], page_width // 3) + min(widths[1], page_width // 5)
+        widths[2] = min(widths[2], max(page_width - others, len(TITLES[STATISTICS])))
     fixed = sum(widths[2:]) + 2 * (columns - 1)
     widths[1] = max(min(widths[1], page_width - fixed - min(widths[0], page_width // 3)), 8)
     widths[0] = max(min(widths[0], page_width - fixed - widths[1]), 0)
@@ -75,7 +79,7 @@ def _line(words: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cell(column: int, word: str, width: int) -> str:
-    word = cut(word, width)
+    word = narrowed(word, width)
     space = " " * (width - width_of(word))
     return word + space if column < 2 else space + word
 
@@ -83,16 +87,15 @@ def _cell(column: int, word: str, width: int) -> str:
 def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
     if not page.color:
         return _line(words, widths)
-    painted = [_cell(column, words[column], width) for column, width in enumerate(widths)]
+    shown = [_cell(column, words[column], width) for column, width in enumerate(widths)]
     before = guides(row.depth, page.width)
-    if painted[0].startswith(before):
-        painted[0] = page.paint("guide", before) + painted[0][len(before) :]
+    if shown[0].startswith(before):
+        shown[0] = page.paint("guide", before) + shown[0][len(before) :]
     return "  ".join(
-        page.paint(_style(row, kind), word) if kind in STYLES and word.strip() else word
-        for kind, word in zip(kinds, painted, strict=True)
+        _in_style(kind, word, page) if kind in STYLES and word.strip() else word
+        for kind, word in zip(kinds, shown, strict=True)
     ).rstrip()
 
 
-def _style(row: Row, kind: str) -> str:
-    cell = row.cell(kind)
-    return "error" if kind == STATISTICS and cell is not None and cell.mark else STYLES[kind]
+def _in_style(kind: str, word: str, page: Page) -> str:
+    return painted(word, STYLES[kind], page) if kind == STATISTICS else page.paint(STYLES[kind], word)

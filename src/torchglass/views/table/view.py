@@ -277,8 +277,8 @@ class _Rows:
         ]
         found, alarm = values_word(_outputs(nodes)) if self.measured else ("", "")
         if found or alarm:
-            text = f"{found} {alarm}".strip()
-            cells.insert(2, Cell(STATISTICS, text, mark=(len(text) - len(alarm), len(text)) if alarm else None))
+            text = f"{alarm} {found}".strip()  # on a narrow page the end is cut
+            cells.insert(2, Cell(STATISTICS, text, mark=(0, len(alarm)) if alarm else None))
         if self.options.times:
             cells.insert(-1, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
         return Row(depth, MODULE, tuple(cells), first.calls[0].id if first.calls else -1, times, len(nodes))

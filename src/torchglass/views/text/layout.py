@@ -35,6 +35,7 @@ from torchglass.views.row import (
     Row,
 )  # fmt: skip
 from torchglass.views.text.places import Places, whole_place
+from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, cut, link, width_of, wrapped
 
@@ -291,7 +292,7 @@ class _Section:
         """All but time and place, and the columns that it takes."""
         columns, page = self._columns, self._page
         space = page.width - tail - len(ARROW) - len(before)
-        gives = cut(words.gives, max(space - SHORTEST_LABEL, min(space, 8)))
+        gives = narrowed(words.gives, max(space - SHORTEST_LABEL, min(space, 8)))
         arrow_width = len(ARROW) + width_of(gives) if gives else 0
         room = min(max(columns.arrow, _needed(before, words, columns.tab)), page.width - tail - arrow_width)
         if words.prefix:

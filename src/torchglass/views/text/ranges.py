@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchglass.events.types import Value
+from torchglass.events.types import Stats, Value
 from torchglass.views.text.words import clean, cut, dtype_word
 
 MOST = 4
@@ -27,6 +27,8 @@ class Spread:
     """Sorted; None when the shape is not known."""
     layout: str
     devices: tuple[str, ...] = ()
+    stats: tuple[Stats, ...] = ()
+    """What was in them, where that was measured."""
 
 
 def sizes_word(sizes: tuple[int, ...]) -> str:

@@ -50,9 +50,17 @@ def short_call(function: str) -> str:
 
 
 def loop_word(span: Level) -> str:
-    """``for x, y in loader:``, as it is written."""
+    """``for x, y in loader:``, as it is written; before it the loops around it whose rounds it counts with its own."""
     assert span.loop is not None
-    return _SELF.sub("", one_line(span.loop.text))
+    text, around = span.loop.text, span.around
+    while around is not None and around.loop is not None and _is_counted_inside(around):
+        text, around = f"{around.loop.text} {text}", around.around
+    return _SELF.sub("", one_line(text))
+
+
+def _is_counted_inside(span: Level) -> bool:
+    """Whether nothing tells the rounds of a loop apart, so that the loop in it counts those of both."""
+    return span.rounds is not None and span.rounds.begun == 1 and not span.rounds.seen
 
 
 def loop_place(span: Level) -> Location | None:

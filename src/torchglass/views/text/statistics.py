@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from torchglass.events.types import Event, Stats, Value
 from torchglass.views.row import GIVES, Cell
-from torchglass.views.text.words import count
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import count, cut, width_of
 
 Cells = tuple[Cell, ...]
 MOST_WORDS = 2
 """Of more tensors than this only what is not finite is told."""
+WHOLE = 1e7
+"""Whole numbers below this are written out: two digits of an index or of a count say nothing."""
+ROUNDED = 99.5, 1e5
+"""Between these the two digits would need an exponent, which is longer than the number and harder to read."""
+_ALARM = re.compile(r"[\d,]+ (?:NaN|[+−]Inf)(?:, [\d,]+ [+−]Inf)*")
 
 
 @runtime_checkable
@@ -28,8 +35,10 @@ def is_measured(trace: object) -> bool:
 
 
 def number_word(number: float) -> str:
-    """``0.013``, ``−3.1``, ``1.2e5``: two digits that count."""
-    text = f"{number:.2g}"
+    """``0.013``, ``−3.1``, ``1.2e7``: two digits that count, or all before the point; no index or count is rounded."""
+    size = abs(number)
+    written_out = (size < WHOLE and number == int(number)) or ROUNDED[0] <= size < ROUNDED[1]
+    text = f"{number:.0f}" if written_out else f"{number:.2g}"
     whole, exponent, power = text.partition("e")
     return (whole + (f"e{int(power)}" if exponent else "")).replace("-", "−")
 
@@ -72,10 +81,39 @@ def _spread(numbers: Sequence[float]) -> str:
 def with_stats(cells: Cells, events: Iterable[Event]) -> Cells:
     """The cells of a row, with what was in the outputs of the events that it stands for behind their shapes."""
     columns = list(zip(*(event.outputs for event in events), strict=False))
-    found = [([each.stats for each in column if each.stats], column[0]) for column in columns]
-    alarm = alarm_word([stats for several, _ in found for stats in several])
-    words = [range_word(several, first.dtype) for several, first in found] if len(found) <= MOST_WORDS else []
-    return tuple([_behind(cell, words, alarm) if cell.kind == GIVES else cell for cell in cells])
+    found = [([each.stats for each in column if each.stats], column[0].dtype) for column in columns]
+    return tuple([behind(cell, found) if cell.kind == GIVES and cell.text else cell for cell in cells])
+
+
+def behind(cell: Cell, tensors: Sequence[tuple[Sequence[Stats], str]]) -> Cell:
+    """The shapes of tensors with what was in each: its statistics at one place over several calls, and its dtype."""
+    alarm = alarm_word([stats for several, _ in tensors for stats in several])
+    words = [range_word(several, dtype) for several, dtype in tensors] if len(tensors) <= MOST_WORDS else []
+    return _behind(cell, words, alarm)
+
+
+def alarms_in(text: str) -> list[tuple[int, int]]:
+    """Where a text that was put together says what is not finite."""
+    return [found.span() for found in _ALARM.finditer(text)]
+
+
+def painted(text: str, style: str, page: Page) -> str:
+    """A text in a style, and what is not finite in it as an error is."""
+    parts, done = list[str](), 0
+    for first, last in alarms_in(text):
+        parts += (page.paint(style, text[done:first]), page.paint("error", text[first:last]))
+        done = last
+    return "".join([*parts, page.paint(style, text[done:])])
+
+
+def narrowed(text: str, room: int) -> str:
+    """A text in that room: rather without a figure than with one of which digits are missing."""
+    end = len(text) if "μ " in text else 0
+    for sign in (" [", " σ ", " μ ") if width_of(text) > room else ():
+        end = max(text.rfind(sign, 0, end), 0)
+        if end and width_of(text[:end]) + 2 <= room:
+            return f"{text[:end]} …"
+    return cut(text, room)
 
 
 def values_word(columns: Sequence[Sequence[Value]]) -> tuple[str, str]:

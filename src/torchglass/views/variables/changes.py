@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.digest import Digest, HasTables, Key, Recorded, digest_of, shape_key
+from torchglass.views.digest import Digest, HasTables, Key, Recorded, call_numbers, digest_of, shape_key
 from torchglass.views.levels import Levels
 
 NOTHING, ONE, TEXT = "nothing", "one", "text"
@@ -101,7 +101,7 @@ def read_changes(trace: Recorded) -> ChangesRead:
     digest = digest_of(trace)
     reading, calls = ChangesRead(digest), Calls()
     sides = {number: _sides(event) for number, event in enumerate(digest.samples) if event.kind == "variable"}
-    own_values, call_number = values_in(trace), _call_numbers(trace)
+    own_values, call_number = values_in(trace), call_numbers(trace)
     for number, alike in enumerate(digest.alike):
         if alike not in sides:
             continue
@@ -131,13 +131,6 @@ def values_in(trace: Recorded) -> Values:
         return tables.values_of(args, first), tables.values_of(tables.result[number], first + roles[args])
 
     return values
-
-
-def _call_numbers(trace: Recorded) -> Callable[[int], int]:
-    """A function that gives the number of the Python call of an event; -1: the trace does not tell."""
-    if isinstance(trace, HasTables):
-        return trace.tables.python_call.__getitem__
-    return lambda number: -1 if (call := trace.event(number).python_call) is None else call
 
 
 def _sides(event: Event) -> tuple[Side, Side, str]:
@@ -211,13 +204,21 @@ class Calls:
                 self._go_on(thread, frame, call)
         else:
             caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
+            if number >= 0:
+                call = self._told_by_others(thread, frame, caller)
             if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, is_fresh):
                 call = Call(frame, at, caller, called_at, is_certain=number >= 0)
                 self._go_on(thread, frame, call)
-                if number >= 0:
-                    self._numbered[number, frame] = call
+            if number >= 0:
+                call.is_certain = True
+                self._numbered[number, frame] = call
         _note(call, event, how, parent)
         return call
+
+    def _told_by_others(self, thread: int, frame: int, caller: Call | None) -> Call | None:
+        """A call that is known so far only because functions that it called changed something."""
+        call = self._open.get((thread, frame))
+        return call if call is not None and not call.is_seen and call.caller is caller else None
 
     def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
         """The call around the innermost one; those around it are walked only when another call began."""

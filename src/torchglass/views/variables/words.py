@@ -12,6 +12,7 @@ from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, 
 from torchglass.views.text.cells import Cells, split_arguments
 from torchglass.views.text.ranges import values_words
 from torchglass.views.text.spans import in_scope
+from torchglass.views.text.statistics import behind
 from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.lives import paths_label
@@ -22,6 +23,7 @@ LONGEST_TEXT = 48
 LONG_CONTAINER = 24
 MOST_VALUES = 4
 MOST_REMARKS = 3
+SAME_SHAPE = "same shape, "
 
 # ---------------------------------------------------------------- one row
 
@@ -40,10 +42,21 @@ def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells
         Cell(CLASS, by + op, by),
         Cell(ROUNDS, row.rounds),
         Cell(TAKES, old),
-        Cell(GIVES, new),
+        _with_contents(Cell(GIVES, new), row.changes),
         Cell(PLACE, at=change.at if change.at.file else None),
     ]
     return tuple(cell for cell in cells if cell.text or cell.at)
+
+
+def _with_contents(cell: Cell, changes: Sequence[Change]) -> Cell:
+    """With what was in the tensors that the variable got, where that was measured."""
+    values = [change.new.value for change in changes if change.new.value is not None]
+    stats = [value.stats for value in values if value.stats is not None]
+    if not stats:
+        return cell
+    if cell.text.startswith(SAME_SHAPE):
+        cell = cell._replace(text=f"{cell.text}:")
+    return behind(cell, [(stats, values[0].dtype)])
 
 
 def statement_word(change: Change, named: bool = False) -> str:
@@ -99,9 +112,7 @@ def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
         return _spread(changes)
     after = _sides(news)
     if before == after and first.new.value is not None:
-        after = "same shape, " + (
-            "changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}"
-        )
+        after = SAME_SHAPE + ("changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}")
     return before, after
 
 
@@ -138,8 +149,8 @@ def _both(old: Value, new: Value, how: str) -> tuple[str, str]:
     if before != after:
         return before, after
     if how == "changed":
-        return before, "same shape, changed in place"
-    return before, "same shape, another " + kind_word(new)
+        return before, SAME_SHAPE + "changed in place"
+    return before, f"{SAME_SHAPE}another {kind_word(new)}"
 
 
 def _of_kind(word: str, value: Value) -> str:

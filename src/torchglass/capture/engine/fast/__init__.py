@@ -7,17 +7,15 @@ stack, metadata, a module) they ask here, where the Python engine's own tables g
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchglass import compiled
 from torchglass.capture.engine.fast.names import torch_names
 from torchglass.capture.engine.fast.values import FastValues as FastValues
 from torchglass.capture.engine.forms import Describe, Form
+from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.milestones import find_stack
 from torchglass.capture.torch.names import HAS_TORCH
-
-if TYPE_CHECKING:
-    from torchglass.capture.session import Session
 
 extension = compiled.extension
 _is_ready: list[bool] = []
@@ -40,7 +38,7 @@ def is_used() -> bool:
     return True
 
 
-def make_engine(session: Session) -> Any:
+def make_engine(session: Host) -> Any:
     """The compiled engine of a session; None where all is done in Python."""
     if not is_used():
         return None
@@ -52,7 +50,7 @@ def make_engine(session: Session) -> Any:
 class _Answers:
     """What C asks when it meets something for the first time, or something that it does not read itself."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Host) -> None:
         self._session = session
         self._without_values: Describe | None = None
 
@@ -98,9 +96,9 @@ class _Answers:
         return (1, self._described_without_values()(result, []))
 
     def _described_without_values(self) -> Describe:
-        if self._without_values is None:
-            self._without_values = self._session.forms.describing(_not_read)
-        return self._without_values
+        described = self._without_values or self._session.forms.describing(_not_read)
+        self._without_values = described
+        return described
 
     def describe_call(self, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[int, list[int]]:
         """The number of a form, and the values in it."""

@@ -10,6 +10,8 @@ static int engine_traverse(Engine *engine, visitproc visit, void *arg)
     Py_VISIT(engine->measurer);
     Py_VISIT((PyObject *)engine->measured);
     Py_VISIT((PyObject *)engine->sketched);
+    Py_VISIT((PyObject *)engine->shelf);
+    Py_VISIT((PyObject *)engine->kept_places);
     Py_VISIT((PyObject *)engine->values);
     Py_VISIT(engine->kept);
     Py_VISIT(engine->tracers);
@@ -37,6 +39,8 @@ static int engine_clear(Engine *engine)
     Py_CLEAR(engine->measurer);
     Py_CLEAR(engine->measured);
     Py_CLEAR(engine->sketched);
+    Py_CLEAR(engine->shelf);
+    Py_CLEAR(engine->kept_places);
     measuring_clear(engine);
     Py_CLEAR(engine->values);
     Py_CLEAR(engine->kept);
@@ -121,6 +125,22 @@ static PyObject *engine_measure(Engine *engine, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* keep(shelf, where it is written): all that is measured from now on is kept, too, what was measured before once it is met
+ * again; (None, None): no longer. */
+static PyObject *engine_keep(Engine *engine, PyObject *args)
+{
+    PyObject *shelf, *places;
+    if (!PyArg_ParseTuple(args, "OO", &shelf, &places))
+        return NULL;
+    if (shelf != Py_None && (!PyObject_TypeCheck(shelf, &ShelfType) || !PyObject_TypeCheck(places, &ValueFieldsType)))
+        return PyErr_SetString(PyExc_TypeError, "a shelf and a writer are wanted"), NULL;
+    if (shelf != Py_None && (PyObject *)engine->shelf != shelf)
+        measuring_clear(engine);
+    Py_XSETREF(engine->shelf, shelf == Py_None ? NULL : (Shelf *)Py_NewRef(shelf));
+    Py_XSETREF(engine->kept_places, shelf == Py_None ? NULL : (ValueFields *)Py_NewRef(places));
+    Py_RETURN_NONE;
+}
+
 /* (log, what, frame, args, kwargs) → the number of the record */
 static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t count)
 {
@@ -180,6 +200,7 @@ static PyMethodDef engine_methods[] = {
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
     {"measure", (PyCFunction)engine_measure, METH_VARARGS, NULL},
+    {"keep", (PyCFunction)engine_keep, METH_VARARGS, NULL},
     {"see", (PyCFunction)engine_see, METH_VARARGS, NULL},
     {"take_rows", (PyCFunction)engine_take_rows, METH_VARARGS, NULL},
     {"open_event", FAST(engine_open), NULL},
@@ -316,10 +337,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType};
-    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter"};
+    PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &ShelfType, &BlockType};
+    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "Shelf", "Block"};
     PyObject *module = PyModule_Create(&definition);
-    for (int at = 0; module != NULL && at < 4; at++)
+    for (int at = 0; module != NULL && at < 6; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
     if (module != NULL && (rows_ready(module) < 0 || meeting_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0

@@ -5,8 +5,8 @@
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
  * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module; measuring.c
  * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known
- * again, device.c what is in values on a GPU; variables.c what is told of a variable,
- * known.c, following.c and tracing.c when.
+ * again, shelf.c keeps them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c,
+ * following.c and tracing.c when.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -18,6 +18,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+
+#include "shelf.h"
 
 /* The words of a record (journal/layout.py). */
 enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODES, END, START, RECORD_WORDS };
@@ -118,6 +120,8 @@ typedef struct Engine {
     char measures;      /* whether that is done here, as far as it can be */
     ValueFields *measured, *sketched; /* the second is NULL where nobody asked for sketches */
     struct Measuring *measuring;
+    Shelf *shelf;              /* keeps what values hold; NULL: nobody asked for that, or Python sees to it */
+    ValueFields *kept_places;  /* where it is written in the journal */
     /* values.c */
     ValueFields *values;
     Living *living;
@@ -251,6 +255,8 @@ void measuring_forget(Engine *engine); /* the tensors that it knows */
 void measuring_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);
 int write_measured(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5], int64_t how);
+
+extern PyTypeObject ShelfType, BlockType; /* shelf.c */
 
 /* ---------------------------------------------------------------- device.c */
 

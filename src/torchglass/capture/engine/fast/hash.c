@@ -63,6 +63,48 @@ FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t
     _mm512_storeu_si512(lanes, sum);
 }
 
+#define HASHED(stripe, flat, sizes, cubes, fourths)                                                                   \
+    do {                                                                                                              \
+        const __m512i word = _mm512_loadu_si512(from + LANES * (stripe));                                             \
+        const __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * (stripe)));                         \
+        const __m512 x = _mm512_castsi512_ps(word), xx = _mm512_mul_ps(x, x);                                         \
+        sum = _mm512_add_epi64(sum, _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32)));                           \
+        other = _mm512_add_epi64(other, _mm512_rol_epi64(word, 32));                                                  \
+        flat = _mm512_fmadd_ps(x, _mm512_load_ps(by + LANES * (stripe)), flat);                                       \
+        sizes = _mm512_add_ps(sizes, _mm512_abs_ps(x));                                                               \
+        cubes = _mm512_fmadd_ps(xx, x, cubes);                                                                        \
+        fourths = _mm512_fmadd_ps(xx, xx, fourths);                                                                   \
+    } while (0)
+
+/* A block of numbers, hashed and summed in passing: the same as hash_avx512 and floats_block of sums.c. */
+FOR_AVX512 void hashed_block_avx512(const float *from, uint64_t hash[8], double lanes[LANES], double powers[3])
+{
+    const float *by = weights;
+    __m512i sum = _mm512_loadu_si512(hash);
+    __m512 flat0 = _mm512_setzero_ps(), sizes0 = flat0, cubes0 = flat0, fourths0 = flat0;
+    __m512 flat1 = flat0, sizes1 = flat0, cubes1 = flat0, fourths1 = flat0;
+    for (int part = 0; part < 4; part++, from += BLOCK / 4, by += BLOCK / 4) { /* so many numbers are a block of bytes */
+        __m512i other = _mm512_setzero_si512();
+        for (int stripe = 0; stripe < BLOCK / STRIPE; stripe += 2) {
+            HASHED(stripe, flat0, sizes0, cubes0, fourths0);
+            HASHED(stripe + 1, flat1, sizes1, cubes1, fourths1);
+        }
+        sum = _mm512_add_epi64(sum, other);
+        sum = _mm512_xor_si512(sum, _mm512_srli_epi64(sum, 47));
+        sum = _mm512_mullo_epi64(sum, _mm512_set1_epi64((long long)STIR));
+    }
+    _mm512_storeu_si512(hash, sum);
+    const __m512 flat[2] = {flat0, flat1};
+    float found[2][LANES];
+    for (int turn = 0; turn < 2; turn++)
+        _mm512_storeu_ps(found[turn], flat[turn]);
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = (double)found[0][lane] + (double)found[1][lane];
+    powers[0] = _mm512_reduce_add_ps(_mm512_add_ps(sizes0, sizes1));
+    powers[1] = _mm512_reduce_add_ps(_mm512_add_ps(cubes0, cubes1));
+    powers[2] = _mm512_reduce_add_ps(_mm512_add_ps(fourths0, fourths1));
+}
+
 FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blocks)
 {
     for (; blocks > 0; blocks--, bytes += BLOCK) {

@@ -8,6 +8,7 @@
 
 #define ENTRY_BYTES 88
 #define SKETCH_BYTES 216
+#define KEPT_BYTES 32
 #define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
@@ -310,8 +311,54 @@ static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t
     return write_found(engine, number, &found) < 0 ? -1 : 1;
 }
 
-static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_t row, int changed)
+static int write_kept(Engine *engine, int64_t number, const int64_t words[4])
 {
+    ValueFields *fields = engine->kept_places;
+    int64_t place = number * KEPT_BYTES + fields->shift;
+    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
+        && place + KEPT_BYTES <= fields->view.len) {
+        volatile int64_t *entry = (volatile int64_t *)(fields->memory + place);
+        for (int at = 0; at < 4; at++)
+            entry[at] = words[at]; /* the last one says that the others are there */
+        return 0;
+    }
+    PyObject *done = PyObject_CallMethod((PyObject *)fields, "write", "LLLLL", (long long)number, (long long)words[0],
+                                         (long long)words[1], (long long)words[2], (long long)words[3]);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static int left_to_saver(Engine *engine, PyObject *tensor, int64_t value)
+{
+    PyObject *done = PyObject_CallMethod(engine->measurer, "keep", "OL", tensor, (long long)value);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* Keep what a tensor holds that was measured in this machine's memory. */
+static int keep_memory(Engine *engine, PyObject *tensor, int64_t value, const Plan *plan, uintptr_t address)
+{
+    int64_t words[4], offset = ask(torch.storage_offset, tensor);
+    if (offset == FAILED)
+        return -1;
+    const Layout *layout = &plan->layout;
+    const Shown shown = {
+        value & NUMBER_MASK, address - (uintptr_t)(offset * plan->item), (const char *)address, layout->span * plan->item,
+        plan->item, layout->span > 2 * layout->count,
+    };
+    PyObject *shelf = Py_NewRef(engine->shelf); /* other threads may run meanwhile, and end the recording */
+    const int done = keep_on_shelf((Shelf *)shelf, &shown, words);
+    Py_DECREF(shelf);
+    if (done < 0 || engine->shelf == NULL)
+        return done < 0 ? -1 : 0;
+    if (done == KEPT)
+        return write_kept(engine, value & NUMBER_MASK, words);
+    return done == KEPT_ELSEWHERE ? left_to_saver(engine, tensor, value) : 0;
+}
+
+static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int changed)
+{
+    const int64_t number = value & NUMBER_MASK, row = value >> NUMBER_BITS;
     Plan plan;
     int64_t version;
     if (plan_of(engine, tensor, row, &plan) < 0 || plan.way == BY_PYTHON)
@@ -323,12 +370,20 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t number, int64_
     if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
         return LEFT_TO_PYTHON;
     int taken = changed || engine->measuring == NULL ? 0 : take_over(engine, number, &plan, (uintptr_t)address, version, row);
-    if (taken != 0)
-        return taken < 0 ? ERROR : MEASURED_HERE;
-    if (is_there(tensor, &plan) <= 0)
-        return LEFT_TO_PYTHON;
-    return (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address, version,
-                                                                    row);
+    if (taken < 0)
+        return ERROR;
+    int way = MEASURED_HERE;
+    if (taken == 0) {
+        if (is_there(tensor, &plan) <= 0)
+            return LEFT_TO_PYTHON;
+        way = (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address,
+                                                                       version, row);
+    }
+    if (way != MEASURED_HERE || engine->shelf == NULL)
+        return way;
+    const int kept = plan.way == HERE ? keep_memory(engine, tensor, value, &plan, (uintptr_t)address)
+                                      : left_to_saver(engine, tensor, value);
+    return kept < 0 ? ERROR : MEASURED_HERE;
 }
 
 /* A value that an event takes or gives. */
@@ -340,7 +395,7 @@ int measure_value(Engine *engine, PyObject *tensor, int64_t value)
         return done < 0 ? -1 : 0;
     int changed = has_changed(engine, tensor, number), way = LEFT_TO_PYTHON;
     if (Py_TYPE(tensor) == torch.Tensor || Py_TYPE(tensor) == torch.Parameter)
-        way = measure_here(engine, tensor, number, value >> NUMBER_BITS, changed);
+        way = measure_here(engine, tensor, value, changed);
     if (way != LEFT_TO_PYTHON)
         return way == ERROR ? -1 : 0;
     if (PyErr_Occurred() && let_go(engine) < 0) /* this tensor refused something */
@@ -348,7 +403,9 @@ int measure_value(Engine *engine, PyObject *tensor, int64_t value)
     PyObject *answer =
         PyObject_CallMethod(engine->measurer, "measure", "OLO", tensor, (long long)number, changed ? Py_True : Py_False);
     Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
+    if (answer == NULL)
+        return -1;
+    return engine->shelf == NULL ? 0 : left_to_saver(engine, tensor, value);
 }
 
 /* All tensors in an argument or a result; Python knows of more containers. */

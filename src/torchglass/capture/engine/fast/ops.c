@@ -135,10 +135,10 @@ static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject
     return leave_unseen(&unseen) < 0 ? -1 : done;
 }
 
-static PyObject *call_op(OpMode *mode, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
+static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
 {
-    if (crowded == 0)
-        return PyObject_Call(op, args, kwargs);
+    if (crowded == 0) /* what the op itself would call, borrowed from the plan, which our caller owns */
+        return PyObject_Call(PyTuple_GET_ITEM(plan, 5), args, kwargs);
     return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args, kwargs == NULL ? Py_None : kwargs);
 }
 
@@ -157,7 +157,7 @@ static PyObject *record_op(OpMode *mode, Log *log, PyObject *plan, PyObject *op,
         if (forgive(engine) < 0)
             return NULL;
     }
-    PyObject *result = call_op(mode, op, args, kwargs, crowded);
+    PyObject *result = call_op(mode, plan, op, args, kwargs, crowded);
     if (at >= 0)
         log->parent = parent;
     if (result == NULL)

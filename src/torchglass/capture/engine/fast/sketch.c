@@ -11,8 +11,10 @@
 #include <immintrin.h>
 #endif
 
-#define PIECE (4 * BLOCK) /* numbers that are gathered or widened together … */
+#define PIECE (8 * BLOCK) /* numbers that are gathered or widened together … */
 #define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
+#define TILE 16 /* elements of a row that are gathered in turn */
+#define MODEST 20 /* an exponent */
 #define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
 
 typedef struct {
@@ -138,21 +140,31 @@ static void scale_back(Sums *sums, int exponent)
     sums->fourths = ldexp(sums->fourths, 4 * exponent);
 }
 
-/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. */
-static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, const Ways *ways)
+/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. `hash` is not NULL where
+ * their bits are to be hashed, too. */
+static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, uint64_t *hash)
 {
+    const Ways *ways = &WAYS_OF[processor];
     double lanes[LANES], powers[3];
     const float scale = ldexpf(1.0f, -exponent);
     for (int at = 0; at < count; at += BLOCK, block++) {
         float padded[BLOCK] __attribute__((aligned(64)));
         const float *whole = numbers + at;
-        const int size = count - at < BLOCK ? count - at : BLOCK, filled = (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
+        const int size = count - at < BLOCK ? count - at : BLOCK;
+        if (hash != NULL && size == BLOCK && !exponent && ways->hashed_block != NULL) {
+            ways->hashed_block(whole, hash, lanes, powers);
+            add_block(sums, lanes, powers, block);
+            continue;
+        }
+        if (hash != NULL)
+            add_to_hash(hash, (const char *)whole, (int64_t)size * WIDTHS[F4], processor);
+        const int filled = (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
         if (filled != size) {
             memcpy(padded, whole, (size_t)size * sizeof(float));
             memset(padded + size, 0, (size_t)(filled - size) * sizeof(float));
             whole = padded;
         }
-        ways->floats_block(whole, filled, scale, lanes, powers);
+        (exponent ? ways->floats_scaled : ways->floats_block)(whole, filled, scale, lanes, powers);
         add_block(sums, lanes, powers, block);
     }
 }
@@ -197,6 +209,63 @@ static void gather_run(char *to, const char *from, int64_t count, int64_t step, 
     }
 }
 
+/* Of the rows below as many as four by four go: how many, from the first on. */
+static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int64_t step, int64_t rows)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    const int64_t whole = rows / 4 * 4, wide = size / 4 * 4;
+    for (int64_t at = 0; at < wide; at += 4)
+        for (int64_t row = 0; row < whole; row += 4) {
+            __m128 square[4];
+            for (int each = 0; each < 4; each++)
+                square[each] = _mm_loadu_ps((const float *)(from + (at + each) * step) + row);
+            _MM_TRANSPOSE4_PS(square[0], square[1], square[2], square[3]);
+            for (int each = 0; each < 4; each++)
+                _mm_storeu_ps((float *)to + (row + each) * size + at, square[each]);
+        }
+    for (int64_t row = 0; row < whole; row++)
+        for (int64_t at = wide; at < size; at++)
+            to[row * size + at] = ((const uint32_t *)(from + at * step))[row];
+    return whole;
+#else
+    return 0;
+#endif
+}
+
+/* Rows of a transposed matrix: what lies side by side in memory goes to different rows, so some rows are filled at once,
+ * a few elements of each in turn; else every element would be a line of the cache. */
+static void gather_rows(char *to, const char *from, int64_t size, int64_t step, int64_t rows, size_t item)
+{
+#define GATHER_ROWS(type)                                                                                             \
+    case sizeof(type):                                                                                                \
+        for (int64_t begin = 0; begin < size; begin += TILE) {                                                        \
+            const int64_t end = begin + TILE < size ? begin + TILE : size;                                            \
+            for (int64_t row = 0; row < rows; row++)                                                                  \
+                for (int64_t at = begin; at < end; at++)                                                              \
+                    ((type *)to)[row * size + at] = ((const type *)(from + at * step))[row];                          \
+        }                                                                                                             \
+        break;
+    if (item == sizeof(uint32_t)) {
+        const int64_t done = gather_squares((uint32_t *)to, from, size, step, rows);
+        to += (size_t)(done * size) * item;
+        from += (size_t)done * item;
+        rows -= done;
+    }
+    switch (item) {
+        GATHER_ROWS(uint8_t) GATHER_ROWS(uint16_t) GATHER_ROWS(uint32_t) GATHER_ROWS(uint64_t)
+    }
+}
+
+/* How many rows can be gathered so from here on: 0 none. */
+static int64_t transposed_rows(const Order *order, const int64_t index[MOST_AXES], int64_t count)
+{
+    const int last = order->dimensions - 1;
+    if (last < 1 || order->item > 8 || index[last] || order->steps[last - 1] != order->item || order->steps[last] == order->item)
+        return 0;
+    const int64_t rows = least(count / order->sizes[last], order->sizes[last - 1] - index[last - 1]);
+    return rows > 1 ? rows : 0;
+}
+
 /* The next elements in their logical order, side by side. */
 static void gather_next(const Order *order, const char *memory, int64_t index[MOST_AXES], char *to, int count)
 {
@@ -208,7 +277,13 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
             from += index[axis] * order->steps[axis];
         int64_t run = order->sizes[last] - index[last];
         run = run < count ? run : count;
-        if (order->steps[last] == (int64_t)item)
+        const int64_t rows = transposed_rows(order, index, count);
+        if (rows) {
+            gather_rows(to, from, run, order->steps[last], rows, item);
+            index[last - 1] += rows - 1; /* and one by the end of the row */
+            to += (size_t)((rows - 1) * run) * item;
+            count -= (int)((rows - 1) * run);
+        } else if (order->steps[last] == (int64_t)item)
             memcpy(to, from, (size_t)run * item);
         else
             gather_run(to, from, run, order->steps[last], item);
@@ -229,6 +304,8 @@ static int exponent_of(const Tally *tally)
     const double largest = fmax(fabs(tally->low), fabs(tally->high));
     if (tally->finite && largest > 0.0)
         frexp(largest, &exponent);
+    if (-MODEST < exponent && exponent < MODEST)
+        return 0; /* the fourth power is well within what float32 holds */
     return exponent < -120 ? -120 : exponent;
 }
 
@@ -284,7 +361,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
             gather_next(order, memory, index, gathered, elements);
             read = from = gathered;
         }
-        if (lanes != NULL)
+        if (lanes != NULL && !is_read_there)
             add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
         if (is_wide) {
             for (int each = 0; each < count; each += BLOCK)
@@ -298,7 +375,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 read = wide;
             }
             if (lanes != NULL)
-                add_floats(sums, read, count, block, exponent, ways);
+                add_floats(sums, read, count, block, exponent, processor, is_read_there ? lanes : NULL);
         }
         if (place.count > 1)
             add_axes(sums, &place, read, count, is_wide, ways);
@@ -378,8 +455,7 @@ static int sketch_in_passing(const Order *order, const char *memory, Tally *tall
         join_tallies(tally, &piece);
         Sums part = {0};
         const int exponent = exponent_of(&piece);
-        add_to_hash(lanes, from, (int64_t)count * WIDTHS[F4], processor);
-        add_floats(&part, (const float *)from, count, block, exponent, ways);
+        add_floats(&part, (const float *)from, count, block, exponent, processor, lanes);
         scale_back(&part, exponent);
         for (int each = 0; each < 2 * LANES; each++)
             sums->flat[each] += part.flat[each];

@@ -1,7 +1,7 @@
 /* Sums of numbers with weights, sixteen lanes at a time, on three kinds of processors (statistics/sketch.py).
  *
  * Weights come from a counter, so nothing is read but the numbers. What float32 holds exactly is summed in it, at most
- * sixteen additions a lane, and then in doubles.
+ * a block in 32 lanes, and then in doubles.
  */
 #include "fast.h"
 #include "sums.h"
@@ -43,36 +43,34 @@ void make_weights(void)
 }
 
 /* Of one block, a multiple of two vectors: the lanes of the weighted sum, and |x|, x³, x⁴ of x * scale. */
-#define DEFINE_BLOCK(target, name, type, Vector, Bits, without_sign, weights)                                         \
+#define DEFINE_BLOCK(target, name, type, Vector, Bits, without_sign, weights, SCALED)                                 \
     target static void name(const type *from, int count, type scale, double lanes[LANES], double powers[3])          \
     {                                                                                                                 \
-        Doubles sums[4] = {{0}};                                                                                      \
-        for (int begin = 0; begin < count; begin += STRIP) {                                                          \
-            const int end = count - begin < STRIP ? count : begin + STRIP;                                            \
-            Vector one = {0}, two = {0}, sizes = {0}, cubes = {0}, fourths = {0}, more[3] = {{0}};                    \
-            for (int at = begin; at < end; at += 2 * LANES) {                                                         \
-                Vector x, y, w, v;                                                                                    \
-                memcpy(&x, from + at, sizeof x);                                                                      \
-                memcpy(&y, from + at + LANES, sizeof y);                                                              \
-                memcpy(&w, weights + at, sizeof w);                                                                   \
-                memcpy(&v, weights + at + LANES, sizeof v);                                                           \
+        Vector one = {0}, two = {0}, sizes = {0}, cubes = {0}, fourths = {0}, more[3] = {{0}};                        \
+        for (int at = 0; at < count; at += 2 * LANES) {                                                               \
+            Vector x, y, w, v;                                                                                        \
+            memcpy(&x, from + at, sizeof x);                                                                          \
+            memcpy(&y, from + at + LANES, sizeof y);                                                                  \
+            memcpy(&w, weights + at, sizeof w);                                                                       \
+            memcpy(&v, weights + at + LANES, sizeof v);                                                               \
+            if (SCALED) {                                                                                             \
                 x *= scale;                                                                                           \
                 y *= scale;                                                                                           \
-                one += x * w;                                                                                         \
-                two += y * v;                                                                                         \
-                sizes += (Vector)((Bits)x & without_sign);                                                            \
-                more[0] += (Vector)((Bits)y & without_sign);                                                          \
-                Vector xx = x * x, yy = y * y;                                                                        \
-                cubes += xx * x;                                                                                      \
-                more[1] += yy * y;                                                                                    \
-                fourths += xx * xx;                                                                                   \
-                more[2] += yy * yy;                                                                                   \
             }                                                                                                         \
-            sums[0] += __builtin_convertvector(one + two, Doubles);                                                   \
-            sums[1] += __builtin_convertvector(sizes + more[0], Doubles);                                             \
-            sums[2] += __builtin_convertvector(cubes + more[1], Doubles);                                             \
-            sums[3] += __builtin_convertvector(fourths + more[2], Doubles);                                           \
+            one += x * w;                                                                                             \
+            two += y * v;                                                                                             \
+            sizes += (Vector)((Bits)x & without_sign);                                                                \
+            more[0] += (Vector)((Bits)y & without_sign);                                                              \
+            Vector xx = x * x, yy = y * y;                                                                            \
+            cubes += xx * x;                                                                                          \
+            more[1] += yy * y;                                                                                        \
+            fourths += xx * xx;                                                                                       \
+            more[2] += yy * yy;                                                                                       \
         }                                                                                                             \
+        Doubles sums[4] = {__builtin_convertvector(one, Doubles) + __builtin_convertvector(two, Doubles),             \
+                           __builtin_convertvector(sizes + more[0], Doubles),                                         \
+                           __builtin_convertvector(cubes + more[1], Doubles),                                         \
+                           __builtin_convertvector(fourths + more[2], Doubles)};                                      \
         memcpy(lanes, &sums[0], sizeof sums[0]);                                                                      \
         for (int power = 0; power < 3; power++) {                                                                     \
             powers[power] = 0.0;                                                                                      \
@@ -91,33 +89,37 @@ void make_weights(void)
         double several[TURNS][2 * LANES];                                                                             \
         memset(several, 0, turns * sizeof several[0]);                                                                \
         for (int row = 0; row < rows; row++, from += size) {                                                          \
-            Vector sum = {0}, x, w;                                                                                   \
-            Doubles sums = {0};                                                                                       \
-            for (int begin = 0; begin < whole; begin += STRIP) {                                                      \
-                const int end = whole - begin < STRIP ? whole : begin + STRIP;                                        \
-                if (begin) {                                                                                          \
-                    sums += __builtin_convertvector(sum, Doubles);                                                    \
-                    sum = (Vector){0};                                                                                \
-                }                                                                                                     \
-                for (int at = begin; at < end; at += LANES) {                                                         \
-                    memcpy(&x, from + at, sizeof x);                                                                  \
-                    memcpy(&w, by + at, sizeof w);                                                                    \
-                    sum += x * w;                                                                                     \
+            Vector sum = {0}, x, w, three[3] = {{0}};                                                                 \
+            int at = 0;                                                                                               \
+            for (; at + 4 * LANES <= whole; at += 4 * LANES) { /* four at a time: each sum waits for itself */         \
+                memcpy(&x, from + at, sizeof x);                                                                      \
+                memcpy(&w, by + at, sizeof w);                                                                        \
+                sum += x * w;                                                                                         \
+                for (int each = 0; each < 3; each++) {                                                                \
+                    memcpy(&x, from + at + (each + 1) * LANES, sizeof x);                                             \
+                    memcpy(&w, by + at + (each + 1) * LANES, sizeof w);                                               \
+                    three[each] += x * w;                                                                             \
                 }                                                                                                     \
             }                                                                                                         \
+            for (; at < whole; at += LANES) {                                                                         \
+                memcpy(&x, from + at, sizeof x);                                                                      \
+                memcpy(&w, by + at, sizeof w);                                                                        \
+                sum += x * w;                                                                                         \
+            }                                                                                                         \
+            sum = (sum + three[0]) + (three[1] + three[2]);                                                           \
             if (rest) {                                                                                               \
                 x = (Vector){0};                                                                                      \
                 memcpy(&w, by + whole, sizeof w);                                                                     \
                 memcpy(&x, from + whole, (size_t)rest * sizeof(type));                                                \
                 sum += x * w;                                                                                         \
             }                                                                                                         \
-            const uint64_t at = (uint64_t)above->at + (uint64_t)row, place = at % BLOCK;                              \
+            const uint64_t number = (uint64_t)above->at + (uint64_t)row, place = number % BLOCK;                      \
             const double factor = above->has_axis ? above->factor * wide_weights[place] : above->factor;              \
-            const uint64_t shift = (uint64_t)above->shift + (above->has_axis ? at % LANES : 0);                       \
+            const uint64_t shift = (uint64_t)above->shift + (above->has_axis ? number % LANES : 0);                   \
             double *to = several[row & (turns - 1)] + (shift < PRIME ? shift : shift - PRIME);                        \
             Doubles before;                                                                                           \
             memcpy(&before, to, sizeof before);                                                                       \
-            before += (sums + __builtin_convertvector(sum, Doubles)) * factor;                                        \
+            before += __builtin_convertvector(sum, Doubles) * factor;                                                 \
             memcpy(to, &before, sizeof before);                                                                       \
         }                                                                                                             \
         for (int turn = 0; turn < turns; turn++)                                                                      \
@@ -126,16 +128,23 @@ void make_weights(void)
     }
 
 #define DEFINE_FOR(target, suffix)                                                                                    \
-    DEFINE_BLOCK(target, floats_block_##suffix, float, Floats, Ints, 0x7fffffff, weights)                             \
-    DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights)            \
+    DEFINE_BLOCK(target, floats_block_##suffix, float, Floats, Ints, 0x7fffffff, weights, 0)                          \
+    DEFINE_BLOCK(target, floats_scaled_##suffix, float, Floats, Ints, 0x7fffffff, weights, 1)                         \
+    DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights, 0)         \
     DEFINE_ROWS(target, floats_rows_##suffix, float, Floats)                                                          \
     DEFINE_ROWS(target, doubles_rows_##suffix, double, Doubles)
 DEFINE_FOR(, plain)
 DEFINE_FOR(FOR_AVX2, avx2)
 DEFINE_FOR(FOR_AVX512, avx512)
 
-#define WAYS(suffix) {floats_block_##suffix, doubles_block_##suffix, floats_rows_##suffix, doubles_rows_##suffix}
-const Ways WAYS_OF[PROCESSORS] = {WAYS(plain), WAYS(avx2), WAYS(avx512)};
+#define WAYS(suffix, hashed)                                                                                          \
+    {floats_block_##suffix, floats_scaled_##suffix, doubles_block_##suffix, floats_rows_##suffix,                     \
+     doubles_rows_##suffix, hashed}
+#if defined(__x86_64__) && defined(__GNUC__)
+const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, NULL), WAYS(avx512, hashed_block_avx512)};
+#else
+const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, NULL), WAYS(avx512, NULL)};
+#endif
 
 /* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */
 

@@ -6,7 +6,6 @@
 
 #define BLOCK 1024 /* numbers after which the weights repeat, with another sign; bytes after which the hash is stirred */
 #define LANES 16
-#define STRIP 256 /* numbers that are summed in float32 before they go to doubles */
 #define PRIME 17
 #define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
 
@@ -32,10 +31,12 @@ typedef struct {
 
 /* One processor's ways to sum: of a block the weighted sum, in lanes, and |x|, x³, x⁴; of rows the sums by axes. */
 typedef struct {
-    void (*floats_block)(const float *, int, float, double *, double *);
+    void (*floats_block)(const float *, int, float, double *, double *); /* as they are, whatever the scale … */
+    void (*floats_scaled)(const float *, int, float, double *, double *); /* … and scaled first */
     void (*doubles_block)(const double *, int, double, double *, double *);
     void (*floats_rows)(const float *, const float *, int, int, const Above *, double *);
     void (*doubles_rows)(const double *, const double *, int, int, const Above *, double *);
+    void (*hashed_block)(const float *, uint64_t *, double *, double *); /* of a whole block, and its bits; may be NULL */
 } Ways;
 
 extern const Ways WAYS_OF[PROCESSORS];
@@ -46,6 +47,7 @@ double block_weight(int64_t block);                                 /* a sign, b
 void as_floats(int kind, const char *from, int count, float *to);   /* at most a block, of those that float32 holds */
 void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
 
+void hashed_block_avx512(const float *from, uint64_t hash[8], double lanes[LANES], double powers[3]); /* hash.c */
 uint64_t stirred(uint64_t counter); /* 64 bits of a counter */
 void make_keys(void);
 void add_to_hash(uint64_t lanes[8], const char *bytes, int64_t size, int processor);
