@@ -23,11 +23,10 @@ from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
 from torchglass.capture.engine.edges import Close, Open, make_close, make_open
 from torchglass.capture.engine.forms import Forms
-from torchglass.capture.engine.host import ModuleAtPath
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
+from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
-from torchglass.capture.module_paths import ModuleAtPath as ModuleAtPath
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version

@@ -97,7 +97,7 @@ class Journal(Chunks):
     def let_go(self) -> None:
         """Nothing more is written, and nobody who wrote refers back to it; what there is can be read."""
         self.end()
-        for writer in (*self.threads, self.rows, self.passing, self.values, self.measured, self.sketched):
+        for writer in (*self.threads, self.rows, self.passing, *self._numbered):
             writer.journal = NOWHERE
         self.threads.clear()
         self.carry, self.on_drop = None, ignore

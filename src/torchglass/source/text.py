@@ -215,8 +215,15 @@ def is_cell(filename: str) -> bool:
     return _CELL.match(filename) is not None
 
 
+_MOST_NAMES = 512
+_of_no_loader: dict[str, int] = {}
+"""Names that no loader knew, and how many modules there were: each recording asks again, and there may be thousands."""
+
+
 def _loader_text(filename: str) -> str | None:
     """The text that the loader of a module knows, as those of zip files do."""
+    if _of_no_loader.get(filename) == len(sys.modules):
+        return None
     for module in list(sys.modules.values()):
         spec = getattr(module, "__spec__", None)
         if spec is not None and getattr(spec, "origin", None) == filename:
@@ -224,6 +231,9 @@ def _loader_text(filename: str) -> str | None:
                 return spec.loader.get_source(spec.name)
             except Exception:  # any loader, of anybody's making
                 return None
+    if len(_of_no_loader) >= _MOST_NAMES:
+        _of_no_loader.clear()
+    _of_no_loader[filename] = len(sys.modules)
     return None
 
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchglass as tg
-from tests import programs, zoo
+from tests import programs, programs_plain, zoo
 from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, SKETCHED, VALUE_WORDS, VALUES
 from torchglass.settle.interned import Interned
 from torchglass.source.origins import origin_of
@@ -40,6 +40,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 FOR_ZOO = ("default", "ops", "statistics of ops")
 """All would take as long as all the rest."""
+VARIABLES: dict[str, dict[str, Any]] = {
+    "all": {"variables": ["*"]},
+    "without functions": {"variables": ["*"], "functions": False, "modules": False},
+    "named": {"variables": ["x", "n", "self.out", "items", "a*", "y['n']"]},
+    "with ops and calls": {"variables": ["*"], "ops": True, "calls": "user"},
+    "the last ones": {"variables": ["*"], "max_events": 60},
+}
 
 
 def journal_of(program: Program, **options: Any) -> dict[str, Any]:
@@ -270,6 +277,94 @@ def run_zoo(name: str) -> None:
 
 NOT_COMPARED = frozenset({"collectives", "compiled", "compiled_with_break", "threads"})
 """Compiling takes half a minute; the threads of the others give their values numbers, and write, as they come."""
+
+
+class Base:
+    """Assigns while it goes, whenever that is."""
+
+    made = 0
+
+    def __del__(self) -> None:
+        Base.made = later = Base.made + 1
+        size = torch.ones(later % 3 + 1).sum()
+        del size
+
+
+class Plain(Base):
+    """Nothing is known of it but its class."""
+
+
+class Strange(dict[str, Any]):
+    """Neither compared nor hashed as others are."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("asked")
+
+
+def all_kinds() -> None:
+    """Every kind of value under one name, and back: what each one held before is told with it."""
+    tensor, weight = torch.ones(2), nn.Parameter(torch.zeros(2))
+    values: list[Any] = [
+        1, 1, 1.0, True, None, 0.0, -0.0, float("nan"), 10**30, "text", "text" * 100, b"bytes", 1j, tensor, tensor,
+        weight, [tensor, 1], (tensor, [weight]), {"a": tensor, "b": 2}, {1: 2}, {"x" * 2: {"deep": [1]}}, [], (), set(),
+        {1}, Plain(), Strange(a=1), tensor.shape, torch.float32, tensor.device, slice(1, None, 2), ...,
+        nn.Linear(2, 2), len, all_kinds, Plain,
+        range(3), iter([1]), torch.Size([]), [0] * 100, dict.fromkeys(range(100)), [[[[[[[[[[1]]]]]]]]]],
+    ]  # fmt: skip
+    for value in (*values, *reversed(values)):
+        x = value
+        n = len(values)
+        x = n
+        y = {"x": x, "value": value}
+        y["n"] = n
+        a = b = Plain()
+        b = a
+        del x, a, b
+
+
+def unusual_calls() -> None:
+    """Generators that are left, methods of classes made on the way, deep recursion, exceptions on each way out."""
+
+    def counts(n: int, *args: Any, k: int = 2, **named: Any) -> Iterator[int]:
+        for i in range(n):
+            x = i * k
+            try:
+                yield x
+            finally:
+                last = x, args, named  # noqa: F841 (told, that is what it is for)
+
+    def deep(n: int, t: Tensor) -> Tensor:
+        here = t + n
+        return here if n == 0 else deep(n - 1, here)
+
+    def fails(n: int) -> int:
+        items = [n]
+        try:
+            items.append(1 // n)
+        except ZeroDivisionError as error:
+            text = str(error)
+            raise ValueError(text) from error
+        finally:
+            items.clear()
+        return n
+
+    running = counts(5, torch.ones(1), extra={"a": 1})
+    total = sum(next(running) for _ in range(2))
+    running.close()
+    result = deep(60, torch.zeros(1))
+    for n in (1, 0):
+        try:
+            total += fails(n)
+        except ValueError as error:
+            kept = repr(error)
+    grown = [each for each in counts(3) if each]
+    items = {each: [each] for each in grown}
+    exec(compile("x = 1\ny = [x]\ny.append(total)", "<given>", "exec"), {"total": total, "items": items})
+    del result, kept
+
+
 NOT_MEASURED = frozenset({"copies"})
 """It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
@@ -283,6 +378,13 @@ GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
     },
     "threads": lambda: {"in turn": in_threads},
     "generated": lambda: {f"seed {seed}": partial(generated, seed) for seed in range(60)},
+    "variables": lambda: {
+        **{name: programs_plain.load(name).main for name in programs_plain.names() if name != "threads"},
+        "all kinds": all_kinds,
+        "unusual calls": unusual_calls,
+        "in turn": in_threads,
+        "training": partial(train, "AdamW", 2),
+    },
 }
 
 
@@ -290,7 +392,7 @@ def main() -> None:
     group, file = sys.argv[1:]
     cases, found = GROUPS[group](), {}
     for name, program in cases.items():
-        for options, chosen in OPTIONS.items():
+        for options, chosen in (VARIABLES if group == "variables" else OPTIONS).items():
             if "values" in chosen and name in NOT_MEASURED:
                 continue
             if group != "zoo" or options in FOR_ZOO:

@@ -75,8 +75,12 @@ class Forms:
 
     def is_opaque(self, cls: type) -> bool:
         """Whether of an object of this class only the name of the class is shown, whatever it holds."""
+        return self.constant(cls) is not None
+
+    def constant(self, cls: type) -> str | None:
+        """What every value of a class is described by, where that is the same for all."""
         reader = self._readers.get(id(cls)) or self._readers.learn(cls)
-        return getattr(reader, "__code__", None) is _name_reader("").__code__
+        return getattr(reader, "text", None)
 
     def intern(self, form: Form) -> int:
         """The number of a form; what a program makes without end goes again when nothing that is kept refers to it."""
@@ -261,12 +265,17 @@ def _reader(cls: type) -> Reader | None:
         _name_of(each) == "Image" and _module_of(each) == "PIL.Image" for each in type.__getattribute__(cls, "__mro__")
     ):
         return lambda value: _picture(value) or name
-    return _name_reader(name)
+    return _constant(name)  # of all else only the type's name: the program's own __repr__ is never called
 
 
-def _name_reader(name: str) -> Reader:
-    """Of all else only the type's name: the program's own ``__repr__`` is never called."""
-    return lambda value: name
+def _constant(text: str) -> Reader:
+    """Says the same of every value."""
+
+    def read(value: Any) -> str:
+        return text
+
+    read.__dict__["text"] = text
+    return read
 
 
 def _picture(value: Any) -> str:

@@ -7,7 +7,8 @@ from sys import byteorder as BYTE_ORDER
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.engine.host import Host, ModuleAtPath
+from torchglass.capture.engine.host import Host
+from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.compiled import Log, slots
 from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
 from torchglass.journal.writer import ThreadWriter

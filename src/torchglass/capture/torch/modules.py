@@ -16,7 +16,8 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.engine.log import LOGS, ThreadLog
-from torchglass.capture.session import ModuleAtPath, Session
+from torchglass.capture.engine.module_paths import ModuleAtPath
+from torchglass.capture.session import Session
 from torchglass.capture.torch import private
 from torchglass.capture.torch.settings import NEVER, Settings, depends_on, settings_of
 from torchglass.journal import layout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import getrefcount
 from types import FrameType
 from typing import Any
@@ -10,11 +11,12 @@ from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.following import Following
-from torchglass.capture.variables.frames import slots_of
+from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
-from torchglass.capture.variables.snapshots import ARRAY, STAMPED, TEXT, Known, has_changed, same_atom
+from torchglass.capture.variables.snapshots import ARRAY, NO_KIND, STAMPED, TEXT, Known, has_changed, same_atom
 from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
+from torchglass.compiled import extension
 
 _REFERENCES_OF_ONE_LOCAL = 3
 """The slot, our own variable, and the argument of ``getrefcount``."""
@@ -35,11 +37,6 @@ class Activation(Reading):
     cells: list[tuple[SlotVariable, Known]] | tuple[()] = ()
     skipped_line = 0
     """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
-    pending: Action | None = None
-    """What the line under way may do, for the core that is told of lines; so are the next four."""
-    is_exact = opcodes_before = False
-    error: Any = None
-    local: Any = None
 
     def __init__(self, engine: Following, plan: Plan, frame: FrameType, serial: int) -> None:
         self.engine = engine
@@ -47,10 +44,8 @@ class Activation(Reading):
         self.serial = serial
         self.slots = slots_of(frame, len(plan.slots)) if plan.slots else None
         self.known = {}
-        self.open: dict[str, Known] = {}
-        """Values that any call may change."""
-        self.alone: dict[str, Known] = {}
-        """Values that nothing else refers to: only code that names the variable can change them."""
+        self.open = {}
+        self.alone = {}
         if plan.paths:
             self.path_entries: dict[str, Known] = {}
             """What was last looked at under each path; its owner may be another by now."""
@@ -62,8 +57,16 @@ class Activation(Reading):
         plan = self.plan
         if plan.always:
             self._begin_shared(frame, silent)
-        known, take, tell = self.known, self.engine.snapshots.take, self.engine.tell
-        for variable in plan.variables if silent else plan.arguments:
+        if extension is not None and not silent and self.slots is not None and plan.has_plain_arguments:
+            extension.begin(self, plan.arguments, plan.opening, frame)
+        else:
+            self._begin_locals(plan.variables if silent else plan.arguments, frame, silent)
+        if plan.globals:
+            self._begin_globals(frame)
+
+    def _begin_locals(self, variables: tuple[SlotVariable, ...], frame: FrameType, silent: bool) -> None:
+        plan, known, take, tell = self.plan, self.known, self.engine.snapshots.take, self.engine.tell
+        for variable in variables:
             name, at, kind, _ = variable
             try:
                 value = self.slots[at] if kind == FAST else self.read_variable(variable, frame)
@@ -82,8 +85,6 @@ class Activation(Reading):
                 code, start, line, scope, how = plan.opening
                 told = tell((name, code, start, line, scope, how, UNBOUND, value, self.serial), frame)
                 entry.is_told = told and kind == FAST
-        if plan.globals:
-            self._begin_globals(frame)
 
     def _begin_shared(self, frame: FrameType, silent: bool) -> None:
         plan = self.plan
@@ -368,3 +369,9 @@ class Activation(Reading):
     def _tell(self, where: Where, how: str, old: Any, new: Any, frame: FrameType) -> None:
         name, scope, offset, line = where
         self.engine.tell((name, self.plan.code, offset, line, scope, how, old, new, self.serial), frame)
+
+
+if extension is not None:
+    extension.follow_with(UNBOUND, TOLD, NO_KIND, Known, SLOTS_ARE_READABLE)
+look_behind: Callable[[Activation, Action, FrameType], None] = Activation.done if extension is None else extension.done
+"""``Activation.done``, compiled where it can be (``capture/engine/fast/following.c``)."""

@@ -19,7 +19,7 @@ from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
-from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, is_of_an_import, is_text
+from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, INSTALLED, is_of_an_import, is_text, is_user_code
 from torchglass.capture.variables.snapshots import Known, Snapshots
 from torchglass.capture.variables.watch import CallSink, Fields, PathStep, RememberingSink, Sink, VariableChange, Watch
 from torchglass.source.compiling import codes_of
@@ -90,7 +90,8 @@ class Engine:
         self.fault_count = 0
         self.closed = True
         self.snapshots = Snapshots(watch.depth, watch.stamp, watch.in_place)
-        self.plans: dict[int, Plan | None] = {}
+        self._is_usual = watch.code is is_user_code
+        self.plans: dict[int, Plan | None] = dict.fromkeys(_refused) if self._is_usual else {}
         self.running: dict[int, Activation] = {}
         """By ``id`` of the frame; only while the frame runs or is suspended."""
         self.imports: dict[int, int] = {}
@@ -224,6 +225,8 @@ class Engine:
                 self._members.update(code.co_names, (each for each in code.co_consts if isinstance(each, str)))
             if not plan.watches and self.calls is None:
                 plan = None
+        elif self._is_usual:
+            _refuse(code)
         self._codes.append(code)  # kept, or another code could get its id
         return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
 
@@ -309,6 +312,21 @@ class Engine:
             reference = None
         known = self._path_entries[key] = (reference, Known())
         return known[1], True
+
+
+_MOST_REFUSED = 8192
+_refused: dict[int, CodeType] = {}
+"""Code of torch and of the standard library, which nobody follows who does not ask for it; by ``id``, and kept."""
+
+
+def _refuse(code: CodeType) -> None:
+    """Let the next engines know at once that this code is not meant; but not of what an import may begin with."""
+    if is_text(code) or code.co_name == "<module>" or code.co_name.startswith("find_"):
+        return
+    if origin_of(code.co_filename) in INSTALLED:
+        if len(_refused) >= _MOST_REFUSED:
+            _refused.clear()
+        _refused[id(code)] = code
 
 
 def _ignore(tracer: Callable[..., Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
@@ -20,6 +19,7 @@ from torchglass.capture.torch.names import HANDLER, HAS_TORCH, Parameter, Tensor
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.compiled import SIZED, make_sink
 from torchglass.capture.variables.comprehensions import INLINED, MARK, InnerStacks, start_of
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.journal.layout import NONE, RECORD, pack_record
@@ -37,9 +37,6 @@ MOST_CALLS = 10_000
 
 _PLAIN = frozenset(map(id, (NoneType, bool, int, float, complex, str, bytes, type(UNBOUND))))
 """Types of which nothing is read that torch could notice; by ``id``, as a metaclass may have a hash of its own."""
-
-_SIZED = frozenset(map(id, (set, frozenset, deque)))
-"""Containers without an order or an index: their length says more than a few members."""
 
 Key = str | tuple[str, str]
 """Of a variable in its call: the name; in a comprehension that has no frame of its own, with the scope before it."""
@@ -73,12 +70,12 @@ class ToldCalls(dict[int, ToldCall]):
         self.running: dict[int, Activation] = {}
         """The engine's own table, by ``id`` of the frame."""
 
-    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ToldCall:
-        """A variable of this call, which is that of the frame, is told for the first time."""
+    def begin(self, serial: int, log: ThreadLog, frame: FrameType, above: int | None = None) -> ToldCall:
+        """A variable of this call, which is that of the frame, is told for the first time; ``above`` may be known."""
         if len(self) >= MOST_CALLS:
             self.clear()
         call = self[serial] = ToldCall()
-        call.above = self._above(log, frame)
+        call.above = self._above(log, frame) if above is None else above
         return call
 
     def _above(self, log: ThreadLog, frame: FrameType) -> int:
@@ -124,8 +121,10 @@ class VariableEvents:
         self.session = session
         self.calls = ToldCalls(session.stacks)
         self._inner = InnerStacks(session.stacks)
-        self._write = _make_write(session)
-        self.changed = _make_changed(session, self.calls, self._write, self._inner)
+        numbers = session.call_numbers()
+        self._write = _make_write(session, numbers)
+        changed = _make_changed(session, self.calls, self._write, self._inner)
+        self.changed = make_sink(session, self.calls, changed, numbers) or changed
         """Called on the thread where it happened, right after the store."""
 
     def left(self, serial: int, error: BaseException | str | None) -> None:
@@ -223,8 +222,8 @@ def _make_changed(
     return changed
 
 
-def _make_write(session: Session) -> Write:
-    """Writes a change of which the stack is known.
+def _make_write(session: Session, calls: int) -> Write:
+    """Writes a change of which the stack is known; the call that it is of has its serial number, from ``calls`` on.
 
     Its last arguments: what was told last of each variable, and whether the new value is of a type in ``_PLAIN``.
     """
@@ -233,7 +232,6 @@ def _make_write(session: Session) -> Write:
     one_form: tuple[Any, ...] = (1, None)
     nothing, one_tensor = table.pin((0,)), table.pin(one_form)
     whats: dict[tuple[str, str], int] = {}
-    calls = session.call_numbers()
 
     def write(log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool) -> None:
         name, _, _, _, scope, how, old, new, serial = change
@@ -292,7 +290,7 @@ def _form_before(session: Session, old: Any, ids: list[int]) -> int:
 
 def _describe_other(session: Session, new: Any, how: str, values: list[int]) -> Any:
     """The form of what is neither a tensor nor a number nor text."""
-    if id(type(new)) in _SIZED:
+    if id(type(new)) in SIZED:
         return _sized(type(new).__name__, len(new))
     if _is_array(new):
         if how == CHANGED:

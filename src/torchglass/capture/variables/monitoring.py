@@ -14,7 +14,7 @@ from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.bytecode import Mutator
 from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.monitoring_tool import TOOL
@@ -141,7 +141,7 @@ def _make_instruction(core: MonitoringCore, depth: int) -> Callable[[CodeType, i
                 return None
             if action.handles:
                 _look_behind(activation, frame, sys.exception())
-            activation.done(action, frame)
+            look_behind(activation, action, frame)
         except Exception as fault:
             engine.fault(fault)
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from copy import copy
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -95,6 +94,7 @@ class Plan:
         self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
         count = _argument_count(code)
         self.arguments = tuple(each for each in self.variables if each.name in code.co_varnames[:count])
+        self.has_plain_arguments = all(each.kind == FAST for each in self.arguments)
         self.opening = (code, self.start, code.co_firstlineno, self.scope, ARGUMENT)
         """What a ``Change`` of an argument goes on with, behind its name."""
         self.cells = tuple(each for each in self.variables if each.kind == CELL)
@@ -138,7 +138,8 @@ class Plan:
 
     def renewed(self, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
         """For another engine: what was read from the code is shared, what is under way is not."""
-        other = copy(self)
+        other = object.__new__(Plan)
+        other.__dict__.update(self.__dict__)  # a sixth of the time that copy.copy takes
         other._outer_of = outer_of
         other.alert = set()
         other.is_on = other.is_muted = other.is_loud = False

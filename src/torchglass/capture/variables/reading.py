@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.variables.bytecode import CELL, FAST, GLOBAL, Store
 from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.frames import content, slot
-from torchglass.capture.variables.plan import Plan, SlotVariable, Target
+from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target
 from torchglass.capture.variables.snapshots import Known
 from torchglass.capture.variables.watch import UNBOUND
+from torchglass.compiled import extension
 
 
 class Names:
@@ -33,14 +34,33 @@ class Names:
 NO_NAMES = Names()
 
 
-class Reading:
-    """Where the variables of one call are, and what is known of them."""
+class _Fields:
+    """What the hot path asks of a call; where there is an extension, C has fields of the same names."""
 
     engine: Following
     plan: Plan
+    serial: int
     slots: Any
     """The locals where they are; None where they cannot be read, or there are none."""
     known: dict[str, Known]
+    open: dict[str, Known]
+    """Values that any call may change."""
+    alone: dict[str, Known]
+    """Values that nothing else refers to: only code that names the variable can change them."""
+    pending: Action | None = None
+    """What the line under way may do, for the core that is told of lines; so are the next four."""
+    is_exact = opcodes_before = False
+    error: Any = None
+    local: Any = None
+
+
+if not TYPE_CHECKING and extension is not None:
+    _Fields = extension.Call
+
+
+class Reading(_Fields):
+    """Where the variables of one call are, and what is known of them."""
+
     space: Names = NO_NAMES
     is_module = False
 

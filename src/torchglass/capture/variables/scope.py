@@ -10,7 +10,7 @@ from torchglass.source.origins import origin_of
 
 _NOT_MEANT = re.compile(r"[\\/](site|dist)-packages[\\/](numpy[\\/]|typing_extensions\.py$)")
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
-_INSTALLED = frozenset({"torch", "stdlib", "ours"})
+INSTALLED = frozenset({"torch", "stdlib", "ours"})
 _MACHINERY = "<frozen importlib"
 _RUN_MODULES = frozenset({"exec_module", "load_module"})
 """What a loader of an installed package is asked for when it runs a module, which may be the user's."""
@@ -39,7 +39,7 @@ def is_of_an_import(frame: FrameType) -> bool:
     filename = code.co_filename
     if filename.startswith(_MACHINERY) or code.co_name in _RUN_MODULES:
         return False
-    return origin_of(filename) in _INSTALLED or _PACKAGES.search(filename) is not None
+    return origin_of(filename) in INSTALLED or _PACKAGES.search(filename) is not None
 
 
 def is_text(code: CodeType) -> bool:

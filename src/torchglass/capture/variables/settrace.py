@@ -15,9 +15,10 @@ from threading import get_ident
 from types import FrameType, FunctionType
 from typing import Any
 
-from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.plan import NOTHING, Plan
+from torchglass.compiled import extension
 
 Trace = Callable[..., Any]
 
@@ -256,6 +257,9 @@ class _Chain:
 def _make_local(core: SettraceCore, activation: Activation) -> Trace:
     """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
     engine, plan = core.engine, activation.plan
+    if extension is not None:
+        activation.local = extension.Local(core, activation, plan.lines, plan.always, plan.suspends, _on_other, _follow)
+        return activation.local
     action_on, always = plan.lines.get, plan.always
 
     def local(frame: FrameType, event: str, argument: Any) -> None:
@@ -315,7 +319,7 @@ def _on_opcode(engine: Following, activation: Activation, frame: FrameType, argu
     if activation.pending is None or not activation.pending.is_shared:
         action = action._replace(mutator=None)
     if action.fast or action.targets or action.roots or action.mutator is not None:
-        activation.done(action, frame)
+        look_behind(activation, action, frame)
 
 
 def _on_exception(engine: Following, activation: Activation, frame: FrameType, argument: Any) -> None:
@@ -329,7 +333,7 @@ def _on_return(engine: Following, activation: Activation, frame: FrameType, argu
     """A return, a yield, or an exception on its way out: then Python gives None, and the last instruction tells."""
     plan, offset, last = activation.plan, frame.f_lasti, activation.pending
     if last is not None:
-        activation.done(last, frame)
+        look_behind(activation, last, frame)
     if offset in plan.yields and not isinstance(activation.error, BaseException):
         return
     if activation.open or plan.always:

@@ -16,10 +16,11 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable
 from itertools import chain, islice
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchglass.capture.variables.arrays import Fingerprints, array_type, differ
 from torchglass.capture.variables.watch import UNBOUND, Past
+from torchglass.compiled import extension
 
 ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE = range(7)
 """Atoms and texts are kept, containers signed, arrays fingerprinted, stamped ones stamped, objects referred to."""
@@ -52,8 +53,8 @@ NO_KIND = Kind(ATOM, "", None)
 _FOREIGN = Kind(OBJECT, "", None)
 
 
-class Known:
-    """What is known of one variable; no value of a mutable type is kept."""
+class _Fields:
+    """What an entry has; where there is an extension, C has fields of the same names."""
 
     __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
     is_loose: bool
@@ -66,6 +67,16 @@ class Known:
         """A number or short text, a reference to an object or array; ``UNBOUND`` for all else."""
         self.kind = NO_KIND
         self.signature: Any = None
+
+
+if not TYPE_CHECKING and extension is not None:
+    _Fields = extension.Known
+
+
+class Known(_Fields):
+    """What is known of one variable; no value of a mutable type is kept."""
+
+    __slots__ = ()
 
     def clear(self) -> None:
         self.id, self.kept, self.kind, self.signature, self.is_told = 0, UNBOUND, NO_KIND, None, False

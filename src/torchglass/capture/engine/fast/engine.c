@@ -373,7 +373,10 @@ PyMODINIT_FUNC PyInit__fast(void)
     for (int at = 0; module != NULL && at < 6; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
-    if (module != NULL && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0))
+    if (module != NULL
+        && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0
+            || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0 || variables_ready(module) < 0
+            || known_ready(module) < 0 || following_ready(module) < 0 || tracing_ready(module) < 0))
         Py_CLEAR(module);
     return module;
 }

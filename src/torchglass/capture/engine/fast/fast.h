@@ -3,9 +3,10 @@
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
- * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
- * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known
- * again, saved.c keeps them, device.c what is in values on a GPU.
+ * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it
+ * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and
+ * hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
+ * of a variable, known.c, following.c and tracing.c when.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -225,6 +226,10 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count); /* arguments as a tuple
 int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
 int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
+int64_t known_stack(Engine *engine, const int64_t *words, Py_ssize_t length); /* (base, code, offset …); NONE: Python's affair */
+#define MOST_HELD 64 /* tensors in one variable, as far as that is told from here */
+int64_t number_of_form(Engine *engine, PyObject *form); /* of one that Python made */
+int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form); /* NONE: Python's affair */
 
 int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
                    PyObject *kwargs); /* the number of the record; NONE when there is no room; FAILED */
@@ -287,6 +292,8 @@ extern PyTypeObject FunctionModeType;
 int functions_ready(PyObject *module);
 int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
+int variables_ready(PyObject *module); /* variables.c */
+int known_ready(PyObject *module), following_ready(PyObject *module), tracing_ready(PyObject *module); /* following.h */
 /* meeting.c */
 int meeting_ready(PyObject *module);
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */

@@ -1,12 +1,12 @@
 /* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
  *
  * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
- * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, lists and tuples of
+ * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, lists, tuples and dicts of
  * these, and what is shown as the name of its class alone. A call with anything else is described by Python as a whole.
  */
 #include "fast.h"
 
-enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE };
+enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE, DICT };
 #define FORM_ROW 8 /* a kind of row (journal/layout.py) */
 #define MOST_WORDS 512
 #define LONGEST_LIST 64
@@ -20,6 +20,7 @@ typedef struct {
     Py_ssize_t length;
     int64_t ids[LONGEST_LIST + 8];
     Py_ssize_t id_count;
+    PyObject *names; /* a list that holds the keys of dicts, which may go meanwhile; NULL: dicts are Python's affair */
 } Reading;
 
 enum { READ, NOT_HERE, ERROR };
@@ -79,6 +80,27 @@ static int read_slice(Reading *reading, PySliceObject *slice, int depth)
     return done;
 }
 
+static int read_dict(Reading *reading, PyObject *items, int depth)
+{
+    PyObject *name, *item;
+    Py_ssize_t at = 0, size = PyDict_GET_SIZE(items);
+    if (reading->names == NULL || size > LONGEST_LIST || depth >= DEEPEST)
+        return NOT_HERE;
+    int done = add(reading, DICT, size);
+    while (done == READ && PyDict_Next(items, &at, &name, &item)) {
+        if (PyDict_GET_SIZE(items) != size || !PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name))
+            return NOT_HERE; /* other keys; or somebody has changed it meanwhile */
+        if (PyList_Append(reading->names, name) < 0)
+            return ERROR;
+        done = add(reading, NAMED, (int64_t)(intptr_t)name);
+        Py_INCREF(item); /* the dict may be changed by what we call */
+        if (done == READ)
+            done = read_item(reading, item, depth + 1);
+        Py_DECREF(item);
+    }
+    return done;
+}
+
 static int read_int(Reading *reading, PyObject *item)
 {
     int overflow;
@@ -89,6 +111,8 @@ static int read_int(Reading *reading, PyObject *item)
 /* What is shown as the name of its class alone; asked of Python, which keeps the class, once for each. */
 static int read_opaque(Reading *reading, PyObject *item)
 {
+    if (reading->log == NULL)
+        return NOT_HERE; /* of a variable: there more is told of some classes (variables.c: form_of_class) */
     Engine *engine = reading->engine;
     const int64_t cls = (int64_t)(intptr_t)Py_TYPE(item);
     uint64_t hash;
@@ -129,6 +153,8 @@ static int read_item(Reading *reading, PyObject *item, int depth)
         return add(reading, OBJECT, (int64_t)(intptr_t)item);
     if (cls == &PySlice_Type)
         return read_slice(reading, (PySliceObject *)item, depth);
+    if (cls == &PyDict_Type)
+        return read_dict(reading, item, depth);
     if ((PyObject *)cls == torch.size_type)
         return read_items(reading, SIZE, item, depth);
     if ((PyObject *)cls == torch.device_type) {
@@ -252,6 +278,14 @@ static int64_t intern(Engine *engine, PyObject *form, PyObject *bytes)
     return as_number(number);
 }
 
+int64_t number_of_form(Engine *engine, PyObject *form)
+{
+    PyObject *bytes = PyObject_CallOneArg(engine->form_bytes, form);
+    int64_t number = bytes == NULL ? FAILED : intern(engine, form, bytes);
+    Py_XDECREF(bytes);
+    return number;
+}
+
 /* A number that was given before all of them lost their meaning must not be remembered behind that. */
 static int64_t number_of(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
 {
@@ -287,6 +321,7 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
     reading.log = log;
     reading.from_op = reading.has_classes = 0;
     reading.length = reading.id_count = 0;
+    reading.names = NULL;
     *first = log->id_base + log->id_at;
     int done = add(&reading, INT, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++)
@@ -325,6 +360,7 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
     reading.from_op = from_op;
     reading.has_classes = 0;
     reading.length = reading.id_count = 0;
+    reading.names = NULL;
     *first = NONE;
     int done = add(&reading, RESULT_OF, 1);
     if (done == READ)
@@ -343,4 +379,69 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
         return number;
     PyObject *const given[] = {result, NULL};
     return number_of(engine, &reading, hash, engine->form_of_result, given);
+}
+
+/* ---------------------------------------------------------------- what a variable holds */
+
+/* An int is its own form; not kept for the process, since a loop counts through as many as it likes. */
+static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
+{
+    uint64_t hash;
+    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    const int64_t generation = engine->form_generation;
+    if ((*form = Py_BuildValue("(iO)", 1, value)) == NULL)
+        return FAILED;
+    if (number != NONE)
+        return number;
+    number = number_of_form(engine, *form);
+    if (number != FAILED && generation == engine->form_generation
+        && table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        number = FAILED;
+    return number;
+}
+
+/* The number of what was read. */
+static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
+{
+    uint64_t hash;
+    if (PyLong_CheckExact(value))
+        return form_of_int(engine, reading, value, form);
+    PyObject *const given[] = {value, NULL};
+    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    if (number == NONE)
+        number = number_of(engine, reading, hash, engine->form_of_result, given);
+    PyObject *pair = number == FAILED ? NULL : find_form(engine, reading, hash, engine->form_of_result, given);
+    if (pair == NULL)
+        return FAILED;
+    *form = Py_NewRef(PyTuple_GET_ITEM(pair, 0));
+    Py_DECREF(pair);
+    return number;
+}
+
+int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
+{
+    Reading reading;
+    reading.engine = engine;
+    reading.log = NULL;
+    reading.from_op = reading.has_classes = 0;
+    reading.length = reading.id_count = 0;
+    reading.names = NULL;
+    *count = 0;
+    *form = NULL;
+    if ((PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value))
+        && (reading.names = PyList_New(0)) == NULL)
+        return FAILED;
+    int done = add(&reading, RESULT_OF, 1);
+    if (done == READ)
+        done = read_item(&reading, value, 0);
+    int64_t number = done == ERROR ? FAILED : NONE;
+    if (done == READ && reading.id_count <= MOST_HELD) {
+        memcpy(ids, reading.ids, (size_t)reading.id_count * 8);
+        *count = reading.id_count;
+        number = number_of_variable(engine, &reading, value, form);
+    }
+    Py_XDECREF(reading.names);
+    if (number == FAILED)
+        Py_CLEAR(*form);
+    return number;
 }

@@ -1,0 +1,49 @@
+/* What the pages about following variables share: what is known of a variable and of a call (known.c), looking behind a line
+ * (following.c), the trace function of a call (tracing.c). The Python beside capture/variables/ is the definition. */
+#ifndef TORCHGLASS_FOLLOWING_H
+#define TORCHGLASS_FOLLOWING_H
+
+#include "fast.h"
+
+enum { FAST, TARGETS, MUTATOR, MENTIONED, ROOTS, EXACT, HANDLES, IS_QUIET, IS_SHARED, ACTION_FIELDS }; /* plan.py: Action */
+
+/* What is known of one variable (snapshots.py: Known). */
+typedef struct {
+    PyObject_HEAD
+    unsigned long long id; /* the address of what it held: it may be gone */
+    char is_told, is_loose;
+    PyObject *kept, *kind, *signature;
+} Known;
+
+/* One call whose variables are followed (activation.py: Activation). */
+typedef struct {
+    PyObject_HEAD
+    PyObject *engine, *plan, *serial, *slots, *known, *open, *alone, *pending, *error, *local;
+    char is_exact, opcodes_before;
+} Call;
+
+extern PyTypeObject KnownType, CallType;
+/* Marks for nothing and for what the sink was told, the kind of nothing, and the class Known; NULL before they are given. */
+extern PyObject *unbound, *told_mark, *no_kind, *known_type;
+extern int is_readable; /* whether the slots of frames can be read (frames.py) */
+
+static inline int is_set(const PyObject *object)
+{
+    return object != NULL && object != Py_None;
+}
+
+static inline int is_filled(const PyObject *dict)
+{
+    return dict != NULL && PyDict_GET_SIZE((PyObject *)dict) > 0;
+}
+
+int is_ready(PyObject *call);                                       /* whether it is a call that Python has made whole */
+int look_behind(Call *call, PyObject *action, PyFrameObject *frame); /* at what a line or an instruction may have done */
+int ask(PyObject *answer);                                          /* of Python, which is let go of: 0, or -1 error */
+int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
+
+int known_ready(PyObject *module);
+int following_ready(PyObject *module);
+int tracing_ready(PyObject *module);
+
+#endif

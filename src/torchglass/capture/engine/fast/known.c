@@ -1,0 +1,160 @@
+/* What is known of a variable and of a call that is followed: fields that Python and C share. */
+#include "following.h"
+#include "structmember.h"
+
+PyObject *unbound, *told_mark, *no_kind, *known_type;
+int is_readable;
+
+/* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
+
+static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    Known *known = (Known *)type->tp_alloc(type, 0);
+    if (known != NULL) {
+        known->kept = Py_XNewRef(unbound);
+        known->kind = Py_XNewRef(no_kind);
+    }
+    return (PyObject *)known;
+}
+
+static int known_traverse(Known *known, visitproc visit, void *arg)
+{
+    Py_VISIT(known->kept);
+    Py_VISIT(known->kind);
+    Py_VISIT(known->signature);
+    return 0;
+}
+
+static int known_clear(Known *known)
+{
+    Py_CLEAR(known->kept);
+    Py_CLEAR(known->kind);
+    Py_CLEAR(known->signature);
+    return 0;
+}
+
+static void known_dealloc(Known *known)
+{
+    PyObject_GC_UnTrack(known);
+    known_clear(known);
+    Py_TYPE(known)->tp_free((PyObject *)known);
+}
+
+static PyMemberDef known_members[] = {
+    {"id", T_ULONGLONG, offsetof(Known, id), 0, NULL},
+    {"is_told", T_BOOL, offsetof(Known, is_told), 0, NULL},
+    {"is_loose", T_BOOL, offsetof(Known, is_loose), 0, NULL},
+    {"kept", T_OBJECT, offsetof(Known, kept), 0, NULL},
+    {"kind", T_OBJECT, offsetof(Known, kind), 0, NULL},
+    {"signature", T_OBJECT, offsetof(Known, signature), 0, NULL},
+    {NULL},
+};
+PyTypeObject KnownType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Known",
+    .tp_doc = "What is known of one variable.",
+    .tp_basicsize = sizeof(Known),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = known_new,
+    .tp_dealloc = (destructor)known_dealloc,
+    .tp_traverse = (traverseproc)known_traverse,
+    .tp_clear = (inquiry)known_clear,
+    .tp_members = known_members,
+};
+
+/* ---------------------------------------------------------------- one call (activation.py: Activation) */
+
+#define CALL_OBJECTS(each)                                                                                             \
+    each(engine) each(plan) each(serial) each(slots) each(known) each(open) each(alone) each(pending) each(error) each(local)
+
+static int call_traverse(Call *call, visitproc visit, void *arg)
+{
+#define VISIT(name) Py_VISIT(call->name);
+    CALL_OBJECTS(VISIT)
+    return 0;
+}
+
+static int call_clear(Call *call)
+{
+#define CLEAR(name) Py_CLEAR(call->name);
+    CALL_OBJECTS(CLEAR)
+    return 0;
+}
+
+static void call_dealloc(Call *call)
+{
+    PyObject_GC_UnTrack(call);
+    call_clear(call);
+    Py_TYPE(call)->tp_free((PyObject *)call);
+}
+
+#define OBJECT_MEMBER(name) {#name, T_OBJECT, offsetof(Call, name), 0, NULL},
+static PyMemberDef call_members[] = {
+    CALL_OBJECTS(OBJECT_MEMBER)
+    {"is_exact", T_BOOL, offsetof(Call, is_exact), 0, NULL},
+    {"opcodes_before", T_BOOL, offsetof(Call, opcodes_before), 0, NULL},
+    {NULL},
+};
+PyTypeObject CallType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Call",
+    .tp_doc = "One call whose variables are followed.",
+    .tp_basicsize = sizeof(Call),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_new = PyType_GenericNew,
+    .tp_dealloc = (destructor)call_dealloc,
+    .tp_traverse = (traverseproc)call_traverse,
+    .tp_clear = (inquiry)call_clear,
+    .tp_members = call_members,
+};
+
+/* Whether Activation.__init__ has been through: only Python could make one without. */
+int is_ready(PyObject *call)
+{
+    return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL && PyDict_Check(((Call *)call)->known)
+           && ((Call *)call)->serial != NULL && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
+}
+
+/* ---------------------------------------------------------------- asked of Python */
+
+int ask(PyObject *answer)
+{
+    Py_XDECREF(answer);
+    return answer == NULL ? -1 : 0;
+}
+
+int is_true_attribute(PyObject *object, PyObject *name)
+{
+    PyObject *found = PyObject_GetAttr(object, name);
+    int answer = found == NULL ? -1 : PyObject_IsTrue(found);
+    Py_XDECREF(found);
+    return answer;
+}
+
+/* ---------------------------------------------------------------- the module's part */
+
+/* follow_with(the mark for nothing, the mark for what was told, no kind, Known, whether slots can be read) */
+static PyObject *follow_with(PyObject *module, PyObject *args)
+{
+    PyObject *nothing, *told, *kind, *known;
+    int readable;
+    if (!PyArg_ParseTuple(args, "OOO!Op", &nothing, &told, &PyTuple_Type, &kind, &known, &readable))
+        return NULL;
+    Py_XSETREF(unbound, Py_NewRef(nothing)); /* all of them for ever */
+    Py_XSETREF(told_mark, Py_NewRef(told));
+    Py_XSETREF(no_kind, Py_NewRef(kind));
+    Py_XSETREF(known_type, Py_NewRef(known));
+    is_readable = readable;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"follow_with", follow_with, METH_VARARGS, "Take over what the following of variables is defined with."},
+    {NULL},
+};
+
+int known_ready(PyObject *module)
+{
+    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0 || PyModule_AddFunctions(module, functions) < 0
+        || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType);
+}

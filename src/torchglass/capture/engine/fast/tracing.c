@@ -1,0 +1,249 @@
+/* The trace function of one call that is followed (capture/variables/settrace.py: _make_local).
+ *
+ * It is set by frame.f_trace as one written in Python is, so that sys.settrace, debuggers and other threads see no
+ * difference. Most lines end here: nothing is stored, or following.c looks behind them.
+ */
+#include "following.h"
+#include "structmember.h"
+
+static struct { PyObject *after, *before, *closed, *fault, *left, *line, *release_thread, *returns, *running; } names; /* of attributes, interned */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *core, *lines, *on_other, *follow;
+    Call *call;
+    char always, suspends;
+} Local;
+
+/* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
+static PyObject *faulted(Local *local)
+{
+    PyObject *error = take_error();
+    if (error == NULL || !is_set(local->call->engine))
+        Py_RETURN_NONE;
+    PyObject *done = PyObject_CallMethodOneArg(local->call->engine, names.fault, error);
+    Py_DECREF(error);
+    return done;
+}
+
+/* A line was done, with something to look at behind it. */
+static int after_line(Local *local, PyObject *todo, int exact, PyFrameObject *frame)
+{
+    Call *call = local->call;
+    int closed = is_true_attribute(call->engine, names.closed);
+    if (closed != 0)
+        return closed < 0 ? -1 : ask(PyObject_CallMethodNoArgs(local->core, names.release_thread));
+    if (is_set(todo) && look_behind(call, todo, frame) < 0)
+        return -1;
+    if (exact == call->is_exact && !is_set(call->error))
+        return 0;
+    return ask(PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
+}
+
+static PyObject *on_line(Local *local, PyFrameObject *frame)
+{
+    Call *call = local->call;
+    PyObject *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
+    PyObject *now = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
+    Py_XDECREF(line);
+    if (now == NULL && PyErr_Occurred())
+        return faulted(local);
+    PyObject *todo = call->pending; /* its reference is ours now */
+    call->pending = Py_XNewRef(now);
+    int exact = now != NULL && PyTuple_GET_ITEM(now, EXACT) == Py_True, done = 0;
+    int is_idle = !is_set(todo)
+                  || (PyTuple_GET_ITEM(todo, IS_QUIET) == Py_True && !is_filled(call->open) && !is_filled(call->alone)
+                      && !local->always);
+    if (!is_idle || exact)
+        done = after_line(local, todo, exact, frame);
+    Py_XDECREF(todo);
+    if (done < 0)
+        return faulted(local);
+    Py_RETURN_NONE;
+}
+
+static PyObject *ask_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    PyObject *what = PyTuple_Pack(2, event, argument);
+    PyObject *result = what == NULL ? NULL
+                                    : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, what, NULL);
+    Py_XDECREF(what);
+    return result;
+}
+
+/* The call is no longer one of those that run; by id of the frame. */
+static int forget_running(const Call *call, PyFrameObject *frame)
+{
+    PyObject *running = PyObject_GetAttr(call->engine, names.running), *key = PyLong_FromVoidPtr(frame);
+    int done = running == NULL || key == NULL || !PyDict_Check(running) ? -1 : 0;
+    if (done == 0 && PyDict_GetItemWithError(running, key) == (const PyObject *)call)
+        done = PyDict_DelItem(running, key);
+    Py_XDECREF(running);
+    Py_XDECREF(key);
+    return PyErr_Occurred() ? -1 : done;
+}
+
+/* The call has returned, or an exception leaves it: then the last instruction is none that returns. */
+static int leave(Local *local, PyFrameObject *frame)
+{
+    Call *call = local->call;
+    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *returns = PyObject_GetAttr(call->plan, names.returns);
+    int returned = offset == NULL || returns == NULL ? -1 : PySet_Contains(returns, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(returns);
+    if (returned < 0)
+        return -1;
+    PyObject *error = call->error, *own = call->local; /* their references are ours now */
+    call->error = call->local = NULL;
+    int done = forget_running(call, frame);
+    if (done == 0)
+        done = ask(PyObject_CallMethodObjArgs(call->engine, names.left, call, !returned && error != NULL ? error : Py_None, NULL));
+    Py_XDECREF(error);
+    Py_XDECREF(own);
+    return done;
+}
+
+/* settrace.py: _on_return, of a call that cannot be suspended and has nothing more to be looked at when it ends. */
+static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    Call *call = local->call;
+    if (local->always || local->suspends || is_filled(call->open))
+        return ask_other(local, frame, event, argument);
+    int closed = is_true_attribute(call->engine, names.closed);
+    if (closed != 0)
+        return closed < 0 ? faulted(local) : ask_other(local, frame, event, argument);
+    PyObject *last = call->pending; /* its reference is ours now */
+    call->pending = NULL;
+    int done = is_set(last) ? look_behind(call, last, frame) : 0;
+    Py_XDECREF(last);
+    if (done == 0 && is_filled(call->open))
+        return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
+    if (done < 0 || leave(local, frame) < 0)
+        return faulted(local);
+    Py_RETURN_NONE;
+}
+
+/* An instruction is about to be done, in a line that is followed by them: most do nothing to variables. */
+static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+{
+    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *before = PyObject_GetAttr(local->call->plan, names.before);
+    PyObject *after = PyObject_GetAttr(local->call->plan, names.after);
+    int is_there = offset == NULL || before == NULL || after == NULL ? -1 : PyDict_Contains(before, offset);
+    if (is_there == 0)
+        is_there = PyDict_Contains(after, offset);
+    Py_XDECREF(offset);
+    Py_XDECREF(before);
+    Py_XDECREF(after);
+    if (is_there < 0)
+        return faulted(local);
+    if (is_there > 0)
+        return ask_other(local, frame, event, argument);
+    Py_RETURN_NONE;
+}
+
+/* Compared as text: Python's own string for an event need not be the interned one. */
+static int is_event(PyObject *event, const char *name)
+{
+    return PyUnicode_Check(event) && PyUnicode_CompareWithASCIIString(event, name) == 0;
+}
+
+static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
+{
+    Local *local = (Local *)self;
+    if (PyVectorcall_NARGS(flags) != 3 || !PyFrame_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "a frame, an event and its argument are wanted");
+        return NULL;
+    }
+    if (local->call == NULL || !is_ready((PyObject *)local->call))
+        Py_RETURN_NONE; /* the collector is taking it apart */
+    Py_INCREF(local); /* the frame may let go of it meanwhile */
+    PyObject *result;
+    if (args[1] == names.line || is_event(args[1], "line"))
+        result = on_line(local, (PyFrameObject *)args[0]);
+    else if (is_event(args[1], "opcode"))
+        result = on_opcode(local, (PyFrameObject *)args[0], args[1], args[2]);
+    else if (is_event(args[1], "return"))
+        result = on_return(local, (PyFrameObject *)args[0], args[1], args[2]);
+    else
+        result = ask_other(local, (PyFrameObject *)args[0], args[1], args[2]);
+    Py_DECREF(local);
+    return result;
+}
+
+static int local_traverse(Local *local, visitproc visit, void *arg)
+{
+    Py_VISIT(local->core);
+    Py_VISIT(local->lines);
+    Py_VISIT(local->on_other);
+    Py_VISIT(local->follow);
+    Py_VISIT((PyObject *)local->call);
+    return 0;
+}
+
+static int local_clear(Local *local)
+{
+    Py_CLEAR(local->core);
+    Py_CLEAR(local->lines);
+    Py_CLEAR(local->on_other);
+    Py_CLEAR(local->follow);
+    Py_CLEAR(local->call);
+    return 0;
+}
+
+static void local_dealloc(Local *local)
+{
+    PyObject_GC_UnTrack(local);
+    local_clear(local);
+    Py_TYPE(local)->tp_free((PyObject *)local);
+}
+
+/* Local(core, call, lines, always, suspends, on_other, follow) */
+static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *core, *call, *lines, *on_other, *follow;
+    int always, suspends;
+    if (!PyArg_ParseTuple(args, "OO!O!ppOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &suspends, &on_other,
+                          &follow))
+        return NULL;
+    Local *local = (Local *)type->tp_alloc(type, 0);
+    if (local == NULL)
+        return NULL;
+    local->vectorcall = local_call;
+    local->core = Py_NewRef(core);
+    local->call = (Call *)Py_NewRef(call);
+    local->lines = Py_NewRef(lines);
+    local->on_other = Py_NewRef(on_other);
+    local->follow = Py_NewRef(follow);
+    local->always = (char)always;
+    local->suspends = (char)suspends;
+    return (PyObject *)local;
+}
+
+static PyTypeObject LocalType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Local",
+    .tp_doc = "The trace function of one call.",
+    .tp_basicsize = sizeof(Local),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Local, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = local_new,
+    .tp_dealloc = (destructor)local_dealloc,
+    .tp_traverse = (traverseproc)local_traverse,
+    .tp_clear = (inquiry)local_clear,
+};
+
+int tracing_ready(PyObject *module)
+{
+    struct { PyObject **place; const char *text; } all[] = {
+        {&names.after, "after"}, {&names.before, "before"}, {&names.closed, "closed"}, {&names.fault, "fault"},
+        {&names.left, "left"}, {&names.line, "line"}, {&names.release_thread, "release_thread"}, {&names.returns, "returns"},
+        {&names.running, "running"},
+    };
+    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
+        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
+            return -1;
+    if (PyType_Ready(&LocalType) < 0)
+        return -1;
+    return PyModule_AddObjectRef(module, "Local", (PyObject *)&LocalType);
+}
