@@ -61,8 +61,11 @@ def let_go(session: Session) -> None:
     session.open_event = session.close_event = session.close_op = _ended
     session.values.let_go()
     session.forms.let_go()
-    for measurer in session.measurers:
-        vars(measurer).clear()  # it and its parts know each other, too
+    for measurer in session.measurers:  # it and its parts know each other, too
+        if measurer.saver is not None:
+            vars(measurer.saver).clear()
+        vars(measurer).clear()
+    session.copies.on_forget.clear()
     session.measurer = session.in_backward = None
     for each in (session.plans, session.measurers, session.on_write, session.runs, session.listeners):
         each.clear()

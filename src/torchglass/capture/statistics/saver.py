@@ -93,7 +93,7 @@ class Saver:
         if number in copies.names:
             return
         try:
-            if tensor.is_meta or self._is_shelved(tensor, number):
+            if tensor.is_meta or self._is_saved(tensor, number):
                 return
             size = tensor.numel() * tensor.element_size()
             if self.used + size > self._most:
@@ -107,7 +107,7 @@ class Saver:
         except Exception as refusal:
             foreign(refusal)
 
-    def _is_shelved(self, tensor: Any, number: int) -> bool:
+    def _is_saved(self, tensor: Any, number: int) -> bool:
         """Whether a tensor like most lies among the saved bytes now, or there is no room for it."""
         cls, saved = type(tensor), self.saved
         if saved is None or (cls is not Tensor and cls is not Parameter) or not tensor.is_cpu:
