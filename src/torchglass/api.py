@@ -139,10 +139,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
-        own = inspect.currentframe()
-        caller = None if own is None else own.f_back
-        del own  # a frame that refers to itself waits for the collector
-        return self._begin(caller)
+        return self._begin(sys._getframe(1))  # our own would refer to itself, and wait for the collector
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
