@@ -139,7 +139,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
-        return self._begin(sys._getframe(1))  # our own would refer to itself, and wait for the collector
+        # Our own frame in a variable of ours would be a circle, and wait for the collector.
+        return self._begin(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
