@@ -16,8 +16,8 @@ from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.transparency.modes import unseen
 from torchglass.capture.transparency.signals import Uninterrupted
-from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
@@ -139,8 +139,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         """By thread: one object may be entered in several, and more than once in each."""
 
     def __enter__(self) -> Trace:
-        # Our own frame in a variable of ours would be a circle, and wait for the collector.
-        return self._begin(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
+        return self._begin(sys._getframe(1))  # pyright: ignore[reportPrivateUsage] (our own would be a circle)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -251,7 +251,7 @@ def opened(content: store.Content, tables: Tables, value: int) -> Any:
 
 
 def _described(tensor: Any) -> Value:
-    from torchglass.capture.statistics.given import described  # not needed to record
+    from torchglass.capture.statistics.sketch import described  # not needed to record
 
     return described(tensor)
 

@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from tests.source.spying import NAME, position, run
-from torchglass.source.codes import Code
-from torchglass.source.compiling import codes_of
-from torchglass.source.instructions import instruction_at
+from torchglass.source.codes import Code, instruction_at
 from torchglass.source.sites import Site, origin_of, resolve
-from torchglass.source.text import SourceText
+from torchglass.source.text import SourceText, codes_of
 
 
 class TestNeverWrong:

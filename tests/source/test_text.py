@@ -21,9 +21,8 @@ import pytest
 from tests.work import work_of
 from torchglass.source import text as source_module
 from torchglass.source.codes import Code
-from torchglass.source.compiling import parse
 from torchglass.source.sites import Site, resolve
-from torchglass.source.text import SourceText, find_exec_source, read_source, text_holding
+from torchglass.source.text import SourceText, find_exec_source, parse, read_source, text_holding
 
 LONG_AGO = 1_000_000_000
 

@@ -10,7 +10,7 @@ import pytest
 import torchglass as tg
 from tests.modules import module_of
 from torchglass.errors import NotRecorded
-from torchglass.events.files import fits_path, in_package, is_installed
+from torchglass.events.selection import fits_path, in_package, is_installed
 from torchglass.views import VIEWS
 
 HELPER = """\

@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import Any
 
 from torchglass.capture.copies import refuse
-from torchglass.capture.engine.instants import has_room, hold, stack_at, write_note
+from torchglass.capture.engine.edges import has_room, hold, stack_at, write_note
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import MARK
 from torchglass.capture.torch.names import no_functions

@@ -13,9 +13,8 @@ from itertools import chain, islice
 from typing import Any
 
 from torchglass.events import schema
-from torchglass.events.links import form_sizes
 from torchglass.events.schema import FORMAT, NONE, Column, Table
-from torchglass.events.tables import Tables
+from torchglass.events.tables import Tables, form_sizes
 
 MOST_PLACES = 999
 """How many question marks every SQLite takes in one statement."""

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torchglass.events.links import form_sizes, link_storages, link_values
 from torchglass.events.schema import NONE
-from torchglass.events.tables import Tables
+from torchglass.events.tables import Tables, form_sizes, link_storages, link_values
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import ARGS as ARGS_WORD
 from torchglass.journal.layout import (
@@ -41,12 +40,10 @@ from torchglass.settle.columns import (
     Columns,
     Combination,
     Fixed,
+    Nodes,
 )
 from torchglass.settle.interned import Interned, RecordingState
-from torchglass.settle.measured import fill_measured, fill_sketches
-from torchglass.settle.nodes import Nodes
-from torchglass.settle.places import PlaceTable
-from torchglass.settle.sources import Sources, Texts
+from torchglass.settle.places import PlaceTable, Sources, Texts
 from torchglass.settle.spans import (
     LONGEST_RECORDING,
     Ids,
@@ -57,7 +54,7 @@ from torchglass.settle.spans import (
     make_sound,
     spans_of,
 )
-from torchglass.settle.values import Values
+from torchglass.settle.values import Values, fill_measured, fill_sketches
 from torchglass.source.sites import NO_EXPRESSION
 
 BEGIN = "begin"

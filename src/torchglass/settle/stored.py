@@ -8,8 +8,8 @@ from torchglass.journal.reader import BadJournal
 from torchglass.journal.rows import SavedRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.kept import Kept, kept_values
+from torchglass.settle.places import Texts
 from torchglass.settle.settler import Settler, Source
-from torchglass.settle.sources import Texts
 
 FAULTS = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError)
 """What comes of numbers and texts that make no sense."""

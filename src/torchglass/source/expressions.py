@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torchglass.source.instructions import CALLS, COMPARISONS, Instruction
+from torchglass.source.codes import CALLS, COMPARISONS, Instruction
 from torchglass.source.operands import Argument, CallShape
-from torchglass.source.stores import STORES, store_text
+from torchglass.source.statements import STORES, store_text
 from torchglass.source.syntax import Located, Syntax
 from torchglass.source.targets import assigned_value, assignment_to, target_names, targets_of
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchglass.events.types import Location
-from torchglass.source.codes import Code
+from torchglass.source.codes import Code, Instruction, instruction_at
 from torchglass.source.expressions import Expression, read_expression
-from torchglass.source.instructions import Instruction, instruction_at
 from torchglass.source.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
 from torchglass.source.origins import origin_of
 from torchglass.source.syntax import char_column

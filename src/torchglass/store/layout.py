@@ -28,7 +28,7 @@ from typing import Any, cast
 
 from torchglass.errors import BundleError
 from torchglass.events.spelling import clean
-from torchglass.journal.descriptors import Owned
+from torchglass.journal.homes import Owned
 
 MANIFEST, EVENTS, DONE, SOURCES, FULL = "manifest.json", "events.sqlite", "done", "sources", "full"
 AGENT = re.compile(r"agent\d{5}", re.ASCII)

@@ -14,9 +14,8 @@ from typing import Any, cast
 from torchglass.events import schema
 from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
-from torchglass.events.links import link_storages, link_values
 from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
-from torchglass.events.tables import Tables
+from torchglass.events.tables import Tables, link_storages, link_values
 from torchglass.events.types import SKETCH, Location
 from torchglass.store.checks import (
     check_tables,

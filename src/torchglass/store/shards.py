@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.events.schema import SavedTensor
-from torchglass.journal.descriptors import Owned, keep_for_ever
-from torchglass.journal.homes import MAPPED_SYSTEMS, file_system, write_all
+from torchglass.journal.homes import MAPPED_SYSTEMS, Owned, file_system, keep_for_ever, write_all
 from torchglass.journal.layout import PAGE
 from torchglass.store.layout import shard_name, shard_paths
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded
-from torchglass.views.text.ops import op_name
+from torchglass.views.text.cells import op_name
 from torchglass.views.text.ranges import values_words
 from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, count

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from torchglass.errors import NotRecorded, closest
-from torchglass.events.files import base_name, fits_path, in_package, is_installed, module_parts
-from torchglass.events.selection import Selection, select
+from torchglass.events.selection import Selection, base_name, fits_path, in_package, is_installed, module_parts, select
 from torchglass.events.spelling import clean
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.options import ViewOptions

@@ -12,7 +12,6 @@ from torchglass.errors import UnknownOption, UnknownView, closest
 from torchglass.views import VIEWS
 from torchglass.views.digest import Recorded
 from torchglass.views.filters import check
-from torchglass.views.hints import LONG, hint
 from torchglass.views.row import COUNT, NOTE, REMARK, Cell
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import wrapped
@@ -85,3 +84,56 @@ def _sentence(cell: Cell, page: Page) -> Iterator[str]:
     style = _STYLES.get(cell.kind)
     for line in wrapped(cell.text, page.width):
         yield page.paint(style, line) if style else line
+
+
+# ---------------------------------------------------------------- hints
+
+# The last line of a long view: which options show less of it or more, and which view shows it in another way.
+
+LONG = 60
+"""Lines from which on a view says how to see less of it; on the terminal of the command it always does."""
+_LESS: dict[str, tuple[tuple[str, object], ...]] = {
+    "listing": (("path", "model.py"),),
+    "variables": (("names", "loss"),),
+    "calls": (("hide", "transformers"),),
+}
+_MORE = (("fold", False), ("inner", True))
+
+
+def hint(view: str, options: Any, command: bool) -> str:
+    """``less: depth=1 · more: fold=False · another view: show(trace, "listing")``; "" where there is nothing to say."""
+    if view == "failure":
+        return ""
+    parts = [
+        f"{word}: {', '.join(_spelt(name, value, command) for name, value in found)}"
+        for word, found in (("less", list(_less(view, options))), ("more", list(_more(options))))
+        if found
+    ]
+    other = ("listing", "your lines with shapes") if view != "listing" else ("tree", "every call")
+    parts.append(f"{other[1]}: " + (f"--view {other[0]}" if command else f"show(trace, {other[0]!r})"))
+    return " · ".join(parts)
+
+
+def _less(view: str, options: Any) -> Iterator[tuple[str, object]]:
+    if any(each.name == "depth" for each in fields(options)):
+        if options.depth is None or options.depth > 1:
+            yield "depth", 1 if options.depth is None else options.depth - 1
+        return
+    yield from ((name, value) for name, value in _LESS.get(view, ()) if not getattr(options, name))
+
+
+def _more(options: Any) -> Iterator[tuple[str, object]]:
+    known = {each.name for each in fields(options)}
+    yield from ((name, value) for name, value in _MORE if name in known and getattr(options, name) is not value)
+    if getattr(options, "depth", None) is not None:
+        yield "depth", options.depth + 1
+
+
+def _spelt(name: str, value: object, command: bool) -> str:
+    """As it is given to ``show()``, or to the command."""
+    if not command:
+        return f"{name}={value!r}"
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {value}"

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torchglass.events.files import is_installed
+from torchglass.events.selection import is_installed
 from torchglass.events.types import Location
 from torchglass.source.loops import Loops, Place
 from torchglass.source.statements import Span

@@ -12,7 +12,7 @@ import torch
 
 import torchglass as tg
 from torchglass.views.page.data import page_data
-from torchglass.views.page.histogram import BARS, HIGHEST, MOST_NUMBERS, spread
+from torchglass.views.page.happened import BARS, HIGHEST, MOST_NUMBERS, spread
 
 
 def _expected(numbers: Any) -> str:

@@ -15,19 +15,10 @@ from typing import Any
 from torchglass.capture.engine.forms import Describe
 from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.log import ThreadLog
-from torchglass.capture.engine.milestones import find_stack
+from torchglass.capture.engine.milestones import far_stack, find_stack, near_stack
 from torchglass.capture.engine.values import ValueOf
-from torchglass.capture.torch.names import HANDLER, Parameter, Tensor, current_node, next_node
-from torchglass.journal.layout import (
-    CLOSING,
-    MOST_NODES,
-    NODE_BITS,
-    NODE_MASK,
-    NONE,
-    RECORD,
-    pack_closing,
-    pack_record,
-)
+from torchglass.capture.torch.names import HANDLER, Parameter, Tensor, current_node, next_node, no_functions
+from torchglass.journal.layout import CLOSING, MOST_NODES, NODE_BITS, NODE_MASK, NONE, RECORD, pack_closing, pack_record
 
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
@@ -188,3 +179,86 @@ def nodes_in_backward() -> int:
     node = current_node()
     number = MOST_NODES if node is None else min(node._sequence_nr(), MOST_NODES)
     return next_node() & NODE_MASK | (number + 1) << NODE_BITS
+
+
+# ---------------------------------------------------------------- calls
+
+# A call that a wrapper of ours makes for the program, as an event.
+
+__tracebackhide__ = True  # pytest leaves our frames out of its reports
+
+
+def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Open an event, call, close it; a fault of ours costs the event only."""
+    session, parent, at = log.session, log.parent, NONE
+    try:
+        with no_functions():
+            at = session.open_event(log, what, frame, args, kwargs)
+    except BaseException as fault:
+        log.parent = parent
+        session.forgive(fault)
+    if at < 0:
+        return call(*args, **kwargs)
+    try:
+        result = call(*args, **kwargs)
+    except BaseException as error:
+        log.parent = parent
+        session.fail_event(log, at, error)
+        args = kwargs = None  # the traceback must not keep tensors alive
+        raise
+    log.parent = parent
+    try:
+        with no_functions():
+            session.close_event(log, at, result)
+    except BaseException as fault:
+        session.forgive(fault)
+    return result
+
+
+# ---------------------------------------------------------------- instants
+
+# Events that are over at once and of which a probe knows everything already: marks, and changes of variables.
+
+Held = tuple[int, int]
+"""The number of a form, and where the values in it begin in the log."""
+NOTHING: Held = (NONE, NONE)
+
+
+def write_note(log: ThreadLog, what: int, stack: int, took: Held, gave: Held = NOTHING) -> int:
+    """Write a record that is closed when it opens; returns its number, NONE when the log is full.
+
+    Room for it is made before its forms get their numbers (``has_room``).
+    """
+    at, now = log.at, perf_counter_ns()
+    pack_record(
+        log.buffer, at * RECORD + log.shift, what, log.parent, stack, *took, NONE, *gave, NONE, NONE, now, now,
+    )  # fmt: skip
+    log.at = at + 1
+    if log.listening:
+        log.session.tell(log, at, "open")
+        log.session.tell(log, at, "close")
+    return at
+
+
+def has_room(log: ThreadLog) -> bool:
+    """Whether one more record can be written; it is counted as lost if not."""
+    if log.at < log.end or log.more():
+        return True
+    log.lost += 1
+    return False
+
+
+def hold(log: ThreadLog, described: Any, found: list[int]) -> Held:
+    """The form of one described value and where its tensors stand."""
+    form = (1, described)
+    number = log.session.forms.ids.get(form)
+    return (log.session.forms.intern(form) if number is None else number), log.add_ids(found) if found else NONE
+
+
+def stack_at(log: ThreadLog, frame: FrameType, offset: int) -> int:
+    """The stack of a frame as it was at an instruction that it has just left."""
+    stacks, anchor = log.session.stacks, log.anchor
+    number = near_stack(stacks, [log.base, id(frame.f_code), offset], frame.f_back, (frame, anchor))
+    if number is None:
+        number = stacks.intern_one(far_stack(stacks, anchor, log.base, frame.f_back), frame, offset)
+    return number

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from torchglass.capture.engine.calls import recorded_call
+from torchglass.capture.engine.edges import recorded_call
 from torchglass.capture.engine.log import LOGS
 from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.session import FUNCTION, Session

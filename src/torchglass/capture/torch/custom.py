@@ -7,7 +7,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any
 
-from torchglass.capture.engine.calls import recorded_call
+from torchglass.capture.engine.edges import recorded_call
 from torchglass.capture.engine.log import LOGS
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.journal.rows import WhatRow, encoded

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Callable
 from functools import cache
 from threading import get_ident
+from types import FunctionType
 from typing import Any
 
 from torch import Tensor
@@ -17,8 +19,7 @@ from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
-from torchglass.capture.torch.inner import inner_copy
-from torchglass.capture.torch.naming import changes_its_input, is_event
+from torchglass.capture.torch.naming import LEAVES, changes_its_input, is_event
 from torchglass.capture.torch.subjects import function_bytes, is_torchs_own
 from torchglass.capture.transparency.mode_sensitive import guard_backward, sensitive_functions, without_ops
 from torchglass.capture.transparency.modes import OP_MODES, finish_pops
@@ -234,3 +235,52 @@ def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return unseen
+
+
+# ---------------------------------------------------------------- inner
+
+# Torch functions written in Python, called again with the recorder listening to what they call.
+
+CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+_globals: dict[int, dict[str, Any]] = {}
+"""By id of a module's globals, which torch keeps for ever."""
+
+
+def _answering_globals(original: dict[str, Any]) -> dict[str, Any]:
+    found = _globals.get(id(original))
+    if found is None:
+        # A class for each module: ``__missing__`` as a C method of the real globals costs no Python call.
+        cls = type("AnsweringGlobals", (dict,), {"__missing__": original.__getitem__})
+        found = cls(dict.fromkeys(CHECKS, _no), __builtins__=original.get("__builtins__", builtins))
+        _globals[id(original)] = found
+    return found
+
+
+def inner_copy(func: Any) -> Callable[..., Any] | None:
+    """A copy of a Python torch function that skips its own override check; None where that cannot be.
+
+    A function that makes no check of its own (``boolean_dispatch``, ``meshgrid``) passes the question on to the
+    next, which would report the same function again, and one that asks ``torch.overrides`` by attribute
+    (``nn.init``) would not be answered by its globals: these stay one event.
+    """
+    if type(func) is not FunctionType or func.__name__ in LEAVES:
+        return None
+    if not any(name in func.__code__.co_names and name in func.__globals__ for name in CHECKS):
+        return None
+    if not (getattr(func, "__module__", None) or "").startswith("torch"):
+        return None  # the user's own function: its globals may change, and its checks are its own affair
+    copy = FunctionType(
+        func.__code__,
+        _answering_globals(func.__globals__),
+        func.__name__,
+        func.__defaults__,
+        func.__closure__,
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy

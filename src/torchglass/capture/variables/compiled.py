@@ -8,8 +8,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from torchglass.capture.engine.edges import stack_at
 from torchglass.capture.engine.forms import Form, Forms
-from torchglass.capture.engine.instants import stack_at
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
 from torchglass.compiled import extension

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from types import FrameType, NoneType
 from typing import Any
 
-from torchglass.capture.engine.instants import stack_at
+from torchglass.capture.engine.edges import stack_at
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.engine.milestones import NEAR, RESUMED, far_stack
@@ -20,7 +20,7 @@ from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.compiled import SIZED, make_sink
-from torchglass.capture.variables.comprehensions import INLINED, MARK, InnerStacks, start_of
+from torchglass.capture.variables.monitoring import INLINED, MARK, InnerStacks, start_of
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.journal.layout import NONE, RECORD, pack_record
 

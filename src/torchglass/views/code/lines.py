@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from torchglass.events.files import in_package
+from torchglass.events.selection import in_package
 from torchglass.events.types import Location
 from torchglass.views.code import Options
 from torchglass.views.stacks import is_own

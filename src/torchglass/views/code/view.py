@@ -10,11 +10,10 @@ from torchglass.events.types import Location, Value
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
 from torchglass.views.code.building import hides_constructors, without_built
-from torchglass.views.code.cells import says_module, step_cells
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
 from torchglass.views.code.lines import Lines
 from torchglass.views.code.source import SourceLines, assigned_word
-from torchglass.views.code.steps import steps_of, why_none
+from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
 from torchglass.views.digest import Recorded, shape_key
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.levels import count_of

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchglass.events.gradients import ACCUMULATE
-from torchglass.events.links import form_sizes
-from torchglass.events.tables import NONE, Tables
+from torchglass.events.tables import NONE, Tables, form_sizes
 from torchglass.events.types import Value
 from torchglass.views.digest import HasTables, Recorded
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from torchglass.errors import UsageError
-from torchglass.events.files import base_name, fits_path, is_installed
+from torchglass.events.selection import base_name, fits_path, is_installed
 from torchglass.events.types import Event
 from torchglass.source.flow import ControlFlow
 from torchglass.views.digest import Recorded, digest_of

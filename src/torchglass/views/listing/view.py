@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchglass.events.files import base_name
+from torchglass.events.selection import base_name
 from torchglass.events.types import Location
 from torchglass.views.backward import NOTHING, words_by_line
 from torchglass.views.digest import Recorded

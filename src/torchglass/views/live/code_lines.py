@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from torchglass.events.types import Event, Location
-from torchglass.views.text.cells import split_arguments
-from torchglass.views.text.ops import op_name
+from torchglass.views.text.cells import op_name, split_arguments
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, path_word
 

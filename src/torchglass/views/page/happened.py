@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from torchglass.events.types import Event, Location, Stats
@@ -12,7 +14,6 @@ from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.values import FlowValues
 from torchglass.views.nesting import settings_of
 from torchglass.views.page.columns import Texts, differences, newest_first
-from torchglass.views.page.histogram import spread
 from torchglass.views.text.cells import class_word, expression_of
 from torchglass.views.text.words import shape_word
 
@@ -160,3 +161,79 @@ def plain(stats: Stats | None) -> dict[str, Any]:
     numbers = {"mean": stats.mean, "std": stats.std, "min": stats.min, "max": stats.max}
     told = {name: float(f"{number:.4g}") for name, number in numbers.items() if isfinite(number)}
     return {**told, "nan": stats.nan, "inf": stats.posinf + stats.neginf, "zeros": stats.zeros}
+
+
+# ---------------------------------------------------------------- hues
+
+# What a step is good for, as one word that the page has a colour for.
+
+WEIGHTS, NORM, ACTIVATION, ATTENTION, POOL, DROPOUT, LOSS, TRAIN, PLAIN = (
+    "weights", "norm", "activation", "attention", "pool", "dropout", "loss", "train", ""
+)  # fmt: skip
+
+_WORDS = [
+    (TRAIN, r"backward$|\.step$|zero_grad|clip_grad"),
+    (LOSS, r"loss|cross_entropy|nll|mse|kl_div"),
+    (ATTENTION, r"attention|attn"),
+    (DROPOUT, r"dropout"),
+    (NORM, r"norm|rms"),
+    (POOL, r"pool|upsample|interpolate|pad"),
+    (ACTIVATION, r"relu|gelu|silu|swish|sigmoid|tanh|softmax|elu|mish|softplus|activation"),
+    (WEIGHTS, r"linear|conv|embedding|bilinear|addmm|matmul|bmm|^mm|einsum|lstm|gru|rnn"),
+]
+_PATTERNS = [(hue, re.compile(words, re.IGNORECASE)) for hue, words in _WORDS]
+
+
+def hue_of(event: Event, kind: str) -> str:
+    """By the name of the layer or function; boxes that hold others have none."""
+    if event.kind == "step":
+        return TRAIN
+    if kind == "container" or event.kind not in ("module", "function", "op"):
+        return PLAIN
+    name = "matmul" if event.operator == "@" else event.name.removeprefix("aten::").rpartition(".")[2]
+    return next((hue for hue, pattern in _PATTERNS if pattern.search(name)), PLAIN)
+
+
+# ---------------------------------------------------------------- histogram
+
+# How the numbers of a kept tensor are spread: a few bars, each as high as a digit says.
+
+BARS = 24
+HIGHEST = 9
+MOST_NUMBERS = 65_536
+"""Of larger tensors every so manieth number is counted: the picture is the same."""
+
+
+def spread(content: Any) -> dict[str, Any]:
+    """``min`` and ``max`` of the finite numbers and the ``histogram`` between them; nothing where there is none.
+
+    The content is a tensor or an array, and asked only for what both can: this layer imports neither library.
+    """
+    if "complex" in str(content.dtype):  # they have no order
+        return {}
+    try:
+        numbers = _sample(content)
+        if not (isfinite(numbers.min()) and isfinite(numbers.max())):
+            numbers = numbers[abs(numbers) < inf]
+        low, high = float(numbers.min()), float(numbers.max())
+        if not low < high:
+            return {}
+        bars = _bars(numbers, low, high)
+    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):
+        return {}  # nothing in it, or a layout that cannot be laid flat: sparse, nested
+    most = max(bars)
+    digits = "".join(str(-(-HIGHEST * int(each) // int(most))) for each in bars)
+    return {"min": float(f"{low:.4g}"), "max": float(f"{high:.4g}"), "histogram": digits}
+
+
+def _sample(content: Any) -> Any:
+    """Some of the numbers in a row, as floats."""
+    flat = content.reshape(-1)
+    flat = flat[:: -(-len(flat) // MOST_NUMBERS) or 1]
+    return flat.astype("float64") if hasattr(flat, "astype") else flat.detach().float().cpu()
+
+
+def _bars(numbers: Any, low: float, high: float) -> list[float]:
+    if hasattr(numbers, "histc"):
+        return numbers.histc(BARS, low, high).tolist()
+    return sys.modules["numpy"].histogram(numbers, BARS, (low, high))[0].tolist()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from torchglass.events.files import is_installed
+from torchglass.events.selection import is_installed
 from torchglass.views.digest import Digest
 from torchglass.views.graph.outline import Outline
 from torchglass.views.page.columns import LONGEST_SOURCE, Texts

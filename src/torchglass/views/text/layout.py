@@ -34,10 +34,9 @@ from torchglass.views.row import (
     Cell,
     Row,
 )  # fmt: skip
-from torchglass.views.text.places import Places, whole_place
 from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import clean, cut, link, width_of, wrapped
+from torchglass.views.text.words import Places, clean, cut, link, whole_place, width_of, wrapped
 
 ARROW = " → "
 SHORTEST_LABEL = 24

@@ -23,9 +23,8 @@ from torchglass.views.row import (
     Sheet,
 )  # fmt: skip
 from torchglass.views.text.layout import draw
-from torchglass.views.text.places import whole_place
 from torchglass.views.text.style import Page
-from torchglass.views.text.words import width_of
+from torchglass.views.text.words import whole_place, width_of
 
 
 def lines(sheet: Sheet, page: Page) -> Iterator[str]:
