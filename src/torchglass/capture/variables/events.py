@@ -20,7 +20,7 @@ from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.compiled import SIZED, make_sink
-from torchglass.capture.variables.monitoring import INLINED, MARK, InnerStacks, start_of
+from torchglass.capture.variables.comprehensions import INLINED, MARK, InnerStacks, start_of
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.journal.layout import NONE, RECORD, pack_record
 
