@@ -47,6 +47,13 @@ def test_a_whole_bundle_and_one_without_an_end(tmp_path: Path, capsys: pytest.Ca
     assert "torchglass repair" in printed
 
 
+def test_values_that_were_kept_have_no_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tg.record(to=tmp_path / "x", values="all"):
+        torch.ones(3) + torch.ones(3)
+    assert run(str(tmp_path / "x")) == 0
+    assert "  3 saved tensors\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("seconds", [1e300, -1e300, float("inf")])
 def test_a_time_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float) -> None:
     tables = recorded("mlp")

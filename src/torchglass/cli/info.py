@@ -44,8 +44,8 @@ def lines(bundle: Loaded) -> Iterator[str]:
     yield f"  recorded {_when(tables.started_at)} by {'process' if len(processes) == 1 else 'processes'} {shown}"
     saved = bundle.saved_tensors()
     if saved:
-        names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000]))
-        yield f"  {plural(len(saved), 'saved tensor')}: {names[:100]}{'…' if len(names) > 100 else ''}"
+        names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000] if row.name))  # marks have one
+        yield f"  {plural(len(saved), 'saved tensor')}{': ' * bool(names)}{names[:100]}{'…' if len(names) > 100 else ''}"
     yield f"  on disk: {', '.join(f'{kind} {size(count)}' for kind, count in sizes(bundle.path).items())}"
 
 
