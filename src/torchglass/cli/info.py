@@ -45,7 +45,8 @@ def lines(bundle: Loaded) -> Iterator[str]:
     saved = bundle.saved_tensors()
     if saved:
         names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000] if row.name))  # marks have one
-        yield f"  {plural(len(saved), 'saved tensor')}{': ' * bool(names)}{names[:100]}{'…' if len(names) > 100 else ''}"
+        named = f": {names[:100]}{'…' if len(names) > 100 else ''}" if names else ""
+        yield f"  {plural(len(saved), 'saved tensor')}{named}"
     yield f"  on disk: {', '.join(f'{kind} {size(count)}' for kind, count in sizes(bundle.path).items())}"
 
 
