@@ -136,12 +136,12 @@ class Part:
             return self._reason or str(error)
         return saved.id, saved.shard, saved.offset
 
-    def new_region(self, size: int) -> Region | None:
+    def new_region(self, size: int, unused: int = -1) -> Region | None:
         """Room in a shard for so many bytes at least, mapped; None where there is none, or it must not be mapped."""
         if os.getpid() != self._process or self._reason is not None:
             return None
         try:
-            return self._shards.new_region(size)
+            return self._shards.new_region(size, unused)
         except OSError as error:
             self.report(error)
             return None

@@ -138,14 +138,20 @@ class Shards:
                 )
             )  # fmt: skip
 
-    def new_region(self, size: int) -> Region | None:
-        """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here."""
+    def new_region(self, size: int, unused: int = -1) -> Region | None:
+        """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here.
+
+        ``unused``: where the rest of the last region begins that was handed out for small tensors, if it is no longer
+        needed: a thousand of them may take no more than a few pages.
+        """
         if not self._may_map:
             return None
         is_own = size > REGION // 4
         wanted, copies = (size, 1) if is_own else (REGION, COPIES)
         with self._lock:
             shard = self._shard
+            if shard is not None:
+                shard.give_back(unused)
             if shard is None or not shard.has_room(wanted, copies, self._shard_bytes):
                 shard = self._next_shard()
             mapping, offset = shard.reserve(-(-wanted // PAGE) * PAGE, copies)
@@ -192,6 +198,8 @@ class _Shard:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._owned = Owned(self._file)
         self._mapped = mapped
+        self._shared: tuple[int, int] | None = None
+        """The last region for small tensors: where it begins and ends."""
         self._room = HEADER - 8 - len("{}")
         try:
             write_all(self._file, header([]), 0)
@@ -220,7 +228,13 @@ class _Shard:
         owned.add_copy(self._file)  # some Pythons keep a descriptor with each mapping
         self._mapped[id(mapping)] = (mapping, owned)
         self.end, self._room = offset + size, self._room - copies * LONGEST_ENTRY
+        self._shared = (offset, self.end) if copies > 1 else None
         return mapping, offset
+
+    def give_back(self, unused: int) -> None:
+        """Go on within the last region, where that was for small tensors and nothing came behind it."""
+        if self._shared is not None and self._shared[1] == self.end and self._shared[0] <= unused < self.end:
+            self.end, self._shared = unused, None
 
     def append(self, given: Given, pieces: Iterable[Any]) -> int:
         """Put the bytes at the end; returns where they are."""

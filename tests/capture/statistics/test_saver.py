@@ -185,7 +185,7 @@ def test_the_python_way_and_the_compiled_one_say_the_same() -> None:
         rng.seed(1)
         regions: list[bytearray] = []
 
-        def more(size: int, regions: list[bytearray] = regions) -> Any:
+        def more(size: int, unused: int, regions: list[bytearray] = regions) -> Any:
             regions.append(bytearray(max(size, 1000)))
             return regions[-1], -len(regions), 0, 1 << 40
 
@@ -226,3 +226,18 @@ def test_a_mark_beside_it_is_the_same_value() -> None:
     made, marked = [event.outputs[0] for event in trace.events() if event.name == "Tensor.add"], trace.kept()
     assert marked[made[0].id] == "x"
     assert torch.equal(trace.tensor(made[0]), torch.full((3,), 2.0))
+
+
+def test_small_values_take_little_more_than_their_bytes_on_disk(tmp_path: Path) -> None:
+    x = torch.arange(16.0)
+    with tg.record(to=tmp_path / "run", values="all") as trace:
+        for number in range(5000):
+            x + number
+    shards = sorted((tmp_path / "run").rglob("*.safetensors"))
+    header = 1 << 20
+    assert sum(shard.stat().st_size for shard in shards) < len(shards) * header + 5000 * 3 * 64
+    loaded = tg.load(tmp_path / "run")
+    for event in list(loaded.events())[::97]:
+        content, given = loaded.tensor(event.outputs[0]), float(event.args.rpartition(", ")[2])
+        assert torch.equal(content, x + given)
+    assert len(trace) == 5000

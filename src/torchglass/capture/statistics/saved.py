@@ -16,8 +16,9 @@ from torchglass.compiled import extension
 
 Region = tuple[Any, int, int, int]
 """A writable buffer, its place as the journal names it, what to add to offsets in it, how many copies it may take."""
-More = Callable[[int], Region | None]
-"""Asked for a region of so many bytes at least; None: there is no more."""
+More = Callable[[int, int], Region | None]
+"""Asked for a region of so many bytes at least; None: there is no more. The second number says where the rest begins
+of the region before, which may be given back; -1: it stays in use."""
 Words = tuple[int, int, int, int]
 """Where the copy begins, its length, what is before the value in it, and its place (journal/layout.py, KEPT)."""
 ALIGNMENT = 16
@@ -97,7 +98,10 @@ class PythonSavedBytes:
         region = self._regions[now] if now >= 0 else None
         if region is not None and self._ends[now] + length <= len(region[0]) and self._rooms[now] > 0:
             return now
-        region = self._more(length)
+        unused = -1
+        if region is not None and length <= len(region[0]) // 4:  # else it gets one for itself
+            unused, self._current, now = region[2] + self._ends[now], -1, -1
+        region = self._more(length, unused)
         if region is None:
             return -1
         self._regions.append(region)

@@ -66,7 +66,7 @@ class Saver:
         """Bytes that are kept."""
         return self._elsewhere_bytes + sum(each.used for each in self._all_saved)
 
-    def _in_memory(self, size: int) -> Region:
+    def _in_memory(self, size: int, unused: int) -> Region:
         regions = self._session.copies.regions
         wanted = max(min(FIRST << min(len(regions), 8), LARGEST, self._most // 8), size)
         if size > wanted // 4:
@@ -75,8 +75,8 @@ class Saver:
         number = self._session.copies.add_region(region)
         return region, -1 - number, 0, 1 << 40
 
-    def _in_folder(self, size: int) -> Region | None:
-        found = self._home.new_region(size)
+    def _in_folder(self, size: int, unused: int) -> Region | None:
+        found = self._home.new_region(size, unused)
         if found is None:
             return None
         mapping, recording, shard, offset, copies = found

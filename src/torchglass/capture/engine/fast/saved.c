@@ -33,7 +33,7 @@ typedef struct {
 
 struct SavedBytes {
     PyObject_HEAD
-    PyObject *more; /* more(bytes) → (region, place, what to add, how many copies), or None */
+    PyObject *more; /* more(bytes, unused) → (region, place, what to add, how many copies), or None */
     long long most, used, kept;
     char is_full;
     Region *regions;
@@ -97,10 +97,11 @@ static int is_copied(SavedBytes *saved, const Shown *shown, int64_t words[4])
     return same && tell(saved, shown, known.region, known.offset, known.length, first, words) == KEPT;
 }
 
-/* A region of so many bytes at least; its number, NONE where there is no more, FAILED. */
-static int64_t new_region(SavedBytes *saved, int64_t bytes)
+/* A region of so many bytes at least; its number, NONE where there is no more, FAILED. `unused`: where the rest begins of
+ * the one before, which may be given back; NONE: it stays in use. */
+static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
 {
-    PyObject *given = PyObject_CallFunction(saved->more, "L", (long long)bytes), *buffer;
+    PyObject *given = PyObject_CallFunction(saved->more, "LL", (long long)bytes, (long long)unused), *buffer;
     long long place, base, room;
     if (given == NULL)
         return FAILED;
@@ -132,12 +133,17 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes)
 /* Where so many bytes can go. */
 static int64_t find_region(SavedBytes *saved, int64_t length)
 {
+    int64_t unused = NONE;
     if (saved->current >= 0) {
         const Region *now = &saved->regions[saved->current];
         if (now->is_there && now->at + length <= now->view.len && now->room > 0)
             return saved->current;
+        if (length <= now->view.len / 4) { /* else it gets one for itself, and the small ones go on here */
+            unused = now->base + now->at;
+            saved->current = NONE; /* other threads run in Python, and must not fill what is given back there */
+        }
     }
-    const int64_t fresh = new_region(saved, length);
+    const int64_t fresh = new_region(saved, length, unused);
     if (fresh < 0)
         return fresh;
     const Region *now = &saved->regions[fresh];
