@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torchglass.capture.torch.names import HAS_TORCH, Tensor
+from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded
 
 if TYPE_CHECKING or HAS_TORCH:
@@ -94,13 +95,16 @@ def opened(stored: TensorBytes, kind: str) -> Any:
     """The tensor, or the array, over the bytes of a bundle; as numpy where torch is not installed."""
     if kind == "array" or not HAS_TORCH:
         return _opened_by_numpy(stored)
+    from torchglass.capture.torch import private  # which needs torch
+
     dtype = getattr(torch, stored.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise NotRecorded(f"this torch knows no dtype {stored.dtype!r}: the tensor cannot be opened here")
-    if not len(stored.data):
-        return torch.empty(stored.shape, dtype=dtype)
-    flat = torch.frombuffer(stored.data, dtype=torch.uint8).view(dtype)
-    return flat.as_strided(stored.shape, stored.stride, stored.storage_offset)
+    with unseen():  # a trace may be read while it grows
+        if not len(stored.data):
+            return torch.empty(stored.shape, dtype=dtype)
+        flat = private.frombuffer(stored.data, dtype=torch.uint8).view(dtype)
+        return flat.as_strided(stored.shape, stored.stride, stored.storage_offset)
 
 
 def _opened_by_numpy(stored: TensorBytes) -> Any:

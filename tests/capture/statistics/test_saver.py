@@ -241,3 +241,11 @@ def test_small_values_take_little_more_than_their_bytes_on_disk(tmp_path: Path) 
         content, given = loaded.tensor(event.outputs[0]), float(event.args.rpartition(", ")[2])
         assert torch.equal(content, x + given)
     assert len(trace) == 5000
+
+
+def test_a_value_that_is_read_inside_of_the_block_is_no_event() -> None:
+    with tg.record(values="all", ops=True) as trace:
+        torch.ones(3).exp()
+        before = len(trace)
+        content = trace.tensor(next(trace.events()).outputs[0])
+        assert (len(trace), content.tolist()) == (before, [1.0] * 3)

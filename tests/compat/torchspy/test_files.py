@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchglass.compat.torchspy._base import LONGEST, file_name, write_whole
+from torchglass.compat.torchspy._files import LONGEST, file_name, write_whole
 
 NAMES = st.text(st.characters(), max_size=400)  # with control characters and lone surrogates
 

@@ -171,7 +171,8 @@ if _has_gpus:
 wrapped_call: Any = _find("nn.Module._wrapped_call_impl", MODULES)
 call_impl: Any = _find("nn.Module._call_impl", CALLS)
 handle_torch_function: Any = torch.overrides.handle_torch_function
-"""As torch has it; public, but replaced too."""
+frombuffer: Callable[..., Any] = torch.frombuffer
+"""As torch has them; public, but replaced too."""
 jit_trace = _load("jit._trace", TRACING)
 REPLACED = {
     "overrides.has_torch_function": "fused attention as it is without us",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from types import GeneratorType
 from typing import Any
 
@@ -91,20 +89,3 @@ def finish_pops(error: BaseException) -> None:
             if isinstance(generator, GeneratorType) and generator.gi_code in private.SWITCHES:
                 generator.close()
         trace = trace.tb_next
-
-
-# ---------------------------------------------------------------- unseen
-
-# Out of sight of a recording that goes on, and of the program's own modes: for torch functions that we call
-# ourselves.
-
-
-def unseen() -> ExitStack:
-    """A context in which no mode sees what is called; where torch was never imported there is nothing to hide."""
-    hidden = ExitStack()
-    if "torch" in sys.modules:
-        from torchglass.capture.torch.private import no_functions, no_modes
-
-        hidden.enter_context(no_functions())
-        hidden.enter_context(no_modes())
-    return hidden

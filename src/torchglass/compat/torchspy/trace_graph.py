@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchglass.compat.torchspy._base import write_whole
+from torchglass.compat.torchspy._files import write_whole
 from torchglass.errors import MissingExtra, UsageError
 from torchglass.events.spelling import clean
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchglass.compat.torchspy import trace_graph
-from torchglass.compat.torchspy._base import write_whole
+from torchglass.compat.torchspy._files import write_whole
 from torchglass.errors import MissingExtra, TorchglassError, UsageError
 from torchglass.events.spelling import clean
 

@@ -9,16 +9,8 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchglass.compat.torchspy._base import (
-    LONGEST,
-    BaseDebugger,
-    Classes,
-    Filter,
-    Names,
-    allowed,
-    file_name,
-    write_whole,
-)
+from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, allowed
+from torchglass.compat.torchspy._files import LONGEST, file_name, write_whole
 from torchglass.events.spelling import clean
 
 
