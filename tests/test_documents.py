@@ -196,3 +196,14 @@ def test_blocks_run_in_order_and_are_rewritten_in_place(tmp_path: Path, monkeypa
     printed = run_blocks(found, tmp_path)
     assert printed == ["", "1\n", "2\n"]
     assert rewritten(SAMPLE, found, printed) == SAMPLE.replace("old", "1").replace("```text\n```", "```text\n2\n```")
+
+
+def test_the_source_files_that_documents_name_are_there() -> None:
+    package = ROOT / "src" / "torchglass"
+    sources = [str(path.relative_to(ROOT)) for path in package.rglob("*") if path.suffix in (".py", ".c", ".h", ".cu")]
+    missing: list[str] = []
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for name in re.findall(r"`([\w./]+/\w+\.(?:py|c|h|cu))`", document.read_text(encoding="utf-8")):
+            if not (ROOT / name).exists() and not any(source.endswith(f"/{name}") for source in sources):
+                missing.append(f"{document.name}: {name}")
+    assert missing == []
