@@ -44,6 +44,8 @@ class Recording:
         """Which run's bundle a child process joins."""
         self._part: store.Part | None = None
         """The part of the bundle that this process writes."""
+        self._written: dict[int, store.SavedTensor] | None = None
+        """What it holds, when nothing more comes."""
         self._refused = ""
         """Why this rank records into memory, although a bundle was asked for."""
         self._program: CodeType | None = None
@@ -109,7 +111,7 @@ class Recording:
         """In a forked child, where nothing of the parent's recording works: record into a part of its own."""
         if self._part is not None:
             self._part.forget()
-        self._recorder, self._settled, self._part = None, None, None
+        self._recorder, self._settled, self._part, self._written = None, None, None, None
         frame = _frame_of(self._program)
         self.start(frame, outermost=frame is not None)
         children.stop_at_exit(self)
@@ -206,11 +208,14 @@ class Recording:
 
     def _saved(self) -> dict[int, store.SavedTensor]:
         """What this process has written to its part, by the number of the value in the tables."""
+        if self._written is not None:
+            return self._written
         if self._part is None or self._recorder is None or self._recorder.settler is None:
             return {}
         number = self._recorder.settler.values.number
-        saved = {each.value: each for each in self._in_folder(self._part)}
-        return saved | {each.value: each for each in self._part.saved(number)}
+        saved = {each.value: each for each in [*self._in_folder(self._part), *self._part.saved(number)]}
+        self._written = saved if self._settled is not None else None
+        return saved
 
     def _in_folder(self, part: store.Part) -> list[store.SavedTensor]:
         """What lies in regions of the part, numbered behind what it was given."""
@@ -222,6 +227,8 @@ class BundleTensors:
 
     def __init__(self, loaded: store.Loaded) -> None:
         self._loaded = loaded
+        self._indexed: tuple[tuple[store.SavedTensor, ...], dict[int, store.SavedTensor]] = (), {}
+        """What the bundle held when it was asked last, and the same by value."""
 
     def kept(self) -> dict[int, str]:
         """The values whose content is in the bundle, with the names under which it was kept."""
@@ -229,7 +236,10 @@ class BundleTensors:
 
     def tensor(self, value: int) -> Any:
         """The content of a value, mapped from its file; None when it was not kept."""
-        saved = next((each for each in reversed(self._loaded.saved_tensors()) if each.value == value), None)
+        tensors = self._loaded.saved_tensors()
+        if tensors is not self._indexed[0]:  # it may still be growing
+            self._indexed = tensors, {each.value: each for each in tensors}
+        saved = self._indexed[1].get(value)
         return None if saved is None else opened(self._loaded.open_tensor(saved), self._loaded.tables(), value)
 
     def stored(self) -> Iterator[Stored]:

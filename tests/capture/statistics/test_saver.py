@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import torchglass as tg
 from tests import programs
+from tests.work import work_of
 from torchglass.capture.statistics.saved import PythonSavedBytes, SavedBytes
 
 
@@ -249,3 +250,20 @@ def test_a_value_that_is_read_inside_of_the_block_is_no_event() -> None:
         before = len(trace)
         content = trace.tensor(next(trace.events()).outputs[0])
         assert (len(trace), content.tolist()) == (before, [1.0] * 3)
+
+
+def test_to_read_a_value_takes_as_much_work_among_many(tmp_path: Path) -> None:
+    def work(count: int) -> list[int]:
+        x, path = torch.arange(16.0), tmp_path / str(count)
+        with tg.record(to=path, values="all") as trace:
+            for number in range(count):
+                x + number
+        found: list[int] = []
+        for each in (trace, tg.load(path)):
+            value = next(each.events()).outputs[0]
+            each.tensor(value)
+            found.append(work_of(lambda each=each, value=value: each.tensor(value)))
+        return found
+
+    few, many = work(10), work(300)
+    assert all(more < 2 * less for less, more in zip(few, many, strict=True))
