@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import torchglass as tg
+from tests.capture.transparency.test_lifetimes import no_collector
 from torchglass.capture.torch import private
 
 CLASSES = 16
@@ -22,12 +23,8 @@ CLASSES = 16
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
+    with no_collector():
         yield
-    finally:
-        gc.enable()
 
 
 def _record(**options: Any) -> tg.Trace:

@@ -181,7 +181,7 @@ PROGRAMS: list[Callable[[Diary], None]] = [
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
+def no_collector() -> Iterator[None]:
     """Only reference counts let tensors die here, so that a cycle of ours would show."""
     gc.collect()
     gc.disable()
@@ -194,7 +194,7 @@ def _no_collector() -> Iterator[None]:
 def _diary_of(program: Callable[[Diary], None], context: Any) -> list[str]:
     diary = Diary()
     torch.manual_seed(0)
-    with _no_collector():
+    with no_collector():
         with context:
             program(diary)
             diary.reached("end of the block")
@@ -212,7 +212,7 @@ def test_tensors_die_in_the_same_order(program: Callable[[Diary], None], record:
 
 
 def test_the_trace_keeps_no_tensor_alive(record: Record) -> None:
-    with _no_collector():
+    with no_collector():
         with record() as trace:
             x = torch.ones(3)
             y = x * 2

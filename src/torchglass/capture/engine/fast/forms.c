@@ -25,6 +25,17 @@ typedef struct {
 
 enum { READ, NOT_HERE, ERROR };
 
+/* Nothing is read yet; not cleared as a whole, since most of it is room. `log` is NULL where a variable is read. */
+static void begin(Reading *reading, Engine *engine, Log *log, int from_op)
+{
+    reading->engine = engine;
+    reading->log = log;
+    reading->from_op = from_op;
+    reading->has_classes = 0;
+    reading->length = reading->id_count = 0;
+    reading->names = NULL;
+}
+
 static int add(Reading *reading, int64_t tag, int64_t word)
 {
     if (reading->length + 2 > MOST_WORDS)
@@ -317,11 +328,7 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
 {
     Reading reading;
     uint64_t hash;
-    reading.engine = engine;
-    reading.log = log;
-    reading.from_op = reading.has_classes = 0;
-    reading.length = reading.id_count = 0;
-    reading.names = NULL;
+    begin(&reading, engine, log, 0);
     *first = log->id_base + log->id_at;
     int done = add(&reading, INT, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++)
@@ -355,12 +362,7 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
 {
     Reading reading;
     uint64_t hash;
-    reading.engine = engine;
-    reading.log = log;
-    reading.from_op = from_op;
-    reading.has_classes = 0;
-    reading.length = reading.id_count = 0;
-    reading.names = NULL;
+    begin(&reading, engine, log, from_op);
     *first = NONE;
     int done = add(&reading, RESULT_OF, 1);
     if (done == READ)
@@ -421,11 +423,7 @@ static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObje
 int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
 {
     Reading reading;
-    reading.engine = engine;
-    reading.log = NULL;
-    reading.from_op = reading.has_classes = 0;
-    reading.length = reading.id_count = 0;
-    reading.names = NULL;
+    begin(&reading, engine, NULL, 0);
     *count = 0;
     *form = NULL;
     if ((PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value))
