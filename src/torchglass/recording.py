@@ -44,8 +44,7 @@ class Recording:
         """Which run's bundle a child process joins."""
         self._part: store.Part | None = None
         """The part of the bundle that this process writes."""
-        self._written: dict[int, store.SavedTensor] | None = None
-        """What it holds, when nothing more comes."""
+        self._written: dict[int, store.SavedTensor] | None = None  # what it holds, when nothing more comes
         self._refused = ""
         """Why this rank records into memory, although a bundle was asked for."""
         self._program: CodeType | None = None
@@ -212,8 +211,8 @@ class Recording:
             return self._written
         if self._part is None or self._recorder is None or self._recorder.settler is None:
             return {}
-        number = self._recorder.settler.values.number
-        saved = {each.value: each for each in [*self._in_folder(self._part), *self._part.saved(number)]}
+        given = self._part.saved(self._recorder.settler.values.number)
+        saved = {each.value: each for each in [*self._in_folder(self._part), *given]}
         self._written = saved if self._settled is not None else None
         return saved
 
@@ -228,7 +227,6 @@ class BundleTensors:
     def __init__(self, loaded: store.Loaded) -> None:
         self._loaded = loaded
         self._indexed: tuple[tuple[store.SavedTensor, ...], dict[int, store.SavedTensor]] = (), {}
-        """What the bundle held when it was asked last, and the same by value."""
 
     def kept(self) -> dict[int, str]:
         """The values whose content is in the bundle, with the names under which it was kept."""
@@ -237,7 +235,7 @@ class BundleTensors:
     def tensor(self, value: int) -> Any:
         """The content of a value, mapped from its file; None when it was not kept."""
         tensors = self._loaded.saved_tensors()
-        if tensors is not self._indexed[0]:  # it may still be growing
+        if tensors is not self._indexed[0]:  # as they were when last asked: a bundle may be growing
             self._indexed = tensors, {each.value: each for each in tensors}
         saved = self._indexed[1].get(value)
         return None if saved is None else opened(self._loaded.open_tensor(saved), self._loaded.tables(), value)
