@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from torchglass.views.code import Options
 from torchglass.views.code.forest import CALL, LINE, STEP, CodeForest
 from torchglass.views.code.steps import Steps
 from torchglass.views.fold import TOGETHER, Item
-from torchglass.views.stacks import is_constructor
+from torchglass.views.stacks import is_constructor, is_own
 
 
 def hides_constructors(steps: Steps, options: Options) -> bool:
@@ -41,6 +43,8 @@ def _is_in_constructor(forest: CodeForest, node: int) -> bool:
     while forest.nodes[first].kind not in (LINE, STEP, CALL):
         first = forest.nodes[first].children[0]
     here = forest.nodes[first]
+    if here.kind == STEP:
+        return _is_in_torchs(forest, here.number)
     if here.kind != LINE or not is_constructor(forest.lines.lines[here.number].where.function):
         return False
     pending, is_module = [node], False
@@ -51,3 +55,11 @@ def _is_in_constructor(forest: CodeForest, node: int) -> bool:
         is_module = is_module or (each.kind == STEP and forest.steps.events[each.number].owner is not None)
         pending += each.children
     return is_module
+
+
+def _is_in_torchs(forest: CodeForest, step: int) -> bool:
+    """Whether a step of the line itself is in the constructor of one of torch's modules, as in ``nn.Linear(4, 4)``."""
+    digest = forest.steps.digest
+    event = digest.samples[digest.alike[step]]
+    below = takewhile(lambda at: not is_own(at), reversed(event.stack))
+    return event.owner is not None and any(is_constructor(at.function) for at in below)
