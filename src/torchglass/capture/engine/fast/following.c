@@ -259,6 +259,15 @@ int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
     return look < 0 ? -1 : done;
 }
 
+long stored_line(PyObject *action)
+{
+    PyObject *fast = PyTuple_GET_ITEM(action, FAST), *targets = PyTuple_GET_ITEM(action, TARGETS); /* borrowed, as all below */
+    PyObject *target = PyTuple_GET_SIZE(fast)      ? PyTuple_GET_ITEM(PyTuple_GET_ITEM(fast, 0), 2)
+                       : PyTuple_GET_SIZE(targets) ? PyTuple_GET_ITEM(targets, 0)
+                                                   : NULL;
+    return target == NULL ? 0 : PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
+}
+
 static int is_action(PyObject *action)
 {
     return PyTuple_Check(action) && PyTuple_GET_SIZE(action) == ACTION_FIELDS;

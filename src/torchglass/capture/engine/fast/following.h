@@ -1,5 +1,5 @@
 /* What the pages about following variables share: what is known of a variable and of a call (known.c), looking behind a line
- * (following.c), the trace function of a call (tracing.c). The Python beside capture/variables/ is the definition. */
+ * (following.c), the trace function of a call (tracing.c), the callbacks of sys.monitoring (monitoring.c). The Python beside capture/variables/ is the definition. */
 #ifndef TORCHGLASS_FOLLOWING_H
 #define TORCHGLASS_FOLLOWING_H
 
@@ -20,6 +20,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *engine, *plan, *serial, *slots, *known, *open, *alone, *pending, *error, *local;
     char is_exact, opcodes_before;
+    int skipped_line;
 } Call;
 
 extern PyTypeObject KnownType, CallType;
@@ -39,11 +40,13 @@ static inline int is_filled(const PyObject *dict)
 
 int is_ready(PyObject *call);                                       /* whether it is a call that Python has made whole */
 int look_behind(Call *call, PyObject *action, PyFrameObject *frame); /* at what a line or an instruction may have done */
+long stored_line(PyObject *action);                                 /* of its first store; 0 where it has none */
 int ask(PyObject *answer);                                          /* of Python, which is let go of: 0, or -1 error */
 int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
 
 int known_ready(PyObject *module);
 int following_ready(PyObject *module);
 int tracing_ready(PyObject *module);
+int monitoring_ready(PyObject *module);
 
 #endif
