@@ -112,9 +112,10 @@ def test_a_call_that_an_exception_leaves_is_left_to_python(asked: list[str]) -> 
             number = 0
         return 1 // number
 
-    with tg.record(variables=["number"]), pytest.raises(ZeroDivisionError):
+    with tg.record(variables=["number"]):
         followed("2")
-        followed("no number")
+        with pytest.raises(ZeroDivisionError):
+            followed("no number")
     assert [each for each in asked if each in ("start", "instruction", "unwind")] == ["start", "instruction", "unwind"]
 
 
@@ -265,7 +266,7 @@ def test_generators_coroutines_and_comprehensions_of_several_threads() -> None:
     def followed(n: int) -> int:
         def counts() -> Iterator[int]:
             for x in range(n):
-                yield x
+                yield -x
 
         async def later() -> AsyncIterator[int]:
             for x in range(n):
@@ -275,7 +276,7 @@ def test_generators_coroutines_and_comprehensions_of_several_threads() -> None:
         async def both() -> int:
             return sum([each async for each in later()])
 
-        total = sum([each for each in counts()]) + asyncio.run(both())
+        total = sum([-each for each in counts()]) + asyncio.run(both())
         return total
 
     def run() -> None:

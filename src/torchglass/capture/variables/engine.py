@@ -8,10 +8,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
 from itertools import count
 from threading import get_ident
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, SimpleNamespace, TracebackType
 from typing import Any, Protocol
 
 from torchglass.capture.transparency.ours import is_signals
@@ -33,13 +34,16 @@ LOCALS_BY_COPY = (
     "locals are read through frame.f_locals on this interpreter: values may live a little longer, and a closure's "
     "variable that another thread writes at that moment may keep its old value"
 )
+_ENDED: Any = SimpleNamespace(closed=True)
+"""What there is in place of an engine, and of its sink, that was let go of."""
 NO_TOOL_ID = "all ids of sys.monitoring are taken: sys.settrace is used, which costs more in long functions"
 
 
 class Core(Protocol):
     """One way of being told what runs."""
 
-    alone: set[Callable[..., Any]]
+    engine: Any
+    alone: AbstractSet[Callable[..., Any]]
     """Its trace functions, of those that stand before nobody's."""
 
     def start(self, frame: FrameType) -> None:
@@ -143,7 +147,16 @@ class Engine:
         finally:
             _running.discard(self)
             self.closed = True  # not before: a trace function that finds it set takes itself away
+            for activation in tuple(self.running.values()):
+                activation.local = activation.error = None  # which know the call
             self.running.clear()
+
+    def let_go(self) -> None:
+        """Cut whatever leads from its parts back to it, and from it to the sink: a generator may still have parts."""
+        self._core.engine, self.on_interrupt = _ENDED, _ignore
+        self.sink = self.tell = _ENDED
+        self.calls = self._tell_left = self._tell_ended = None
+        self.plans.clear()
 
     def abandon(self) -> None:
         """In a forked child: switch off, in silence."""

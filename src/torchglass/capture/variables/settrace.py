@@ -40,11 +40,10 @@ class SettraceCore:
 
     def __init__(self, engine: Following) -> None:
         self.engine = engine
-        self.tracers: dict[Trace, Any] = {}
-        """Our trace functions, each with the one that it stands before."""
-        self.alone: set[Trace] = set()
+        self.tracers: weakref.WeakKeyDictionary[Trace, Any] = weakref.WeakKeyDictionary()
+        """Our trace functions, which know this, each with the one that it stands before."""
+        self.alone: weakref.WeakSet[Trace] = weakref.WeakSet()
         """Those of them that stand before nobody's."""
-        self.on_import = _make_import_local(engine)
         self._thread_tracer: Trace | None = None
         self.has_left = False
         """Whether what it stands before need not come back to it any more."""
@@ -105,6 +104,7 @@ class SettraceCore:
             self.has_left = True
             if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
                 threading.settrace(_at_work(self.tracers[self._thread_tracer]))
+            self._thread_tracer = None
 
     def make_tracer(self, previous: Trace | None) -> Trace:
         tracer: Any = _make_tracer(self) if previous is None else _make_chained(self, previous)
@@ -173,7 +173,7 @@ def _begin(core: SettraceCore, frame: FrameType, plan: Plan | None) -> Any:
     if plan is _UNKNOWN:
         if engine.begins_import(frame):
             frame.f_trace_lines = sys.gettrace() not in core.alone  # only the end matters
-            return core.on_import
+            return _make_import_local(engine)
         plan = engine.plan_for(frame)
     if plan is None:
         return None
