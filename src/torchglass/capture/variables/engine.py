@@ -8,7 +8,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from collections.abc import Set as AbstractSet
 from fnmatch import fnmatchcase
 from itertools import count
 from threading import get_ident
@@ -43,7 +42,7 @@ class Core(Protocol):
     """One way of being told what runs."""
 
     engine: Any
-    alone: AbstractSet[Callable[..., Any]]
+    alone: weakref.WeakSet[Callable[..., Any]]
     """Its trace functions, of those that stand before nobody's."""
 
     def start(self, frame: FrameType) -> None:

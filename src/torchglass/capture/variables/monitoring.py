@@ -9,6 +9,7 @@ All engines of the process are one tool (``monitoring_tool.py``).
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from types import CodeType, FrameType
@@ -31,7 +32,7 @@ class MonitoringCore:
 
     def __init__(self, engine: Following) -> None:
         self.engine = engine
-        self.alone: set[Callable[..., Any]] = set()
+        self.alone: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
         self._events = _monitoring.events.INSTRUCTION | _monitoring.events.PY_RETURN
         self._block = 0
 
