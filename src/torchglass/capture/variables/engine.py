@@ -11,11 +11,12 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import count
 from threading import get_ident
-from types import CodeType, FrameType, SimpleNamespace, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.following import ENDED
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
@@ -33,16 +34,13 @@ LOCALS_BY_COPY = (
     "locals are read through frame.f_locals on this interpreter: values may live a little longer, and a closure's "
     "variable that another thread writes at that moment may keep its old value"
 )
-_ENDED: Any = SimpleNamespace(closed=True)
-"""What there is in place of an engine, and of its sink, that was let go of."""
 NO_TOOL_ID = "all ids of sys.monitoring are taken: sys.settrace is used, which costs more in long functions"
 
 
 class Core(Protocol):
     """One way of being told what runs."""
 
-    engine: Any
-    alone: weakref.WeakSet[Callable[..., Any]]
+    alone: set[Callable[..., Any]]
     """Its trace functions, of those that stand before nobody's."""
 
     def start(self, frame: FrameType) -> None:
@@ -63,6 +61,10 @@ class Core(Protocol):
 
     def abandon(self) -> None:
         """The same in a forked child, which is not watched."""
+        ...
+
+    def let_go(self) -> None:
+        """It has stopped: cut what leads from its parts back to it and to the engine."""
         ...
 
 
@@ -152,8 +154,9 @@ class Engine:
 
     def let_go(self) -> None:
         """Cut whatever leads from its parts back to it, and from it to the sink: a generator may still have parts."""
-        self._core.engine, self.on_interrupt = _ENDED, _ignore
-        self.sink = self.tell = _ENDED
+        self._core.let_go()
+        self.on_interrupt = _ignore
+        self.sink = self.tell = ENDED
         self.calls = self._tell_left = self._tell_ended = None
         self.plans.clear()
 

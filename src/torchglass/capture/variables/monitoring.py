@@ -9,7 +9,6 @@ All engines of the process are one tool (``monitoring_tool.py``).
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable
 from threading import get_ident
 from types import CodeType, FrameType
@@ -17,7 +16,7 @@ from typing import Any
 
 from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.bytecode import Mutator
-from torchglass.capture.variables.following import Following
+from torchglass.capture.variables.following import ENDED, Following
 from torchglass.capture.variables.monitoring_tool import TOOL
 from torchglass.capture.variables.plan import Plan
 from torchglass.compiled import extension
@@ -32,7 +31,7 @@ class MonitoringCore:
 
     def __init__(self, engine: Following) -> None:
         self.engine = engine
-        self.alone: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+        self.alone: set[Callable[..., Any]] = set()
         self._events = _monitoring.events.INSTRUCTION | _monitoring.events.PY_RETURN
         self._block = 0
 
@@ -82,6 +81,9 @@ class MonitoringCore:
 
     def abandon(self) -> None:
         TOOL.leave(self)
+
+    def let_go(self) -> None:
+        self.engine = ENDED
 
     def switch_on(self, plan: Plan) -> None:
         """Ask for the instructions of a code object."""
