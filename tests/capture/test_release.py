@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -118,6 +119,20 @@ def test_also_one_with_a_thread_that_has_ended() -> None:
     assert [event.name for event in trace.events(kind="function")] == ["ones", "Tensor.sum"]
     _record()
     del trace, thread
+    assert _alive(parts) == []
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_also_one_that_followed_variables_beside_somebody_elses_trace_function() -> None:
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: None)
+    try:
+        trace = _record(variables=True)
+    finally:
+        sys.settrace(before)
+    parts = _parts(trace)
+    _record()
+    del trace
     assert _alive(parts) == []
 
 
