@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -56,6 +57,9 @@ def _alive(parts: dict[str, weakref.ref[Any]]) -> list[str]:
         {"values": "stats"},
         {"values": "all"},
         {"calls": "user"},
+        {"variables": True},
+        {"variables": ["x"], "calls": "user"},
+        {"variables": True, "functions": False},
         {"keep": "begin"},
     ],
     ids=str,
@@ -115,6 +119,58 @@ def test_also_one_with_a_thread_that_has_ended() -> None:
     assert [event.name for event in trace.events(kind="function")] == ["ones", "Tensor.sum"]
     _record()
     del trace, thread
+    assert _alive(parts) == []
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_also_one_that_followed_variables_beside_somebody_elses_trace_function() -> None:
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: None)
+    try:
+        trace = _record(variables=True)
+    finally:
+        sys.settrace(before)
+    parts = _parts(trace)
+    _record()
+    del trace
+    assert _alive(parts) == []
+
+
+def _counts(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    for _ in range(3):
+        x = x + 1
+        yield x
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_also_one_that_followed_a_generator_which_goes_on_later() -> None:
+    counts = _counts(torch.ones(1))
+    with tg.record(variables=["x"]) as trace:
+        next(counts)
+    parts = _parts(trace)
+    told = [event.name for event in trace.events(kind="variable")]
+    _record()
+    del trace
+    assert told == ["x", "x"]
+    assert _alive(parts) == []
+    assert [float(each) for each in counts] == [3.0, 4.0]
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_also_one_that_followed_what_an_exception_left() -> None:
+    def fails(n: int) -> float:
+        share = 1 / n
+        return share * 2
+
+    parts: dict[str, weakref.ref[Any]] = {}
+    try:
+        with tg.record(variables=True) as trace:
+            parts = _parts(trace)
+            fails(0)
+    except ZeroDivisionError as error:
+        del error
+    _record()
+    del trace
     assert _alive(parts) == []
 
 

@@ -230,8 +230,9 @@ class Recorder:
     def _release(self, session: Session) -> None:
         """Let go of what was needed to record; the journal stays, to be looked at."""
         if self._is_quiet:
-            if self._calls is not None:
-                self._calls.let_go()
+            for probe in (self._calls, self._probe):
+                if probe is not None:
+                    probe.let_go()
             self._is_quiet, self._probe, self._calls = False, None, None
             release.let_go(session)
 

@@ -35,8 +35,6 @@ class Activation(Reading):
     """One call, or one run of a module's or class's body."""
 
     cells: list[tuple[SlotVariable, Known]] | tuple[()] = ()
-    skipped_line = 0
-    """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
 
     def __init__(self, engine: Following, plan: Plan, frame: FrameType, serial: int) -> None:
         self.engine = engine

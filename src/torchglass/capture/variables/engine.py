@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.following import ENDED
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
@@ -60,6 +61,10 @@ class Core(Protocol):
 
     def abandon(self) -> None:
         """The same in a forked child, which is not watched."""
+        ...
+
+    def let_go(self) -> None:
+        """It has stopped: cut what leads from its parts back to it and to the engine."""
         ...
 
 
@@ -143,7 +148,17 @@ class Engine:
         finally:
             _running.discard(self)
             self.closed = True  # not before: a trace function that finds it set takes itself away
+            for activation in tuple(self.running.values()):
+                activation.local = activation.error = None  # which know the call
             self.running.clear()
+
+    def let_go(self) -> None:
+        """Cut whatever leads from its parts back to it, and from it to the sink: a generator may still have parts."""
+        self._core.let_go()
+        self.on_interrupt = _ignore
+        self.sink = self.tell = ENDED
+        self.calls = self._tell_left = self._tell_ended = None
+        self.plans.clear()
 
     def abandon(self) -> None:
         """In a forked child: switch off, in silence."""

@@ -358,6 +358,10 @@ class VariablesProbe:
         """Have the next event that finds no trace function put ours back, as it does where it has paused ours."""
         self._events.session.stacks.tracers[None] = tracer
 
+    def let_go(self) -> None:
+        """It has stopped, and nobody calls what it made any more."""
+        self._engine.let_go()
+
     def stop(self) -> None:
         """End; what the engine had to say goes into the notes of the trace."""
         engine, session = self._engine, self._events.session

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Protocol
 
 from torchglass.capture.variables.plan import Plan
 from torchglass.capture.variables.snapshots import Known, Snapshots
+
+ENDED: Any = SimpleNamespace(closed=True)
+"""What there is in place of an engine that was let go of, and of its sink."""
 
 
 class Following(Protocol):

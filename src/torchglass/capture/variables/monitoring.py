@@ -16,9 +16,10 @@ from typing import Any
 
 from torchglass.capture.variables.activation import Activation, look_behind
 from torchglass.capture.variables.bytecode import Mutator
-from torchglass.capture.variables.following import Following
+from torchglass.capture.variables.following import ENDED, Following
 from torchglass.capture.variables.monitoring_tool import TOOL
 from torchglass.capture.variables.plan import Plan
+from torchglass.compiled import extension
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
 _UNKNOWN: Any = object()
@@ -47,12 +48,20 @@ class MonitoringCore:
         """What is to be called for each event; the frame that it is of is so many calls away."""
         events = _monitoring.events
         return {
-            events.PY_START: _make_start(self, depth, silent=False),
-            events.PY_RESUME: _make_start(self, depth, silent=True),
-            events.INSTRUCTION: _make_instruction(self, depth),
-            events.PY_RETURN: _make_return(self, depth),
-            events.PY_UNWIND: _make_unwind(self, depth),
+            events.PY_START: self._compiled("start", _make_start(self, depth, silent=False), depth),
+            events.PY_RESUME: self._compiled("resume", _make_start(self, depth, silent=True), depth),
+            events.INSTRUCTION: self._compiled("instruction", _make_instruction(self, depth), depth),
+            events.PY_RETURN: self._compiled("return", _make_return(self, depth), depth),
+            events.PY_UNWIND: self._compiled("unwind", _make_unwind(self, depth), depth),
         }
+
+    def _compiled(self, event: str, callback: Callable[..., Any], depth: int) -> Callable[..., Any]:
+        """The callback in C where it can be (``capture/engine/fast/monitoring.c``); this one does what is unusual."""
+        if extension is None:
+            return callback
+        engine = self.engine
+        shared = (engine, engine.plans, engine.running, engine.imports)
+        return extension.Callback(event, *shared, _monitoring.DISABLE, callback, depth)
 
     def stop(self) -> None:
         TOOL.end(self)
@@ -72,6 +81,9 @@ class MonitoringCore:
 
     def abandon(self) -> None:
         TOOL.leave(self)
+
+    def let_go(self) -> None:
+        self.engine = ENDED
 
     def switch_on(self, plan: Plan) -> None:
         """Ask for the instructions of a code object."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -122,14 +123,14 @@ class Plan:
         self._tables: dict[str, dict[int, Action]] = {}
         self.before: dict[int, tuple[Target, ...]] = {}
 
-    @property
+    @cached_property
     def lines(self) -> dict[int, Action]:
         """By line, for a core that is told of lines."""
         if "lines" not in self._tables:
             self._tables["lines"] = self._by_line()
         return self._tables["lines"]
 
-    @property
+    @cached_property
     def after(self) -> dict[int, Action]:
         """By the offset of the instruction that comes next, for a core that is told of instructions."""
         if "after" not in self._tables:

@@ -52,6 +52,8 @@ class _Fields:
     is_exact = opcodes_before = False
     error: Any = None
     local: Any = None
+    skipped_line = 0
+    """The line that opened the block, in the block's own frame: ``with … as name`` is not the block's doing."""
 
 
 if not TYPE_CHECKING and extension is not None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from threading import get_ident
 from types import FrameType, FunctionType
 from typing import Any
 
 from torchglass.capture.variables.activation import Activation, look_behind
-from torchglass.capture.variables.following import Following
+from torchglass.capture.variables.following import ENDED, Following
 from torchglass.capture.variables.plan import NOTHING, Plan
 from torchglass.compiled import extension
 
@@ -31,8 +30,6 @@ INTERRUPTED = (
 _UNKNOWN: Any = object()
 _FOR_THREADS = threading.RLock()
 """Held while the trace function of threads to come is changed: engines may begin and end in several threads at once."""
-_PREVIOUS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The trace functions of all recordings that stand before another one."""
 
 
 class SettraceCore:
@@ -44,7 +41,6 @@ class SettraceCore:
         """Our trace functions, each with the one that it stands before."""
         self.alone: set[Trace] = set()
         """Those of them that stand before nobody's."""
-        self.on_import = _make_import_local(engine)
         self._thread_tracer: Trace | None = None
         self.has_left = False
         """Whether what it stands before need not come back to it any more."""
@@ -93,11 +89,16 @@ class SettraceCore:
         self.release_thread()
         self._leave_threads()
 
+    def let_go(self) -> None:
+        self.engine = ENDED
+        self.tracers.clear()
+        self.alone.clear()
+
     def release_thread(self) -> None:
-        """Stop tracing the calling thread, if that is still our doing."""
+        """Stop tracing the calling thread, if that is still our doing; also when this was let go of."""
         current = sys.gettrace()
-        if current is not None and current in self.tracers:
-            sys.settrace(_at_work(self.tracers[current]))
+        if _core_of(current) is self:
+            sys.settrace(_at_work(_before(current)))
 
     def _leave_threads(self) -> None:
         """Threads that begin from now on are not traced by us."""
@@ -105,14 +106,13 @@ class SettraceCore:
             self.has_left = True
             if threading.gettrace() is self._thread_tracer and self._thread_tracer is not None:
                 threading.settrace(_at_work(self.tracers[self._thread_tracer]))
+            self._thread_tracer = None
 
     def make_tracer(self, previous: Trace | None) -> Trace:
         tracer: Any = _make_tracer(self) if previous is None else _make_chained(self, previous)
-        tracer.core = self
+        tracer.core, tracer.previous = self, previous
         self.tracers[tracer] = previous
-        if previous is not None:
-            _PREVIOUS[tracer] = previous
-        else:
+        if previous is None:
             self.alone.add(tracer)
         return tracer
 
@@ -136,12 +136,20 @@ class SettraceCore:
 
 def _at_work(tracer: Trace | None) -> Trace | None:
     """The trace function to go back to: engines that have ended since, in whatever order, are passed over."""
-    while type(tracer) is FunctionType:
-        core = tracer.__dict__.get("core")
-        if not isinstance(core, SettraceCore) or not core.has_left:
-            break
-        tracer = core.tracers[tracer]
+    while (core := _core_of(tracer)) is not None and core.has_left:
+        tracer = _before(tracer)
     return tracer
+
+
+def _core_of(tracer: Any) -> SettraceCore | None:
+    """Whose trace function it is; None: not ours. A dictionary is asked, and no attribute, which could be code."""
+    core = tracer.__dict__.get("core") if type(tracer) is FunctionType else None
+    return core if isinstance(core, SettraceCore) else None
+
+
+def _before(tracer: Any) -> Trace | None:
+    """The trace function that one of ours stands before."""
+    return tracer.__dict__["previous"]
 
 
 def _make_tracer(core: SettraceCore) -> Trace:
@@ -173,7 +181,7 @@ def _begin(core: SettraceCore, frame: FrameType, plan: Plan | None) -> Any:
     if plan is _UNKNOWN:
         if engine.begins_import(frame):
             frame.f_trace_lines = sys.gettrace() not in core.alone  # only the end matters
-            return core.on_import
+            return _make_import_local(engine)
         plan = engine.plan_for(frame)
     if plan is None:
         return None
@@ -229,8 +237,8 @@ def _stay(core: SettraceCore, tracer: Trace) -> Trace:
 
 def _stands_before(current: Any, tracer: Trace) -> bool:
     """Whether the thread's trace function is that of a recording inside of this one, which calls this one."""
-    while type(current) is FunctionType and current is not tracer:
-        current = _PREVIOUS.get(current)
+    while current is not tracer and _core_of(current) is not None:
+        current = _before(current)
     return current is tracer
 
 

@@ -170,7 +170,7 @@ class Snapshots:
         if role == STAMPED:
             return self.stamp(value)
         if role == CONTAINER:
-            return _sign(value, self.depth, self)
+            return sign(value, self.depth, self)
         if role == ARRAY:
             return self.fingerprints.of(value, whole)
         return None
@@ -232,3 +232,9 @@ def _sign_member(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
         return (id(value), _sign(value, depth - 1, snapshots))
     role = snapshots.kind(value).role
     return (id(value), snapshots.signature(value, role)) if role in (ARRAY, STAMPED) else id(value)
+
+
+sign: Callable[[Any, int, Snapshots], Hashable] = _sign if extension is None else extension.sign
+"""``_sign``, compiled where it can be (``capture/engine/fast/signing.c``)."""
+if extension is not None:
+    extension.sign_with(_sign)

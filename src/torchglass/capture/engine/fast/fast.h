@@ -6,7 +6,8 @@
  * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it
  * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and
  * hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
- * of a variable, known.c, following.c and tracing.c when.
+ * of a variable, known.c, following.c, tracing.c and monitoring.c when, signing.c what
+ * a container holds and looking.c whether that has changed.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -293,7 +294,8 @@ int functions_ready(PyObject *module);
 int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
 int variables_ready(PyObject *module); /* variables.c */
-int known_ready(PyObject *module), following_ready(PyObject *module), tracing_ready(PyObject *module); /* following.h */
+/* following.h */
+int known_ready(PyObject *module), following_ready(PyObject *module), tracing_ready(PyObject *module), monitoring_ready(PyObject *module), signing_ready(PyObject *module), looking_ready(void);
 /* meeting.c */
 int meeting_ready(PyObject *module);
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */

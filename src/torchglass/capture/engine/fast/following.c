@@ -8,8 +8,6 @@
 
 enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* plan.py: Target */
 enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S_ENDED, STORE_FIELDS }; /* bytecode.py: Store */
-enum { ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE };                                        /* snapshots.py */
-#define LONGEST_TEXT 200
 #define TO_INNER_FRAME 24 /* frames.py tries these on frames that it knows; where they do not hold, C does not read */
 #define TO_SLOTS 72
 
@@ -17,8 +15,7 @@ static struct { PyObject *always, *done, *forget_inner, *kind, *kinds, *look, *r
 
 /* ---------------------------------------------------------------- reading */
 
-/* What a slot of the frame holds, owned; the mark for nothing where it holds nothing. */
-static PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at)
+PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at)
 {
     char *inner = *(char **)((char *)frame + TO_INNER_FRAME);
     PyObject *value = ((PyObject **)(inner + TO_SLOTS))[at];
@@ -37,12 +34,10 @@ static Known *entry_of(Call *call, PyObject *key)
     return (Known *)entry;
 }
 
-/* How values of this type are kept, owned; asked of Python where the type is new. */
-static PyObject *kind_of(Call *call, PyObject *value)
+PyObject *kept_as(PyObject *snapshots, PyObject *value)
 {
-    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots), *kinds = NULL, *key = NULL, *kind = NULL;
-    if (snapshots != NULL && (kinds = PyObject_GetAttr(snapshots, names.kinds)) != NULL
-        && (key = PyLong_FromVoidPtr(Py_TYPE(value))) != NULL) {
+    PyObject *kinds = PyObject_GetAttr(snapshots, names.kinds), *key = NULL, *kind = NULL;
+    if (kinds != NULL && (key = PyLong_FromVoidPtr(Py_TYPE(value))) != NULL) {
         kind = Py_XNewRef(PyDict_GetItemWithError(kinds, key));
         PyObject *ref = kind == NULL ? NULL : PyTuple_GET_ITEM(kind, 2); /* borrowed from the kind */
         if (ref != NULL && ref != Py_None && !refers_to(ref, (PyObject *)Py_TYPE(value)))
@@ -52,6 +47,14 @@ static PyObject *kind_of(Call *call, PyObject *value)
     }
     Py_XDECREF(key);
     Py_XDECREF(kinds);
+    return kind;
+}
+
+/* The same, of the engine that follows a call. */
+static PyObject *kind_for(Call *call, PyObject *value)
+{
+    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
+    PyObject *kind = snapshots == NULL ? NULL : kept_as(snapshots, value);
     Py_XDECREF(snapshots);
     return kind;
 }
@@ -150,7 +153,7 @@ static int store_simple(Call *call, PyObject *target, Known *entry, PyObject *va
             return same;
         }
     }
-    PyObject *kind = kind_of(call, value);
+    PyObject *kind = kind_for(call, value);
     if (kind == NULL)
         return -1;
     long role = role_of(kind);
@@ -247,8 +250,10 @@ int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < PyTuple_GET_SIZE(all); at++)
         done = look_at_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
-    int look = done < 0 ? 0 : may_have_changed(call, action);
-    if (look > 0) {
+    int look = done < 0 ? 0 : may_have_changed(call, action), same = look > 0 ? nothing_changed(call, action, fresh, frame) : 0;
+    if (same < 0)
+        done = -1;
+    else if (look > 0 && !same) {
         PyObject *looked_at = fresh == NULL ? PyTuple_New(0) : PyList_AsTuple(fresh);
         done = looked_at == NULL ? -1
                                  : ask(PyObject_CallMethodObjArgs((PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
@@ -257,6 +262,15 @@ int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
     }
     Py_XDECREF(fresh);
     return look < 0 ? -1 : done;
+}
+
+long stored_line(PyObject *action)
+{
+    PyObject *fast = PyTuple_GET_ITEM(action, FAST), *targets = PyTuple_GET_ITEM(action, TARGETS); /* borrowed, as all below */
+    PyObject *target = PyTuple_GET_SIZE(fast)      ? PyTuple_GET_ITEM(PyTuple_GET_ITEM(fast, 0), 2)
+                       : PyTuple_GET_SIZE(targets) ? PyTuple_GET_ITEM(targets, 0)
+                                                   : NULL;
+    return target == NULL ? 0 : PyLong_AsLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(target, STORE), S_LINE));
 }
 
 static int is_action(PyObject *action)
@@ -288,7 +302,7 @@ static int look_at_argument(Call *call, PyObject *variable, PyObject *opening, P
         return 0;
     }
     Known *entry = entry_of(call, name);
-    PyObject *kind = entry == NULL ? NULL : kind_of(call, value), *facts = NULL, *fields = NULL;
+    PyObject *kind = entry == NULL ? NULL : kind_for(call, value), *facts = NULL, *fields = NULL;
     int done = kind == NULL ? -1 : 0;
     if (kind != NULL && is_simple(role_of(kind), value))
         done = take(entry, value, kind, role_of(kind));

@@ -1,11 +1,15 @@
 /* What the pages about following variables share: what is known of a variable and of a call (known.c), looking behind a line
- * (following.c), the trace function of a call (tracing.c). The Python beside capture/variables/ is the definition. */
+ * (following.c), the trace function of a call (tracing.c), the callbacks of sys.monitoring (monitoring.c),
+ * what a container holds (signing.c) and whether that has changed (looking.c). The Python beside capture/variables/ is the definition. */
 #ifndef TORCHGLASS_FOLLOWING_H
 #define TORCHGLASS_FOLLOWING_H
 
 #include "fast.h"
 
 enum { FAST, TARGETS, MUTATOR, MENTIONED, ROOTS, EXACT, HANDLES, IS_QUIET, IS_SHARED, ACTION_FIELDS }; /* plan.py: Action */
+
+enum { ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE }; /* how values are kept (snapshots.py) */
+#define LONGEST_TEXT 200
 
 /* What is known of one variable (snapshots.py: Known). */
 typedef struct {
@@ -20,6 +24,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *engine, *plan, *serial, *slots, *known, *open, *alone, *pending, *error, *local;
     char is_exact, opcodes_before;
+    int skipped_line;
 } Call;
 
 extern PyTypeObject KnownType, CallType;
@@ -39,11 +44,20 @@ static inline int is_filled(const PyObject *dict)
 
 int is_ready(PyObject *call);                                       /* whether it is a call that Python has made whole */
 int look_behind(Call *call, PyObject *action, PyFrameObject *frame); /* at what a line or an instruction may have done */
+long stored_line(PyObject *action);                                 /* of its first store; 0 where it has none */
+PyObject *kept_as(PyObject *snapshots, PyObject *value);            /* how its type is kept, owned; Python says it of a new one */
+PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at);           /* what it holds, owned; the mark for nothing where it is empty */
+PyObject *sign(PyObject *snapshots, PyObject *value, long depth);   /* of what a container holds */
+/* Whether all that the line's calls may have changed is as it was; 0: Python has to look. -1 error. */
+int nothing_changed(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
 int ask(PyObject *answer);                                          /* of Python, which is let go of: 0, or -1 error */
 int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
 
 int known_ready(PyObject *module);
 int following_ready(PyObject *module);
 int tracing_ready(PyObject *module);
+int monitoring_ready(PyObject *module);
+int signing_ready(PyObject *module);
+int looking_ready(void);
 
 #endif

@@ -92,6 +92,7 @@ static PyMemberDef call_members[] = {
     CALL_OBJECTS(OBJECT_MEMBER)
     {"is_exact", T_BOOL, offsetof(Call, is_exact), 0, NULL},
     {"opcodes_before", T_BOOL, offsetof(Call, opcodes_before), 0, NULL},
+    {"skipped_line", T_INT, offsetof(Call, skipped_line), 0, NULL},
     {NULL},
 };
 PyTypeObject CallType = {
