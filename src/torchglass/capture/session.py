@@ -105,8 +105,8 @@ class Session:
         self.recordings = 0
         """How many there have been."""
         self.running = True
-        self.mode_class: type | None = None
-        self.op_mode_class: type | None = None
+        self.function_mode: Any = None
+        self.op_mode: Any = None
         self.plans, self.measurers = list[Any](), list[Any]()  # let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""

@@ -236,20 +236,23 @@ def _asks_inside(args: Any, kwargs: Any) -> bool:
     return _asks(given) or any(_asks(each) for each in given if isinstance(each, (list, tuple)))
 
 
-def op_mode_class(session: Session) -> type[OpMode]:
+def make_op_mode(session: Session) -> OpMode:
     """A dispatch mode that records into the logs of this session."""
     session.values.from_ops = True
     table, engine = OpTable(session), session.engine
     handler = _make_handler(table)
     if engine is None:
-        return type("OpMode", (OpMode,), {"__torch_dispatch__": handler, "session": session})
+        mode: Any = type("OpMode", (OpMode,), {"__torch_dispatch__": handler})()
+    else:
+        mode = _compiled_mode()()
+        mode.set_up(engine, table, handler)
+    mode.session = session
+    return mode
 
-    def __init__(self: Any) -> None:
-        super(made, self).__init__()
-        self.set_up(engine, table, handler)
 
-    made = type("OpMode", (fast.extension.OpMode, OpMode), {"__init__": __init__, "session": session})
-    return made
+@functools.cache
+def _compiled_mode() -> type[OpMode]:
+    return type("OpMode", (fast.extension.OpMode, OpMode), {})
 
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:
