@@ -131,7 +131,14 @@ class Session:
             return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
         self.forms.pin((1, None))
         self.forms.on_carry = self.engine.clear_forms
-        self.engine.ask({"form_ids": self.forms.ids, "form_numbers": self.forms.numbers})
+        self.engine.ask(
+            {
+                "form_ids": self.forms.ids,
+                "form_numbers": self.forms.numbers,
+                "meta_ids": self.values.metas,
+                "meta_numbers": self.values.meta_numbers,
+            }
+        )
         return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:

@@ -49,7 +49,7 @@ class ValueTable:
         self.living: dict[int, tuple[Any, ...]] = {}
         """By ``id``: a weak reference, the value, and the version at which it was that value."""
         self.metas: dict[Meta, int] = {}
-        self._meta_numbers = itertools.count()
+        self.meta_numbers = itertools.count()
         self.roots: dict[int, Any] = {}
         """By ``id`` of an array that no event has met: a reference to a known view of it."""
         self.from_ops = False
@@ -66,8 +66,8 @@ class ValueTable:
         """The row of some metadata, written if it is new."""
         number = self.metas.get(meta)
         if number is None:
-            number = next(self._meta_numbers)
-            self._journal.rows.add(META, number, _meta_bytes(meta))
+            number = next(self.meta_numbers)
+            self._journal.rows.add(META, number, meta_bytes(meta))
             self.metas[meta] = number
         return number
 
@@ -138,7 +138,8 @@ _metas_known: dict[Meta, bytes] = {}
 MOST_KEPT = 4096
 
 
-def _meta_bytes(meta: Meta) -> bytes:
+def meta_bytes(meta: Meta) -> bytes:
+    """The row of some metadata."""
     known = _metas_known.get(meta)
     if known is None:
         shape, stride, dtype, device, grad, cls, *layout = meta

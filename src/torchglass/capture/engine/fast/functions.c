@@ -234,11 +234,13 @@ static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args,
     return result;
 }
 
+static PyObject *out_name;
+
 /* What few calls need when they have returned: a cure; to say that ``out=`` was written into. */
 static int behind(FunctionMode *mode, Log *log, PyObject *result, PyObject *kwargs)
 {
-    if (!log->branched && (kwargs == NULL || PyDict_GetItemString(kwargs, "out") == NULL))
-        return 0;
+    if (!log->branched && (kwargs == NULL || PyDict_GetItemWithError(kwargs, out_name) == NULL))
+        return PyErr_Occurred() ? -1 : 0;
     PyObject *done =
         PyObject_CallMethod(mode->table, "behind", "OOO", log, result, kwargs == NULL ? Py_None : kwargs);
     Py_XDECREF(done);
@@ -577,7 +579,7 @@ PyTypeObject FunctionModeType = {
 
 int functions_ready(PyObject *module)
 {
-    if (PyType_Ready(&FunctionModeType) < 0)
+    if ((out_name = PyUnicode_InternFromString("out")) == NULL || PyType_Ready(&FunctionModeType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "FunctionMode", (PyObject *)&FunctionModeType);
 }
