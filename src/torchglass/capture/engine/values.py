@@ -59,8 +59,14 @@ class ValueTable:
         """Gives the value of tensors that may refuse to be read."""
         self.plain_value_of: ValueOf
         """The same as ``value_of``, for those who know that the class is Tensor or Parameter."""
-        self.value_of: ValueOf = _make_value_of(self, journal)
-        self.made, self.renew = _make_for_ops(self, journal)
+        self.value_of: ValueOf
+        self.made: ValueOf
+        self.renew: Renew
+        self._bind()
+
+    def _bind(self) -> None:
+        self.value_of = _make_value_of(self, self._journal)
+        self.made, self.renew = _make_for_ops(self, self._journal)
 
     def meta_id(self, meta: Meta) -> int:
         """The row of some metadata, written if it is new."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from threading import get_ident
 from typing import Any
 
@@ -24,10 +25,12 @@ from torchglass.capture.transparency.patches import Patch, PatchSet
 from torchglass.capture.transparency.warnings import WarningPlaces
 
 
-def patches() -> list[Any]:
-    """The names in torch that are replaced while anything records."""
-    wanted = [
-        *([] if swapped.is_possible() else [Patch(nn.Module, "__call__", modules.make_call)]),
+_CALL = Patch(nn.Module, "__call__", modules.make_call)
+
+
+@cache
+def _wanted() -> list[Patch]:
+    return [
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
@@ -38,7 +41,12 @@ def patches() -> list[Any]:
         Patch(private.jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(private.jit_trace, "trace_module", guards.make_jit_trace),
     ]
-    there = [each for each in wanted if each.name in vars(each.owner)]
+
+
+def patches() -> list[Any]:
+    """The names in torch that are replaced while anything records."""
+    wanted = _wanted() if swapped.is_possible() else [_CALL, *_wanted()]
+    there = [each for each in wanted if each.name in each.held]
     return [*swapped.patches(), *there, optimizers.StepHooks(), WarningPlaces()]
 
 
