@@ -143,7 +143,7 @@ def make_mode(table: FunctionTable) -> RecordingMode:
         mode: Any = type("RecordingMode", (RecordingMode,), {"__torch_function__": handler})()
     else:
         mode = _compiled_mode()()
-        mode.set_up(engine, table, handler)
+        mode.set_up(engine, table, handler, FunctionTable.changed, table.session.on_write)
     mode.session = table.session
     return mode
 

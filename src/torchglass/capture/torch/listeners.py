@@ -24,7 +24,6 @@ from torchglass.capture.transparency.modes import finish_pops as finish_pops
 from torchglass.capture.transparency.patches import Patch, PatchSet
 from torchglass.capture.transparency.warnings import WarningPlaces
 
-
 _CALL = Patch(nn.Module, "__call__", modules.make_call)
 
 
