@@ -20,13 +20,14 @@ class Patch:
         self.original: Any = None
         self.replacement: Any = None
         self.held = vars(owner)
-        self._first = self.held.get(name)
+        found = self.held.get(name)
+        self._first = found if _is_its_own(owner, found) else None
         self._kept: Any = None
         """What stood there when this was made, and its replacement: blocks come and go, and those stay the same."""
 
     def install(self) -> None:
         original = self.original = self.held[self.name]
-        if original is self._first:
+        if original is not None and original is self._first:
             replacement = self._kept = self._kept or self.make(original)
         else:  # the program's own, which must be able to go
             replacement = self.make(original)
@@ -38,6 +39,12 @@ class Patch:
         if self.replacement is not None and self.held.get(self.name) is self.replacement:
             setattr(self.owner, self.name, self.original)
         self.original = self.replacement = None
+
+
+def _is_its_own(owner: Any, found: Any) -> bool:
+    """Whether something was written where its owner was: what a program put there must be able to go."""
+    home = str(getattr(owner, "__module__", None) or owner.__name__)
+    return str(getattr(found, "__module__", None) or home).partition(".")[0] == home.partition(".")[0]
 
 
 class PatchSet:
