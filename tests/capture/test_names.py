@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import linecache
 import os
+import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -318,3 +320,21 @@ def test_steps_that_the_expression_did_not_write_itself() -> None:
     assert total is not None
     assert found
     assert all((e.target, e.operands, e.direct) == ((), (), False) for e in trace.events())
+
+
+def test_a_file_that_is_edited_inside_a_block_is_shown_as_it_was_when_its_code_was_met(tmp_path: Path) -> None:
+    """The text that was read in an earlier block is that of the code which ran; the new one is not."""
+    (tmp_path / "helper.py").write_text("import torch\n\n\ndef f(x):\n    return x.relu()\n")
+    (tmp_path / "program.py").write_text(
+        "import pathlib, torch, torchglass as tg, helper\n"
+        "for edits in (False, True):\n"
+        "    with tg.record() as trace:\n"
+        "        helper.f(torch.ones(2))\n"
+        "        if edits:\n"
+        "            pathlib.Path(helper.__file__).write_text('# nothing here\\n' * 9)\n"
+        "print(list(trace.events(function='Tensor.relu'))[0].code)\n"
+        "print([note for note in trace.notes if 'changed' in note])\n"
+    )
+    time.sleep(0.2)  # a file that is as old as the process may have been written since
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["x.relu()", "[]"]

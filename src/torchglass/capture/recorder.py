@@ -75,13 +75,15 @@ class Window:
     end: int | None = None
 
 
+_THREADS = (
+    Patch(threading.Thread, "start", threads.make_start),
+    Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
+)
+
+
 def _patches() -> list[Any]:
     listening = [] if listeners is None else listeners.patches()
-    return [
-        *listening,
-        Patch(threading.Thread, "start", threads.make_start),
-        Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
-    ]
+    return [*listening, *_THREADS]
 
 
 def _forget_in_child() -> None:

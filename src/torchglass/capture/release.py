@@ -50,10 +50,10 @@ def let_go(session: Session) -> None:
     for log in session.logs:
         log.session, log.engine, log.open_records = ENDED, None, list[int]
     session.journal.let_go()
-    for mode in (session.mode_class, session.op_mode_class):
+    for mode in (session.function_mode, session.op_mode):
         if mode is not None:
-            _let_go_of_class(mode)
-    session.mode_class = session.op_mode_class = None
+            _let_go_of_mode(mode)
+    session.function_mode = session.op_mode = None
     for table in session.plans:
         table.clear()  # some plans are methods of their table
     if session.engine is not None:
@@ -79,11 +79,9 @@ def _pass_on(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = Non
     return func(*args, **(kwargs or {}))
 
 
-def _let_go_of_class(mode: Any) -> None:
-    """Classes are circles of themselves. Those modes that somebody still holds call what they are told of, no more."""
+def _let_go_of_mode(mode: Any) -> None:
+    """A class, where the session made one, is a circle of itself. Who still holds the mode calls what it is told of."""
     mode.session = ENDED
     for name in ("__torch_function__", "__torch_dispatch__"):
-        if name in vars(mode):
-            setattr(mode, name, _pass_on)
-    if "__init__" in vars(mode):
-        del mode.__init__
+        if name in vars(type(mode)):
+            setattr(type(mode), name, _pass_on)

@@ -105,8 +105,8 @@ class Session:
         self.recordings = 0
         """How many there have been."""
         self.running = True
-        self.mode_class: type | None = None
-        self.op_mode_class: type | None = None
+        self.function_mode: Any = None
+        self.op_mode: Any = None
         self.plans, self.measurers = list[Any](), list[Any]()  # let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
@@ -131,7 +131,14 @@ class Session:
             return make_open(self), close, make_close(self, self.values.made, self.forms.describe_made)
         self.forms.pin((1, None))
         self.forms.on_carry = self.engine.clear_forms
-        self.engine.ask({"form_ids": self.forms.ids, "form_numbers": self.forms.numbers})
+        self.engine.ask(
+            {
+                "form_ids": self.forms.ids,
+                "form_numbers": self.forms.numbers,
+                "meta_ids": self.values.metas,
+                "meta_numbers": self.values.meta_numbers,
+            }
+        )
         return self.engine.open_event, self.engine.close_event, self.engine.close_op
 
     def _write_head(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from os import stat_result
 
 from torchglass.journal.layout import SOURCE
 from torchglass.journal.rows import SourceRow, encoded
 from torchglass.journal.writer import Journal
-from torchglass.source.text import read_source
+from torchglass.source.text import read_source, state_of
 
 Keep = Callable[[str, str], None]
 """Keeps a text under its digest, outside of the process."""
@@ -25,16 +26,16 @@ class SourceKeeper:
         self._journal = journal
         self.texts: dict[str, str] = {}
         """By digest."""
-        self._unread: dict[str, None] = {}
-        """Files of the user's that were met and not read yet."""
+        self._unread: dict[str, stat_result | None] = {}
+        """Files of the user's that were met and not read yet, as they were then."""
         self._keepers: list[Keep] = []
 
-    def seen(self, file: str, origin: str, state: tuple[int, ...]) -> None:
+    def seen(self, file: str, origin: str, met: stat_result | None) -> None:
         """Code of a file is met for the first time; a name that is no file may have a text that only Python knows."""
         if origin != "user" and not (origin == "generated" and file.startswith("<")):
-            self._journal.rows.add(SOURCE, 0, _row(file, None, None, None, state))
+            self._journal.rows.add(SOURCE, 0, _row(file, None, None, None, state_of(met)))
             return
-        self._unread[file] = None
+        self._unread[file] = met
         if self._keepers:
             self.read_all()
 
@@ -52,8 +53,8 @@ class SourceKeeper:
     def read_all(self) -> None:
         """Read the files that were met since the last time."""
         while self._unread:
-            file, _ = self._unread.popitem()
-            source = read_source(file)
+            file, met = self._unread.popitem()
+            source = read_source(file, met)
             digest = None if source.text is None else source.digest
             if digest is not None and source.text is not None:
                 self.texts[digest] = source.text

@@ -142,37 +142,58 @@ def file_state(filename: str) -> tuple[int, ...]:
         found = _stat(filename)
     except (OSError, ValueError):
         return ()
-    return _state(found)
+    return state_of(found)
 
 
-def _state(found: os.stat_result) -> tuple[int, ...]:
-    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else ()
+def state_of(found: os.stat_result | None) -> tuple[int, ...]:
+    """The same of what the system said of a file."""
+    return (found.st_mtime_ns, found.st_size) if found is not None and stat.S_ISREG(found.st_mode) else ()
 
 
-def look_at(filename: str) -> tuple[bool, tuple[int, ...]]:
-    """Whether code of this name must be compared with its text, which may not be the one that ran; and its state.
+def look_at(filename: str) -> tuple[bool, os.stat_result | None]:
+    """Whether code of this name must be compared with its text, which may not be the one that ran; and the file.
 
     In one: to ask the system is what a file costs in each block.
     """
     try:
         found = _stat(filename)
     except (OSError, ValueError):
-        return not (is_cell(filename) or _was_registered(filename)), ()
+        return not (is_cell(filename) or _was_registered(filename)), None
     in_doubt = max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
-    return in_doubt, _state(found)
+    return in_doubt, found
 
 
-def read_source(filename: str) -> SourceText:
-    """The source of a file, a notebook cell, a module in a zip file or ``python -c``."""
+_read_before: dict[str, tuple[tuple[int, ...], SourceText]] = {}
+"""By name: what a file was when it was last read, and its text."""
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def read_source(filename: str, met: os.stat_result | None = None) -> SourceText:
+    """The source of a file, a notebook cell, a module in a zip file or ``python -c``.
+
+    ``met``: the file when its code was met. Where that is how it was last read, that text is the one, also of a file
+    that has changed since; and the system is not asked again.
+    """
+    if met is not None:
+        stamp, source = _read_before.get(filename, ((), None))
+        if source is not None and stamp == _stamp(met):
+            return source
     try:
         found = _stat(filename)
     except (OSError, ValueError):
         return _read_elsewhere(filename) if filename else SourceText.missing(filename)
-    stamp = max(found.st_mtime, found.st_ctime)
+    newest = max(found.st_mtime, found.st_ctime)
     # A relative name may mean another file by now.
-    trusted = stamp < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
-    source = _read_file(filename, (found.st_mtime_ns, found.st_ctime_ns, found.st_size), trusted)
-    source.state = _state(found)
+    trusted = newest < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
+    source = _read_file(filename, _stamp(found), trusted)
+    source.state = state_of(found)
+    if trusted:
+        if len(_read_before) >= _MOST_NAMES:
+            _read_before.clear()
+        _read_before[filename] = (_stamp(found), source)
     return source
 
 

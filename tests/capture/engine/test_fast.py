@@ -7,7 +7,10 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+import threading
 import warnings
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +210,85 @@ def test_objects_that_die_while_they_are_read() -> None:
 
 def test_the_extension_is_of_this_python() -> None:
     assert str(compiled.extension.__file__).endswith(str(sysconfig.get_config_var("EXT_SUFFIX")))
+
+
+def _python_calls(act: Callable[[], Any]) -> Counter[str]:
+    """How often each Python function of ours is called."""
+    found: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        if event == "call" and str(frame.f_globals.get("__name__")).startswith("torchglass.capture"):
+            found[frame.f_code.co_name] += 1
+
+    sys.setprofile(count)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def test_names_that_torch_gives_to_arguments_are_no_affair_of_pythons() -> None:
+    """`aten::zeros` gets its dtype from C++, under a name that is made anew for each call."""
+    with tg.record(ops=True) as trace:
+        torch.zeros(2, dtype=torch.float64)
+        calls = _python_calls(lambda: [torch.zeros(2, dtype=torch.float64) for _ in range(20)])
+    assert calls["describe_call"] == 0
+    event = list(trace.events(kind="op"))[-1]
+    assert event.name == "aten::zeros"
+    assert "dtype=torch.float64" in event.args
+
+
+def test_what_runs_inside_an_optimizers_step_does_not_ask_python_whether_it_is_under_way() -> None:
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(10)]
+    optimizer = torch.optim.AdamW(parameters, foreach=False)
+    with tg.record() as trace:
+        for _ in range(2):
+            sum(each.sum() for each in parameters).backward()
+            calls = _python_calls(optimizer.step)
+            optimizer.zero_grad()
+    inside = [event for event in trace.events(kind="function") if event.parent is not None]
+    assert len(inside) > 100
+    assert calls["heal_steps"] + calls["runs_above"] + calls["changed"] == 0
+    assert {trace.event(event.parent).kind for event in inside} >= {"step"}
+
+
+def test_a_step_that_an_exception_left_is_closed_by_the_next_event() -> None:
+    class Failing(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            torch.ones(2).add_(1)
+            raise KeyError("step")
+
+    optimizer = Failing([nn.Parameter(torch.ones(2))], lr=0.1)
+    with tg.record() as trace:
+        with pytest.raises(KeyError):
+            optimizer.step()
+        torch.relu(torch.ones(3))
+    step = next(iter(trace.events(kind="step")))
+    assert step.error is not None
+    assert next(iter(trace.events(function="relu"))).parent is None
+
+
+def test_metadata_is_the_same_in_each_block() -> None:
+    """What is kept for the process is written into each journal anew."""
+    tensor = torch.ones(3, 5, dtype=torch.float16)
+    found = []
+    for _ in range(3):
+        with tg.record() as trace:
+            (tensor.t() + 1).sum()
+        found.append([(each.shape, each.stride, each.dtype, each.device) for each in trace.values()])
+    assert found[0] == found[1] == found[2]
+    assert ((5, 3), (1, 5), "float16", "cpu") in found[0]
+
+
+def test_two_threads_that_meet_one_model_write_each_module_once() -> None:
+    model, x = nn.Sequential(*[nn.Sequential(nn.Linear(2, 2), nn.ReLU()) for _ in range(50)]), torch.ones(1, 2)
+    with tg.record() as trace:
+        threads = [threading.Thread(target=model, args=(x,)) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    calls = Counter(event.module for event in trace.events(kind="module"))
+    assert len(calls) == 151
+    assert set(calls.values()) == {4}

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -347,3 +349,45 @@ def test_an_interrupt_while_torch_puts_our_mode_back(at: int, monkeypatch: pytes
         monkeypatch.undo()
         gc.collect()
         assert _stacks() == inside
+
+
+def test_what_the_program_put_in_torchs_place_can_go(record: Record) -> None:
+    """Replacements of torch's own functions are kept for the next block, not those of the program's."""
+    original = torch.from_numpy
+
+    def own(array: Any) -> Tensor:
+        return original(array)
+
+    torch.from_numpy = own
+    try:
+        with record():
+            torch.from_numpy(numpy.ones(2))
+        assert torch.from_numpy is own
+    finally:
+        torch.from_numpy = original
+    reference = weakref.ref(own)
+    del own
+    gc.collect()
+    assert reference() is None
+    with record() as trace:
+        torch.from_numpy(numpy.ones(2))
+    assert any(event.name == "from_numpy" for event in trace.events())
+    assert torch.from_numpy is original
+
+
+def test_one_mode_serves_all_threads_of_a_recording(record: Record) -> None:
+    found = []
+
+    def look() -> None:
+        found.append(torch.overrides._get_current_function_mode_stack())
+        torch.ones(2).relu()
+
+    with record() as trace:
+        look()
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert len(found[0]) == 1
+    assert found[0] == found[1]
+    assert len(list(trace.events(function="Tensor.relu"))) == 2
+    assert torch.overrides._get_current_function_mode_stack() == []

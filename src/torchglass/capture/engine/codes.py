@@ -9,6 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from itertools import count
+from os import stat_result
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -24,8 +25,8 @@ from torchglass.source.text import FOLDERS, find_exec_source, look_at
 MOST_KEPT = 8192
 """Rows whose bytes are kept."""
 DEEPEST_WRAPPER = 8
-Seen = Callable[[str, str, tuple[int, ...]], None]
-"""Told of each file whose code is met for the first time: (name, origin, state of the file)."""
+Seen = Callable[[str, str, stat_result | None], None]
+"""Told of each file whose code is met for the first time: (name, origin, what the system says of it)."""
 
 _code_bytes: dict[tuple[int, bool], tuple[CodeType, bytes]] = {}
 """By ``id`` of a code object that has a file, and whether its text is in doubt."""
@@ -60,33 +61,32 @@ class CodeTable:
         return self._add(frame, code) if known is None else known[1]
 
     def _add(self, frame: FrameType, code: CodeType | None = None) -> int:
+        """In one, as far as code is concerned that the process knows: each block meets it anew."""
         code = code or frame.f_code
-        number, payload = next(self._numbers), self._bytes(code, frame)
+        file, number = code.co_filename, next(self._numbers)
+        in_doubt = self._files.get(file)
+        if in_doubt is None:
+            in_doubt, met = look_at(file)
+            self.seen(file, origin_of(file), met)
+            self._files[file] = in_doubt
+        known = _code_bytes.get((id(code), in_doubt))
+        payload = known[1] if known is not None and known[0] is code else self._bytes(code, frame, in_doubt)
         self._journal.rows.add(layout.CODE, number, payload)
         self.kept[id(code)] = (code, number)
         return number
 
-    def _bytes(self, code: CodeType, frame: FrameType) -> bytes:
-        file = code.co_filename
-        if file not in self._files:
-            self._files[file], state = look_at(file)
-            self.seen(file, origin_of(file), state)
-        in_doubt = self._files[file]
-        key, has_file = (id(code), in_doubt), file.startswith(FOLDERS)
-        known = _code_bytes.get(key)
-        if known is not None and known[0] is code and has_file:
-            return known[1]
+    def _bytes(self, code: CodeType, frame: FrameType, in_doubt: bool) -> bytes:
         row = _code_row(code, frame, in_doubt, self.keeps_text)
         self.has_text |= row.text is not None
         payload = encoded(row)
-        if has_file:
+        if code.co_filename.startswith(FOLDERS):
             if len(_code_bytes) >= MOST_KEPT:
                 _code_bytes.clear()
-            _code_bytes[key] = (code, payload)
+            _code_bytes[id(code), in_doubt] = (code, payload)
         return payload
 
 
-def _ignore(file: str, origin: str, state: tuple[int, ...]) -> None:
+def _ignore(file: str, origin: str, met: stat_result | None) -> None:
     return
 
 

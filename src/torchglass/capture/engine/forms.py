@@ -94,7 +94,7 @@ class Forms:
         number = self._pinned.get(form)
         if number is None:
             number = next(self.numbers)
-            self._journal.rows.add(FORM, number, encoded(form))
+            self._journal.rows.add(FORM, number, form_bytes(form))
             self.ids[form] = self._pinned[form] = number
         return number
 

@@ -49,7 +49,7 @@ class ValueTable:
         self.living: dict[int, tuple[Any, ...]] = {}
         """By ``id``: a weak reference, the value, and the version at which it was that value."""
         self.metas: dict[Meta, int] = {}
-        self._meta_numbers = itertools.count()
+        self.meta_numbers = itertools.count()
         self.roots: dict[int, Any] = {}
         """By ``id`` of an array that no event has met: a reference to a known view of it."""
         self.from_ops = False
@@ -59,15 +59,21 @@ class ValueTable:
         """Gives the value of tensors that may refuse to be read."""
         self.plain_value_of: ValueOf
         """The same as ``value_of``, for those who know that the class is Tensor or Parameter."""
-        self.value_of: ValueOf = _make_value_of(self, journal)
-        self.made, self.renew = _make_for_ops(self, journal)
+        self.value_of: ValueOf
+        self.made: ValueOf
+        self.renew: Renew
+        self._bind()
+
+    def _bind(self) -> None:
+        self.value_of = _make_value_of(self, self._journal)
+        self.made, self.renew = _make_for_ops(self, self._journal)
 
     def meta_id(self, meta: Meta) -> int:
         """The row of some metadata, written if it is new."""
         number = self.metas.get(meta)
         if number is None:
-            number = next(self._meta_numbers)
-            self._journal.rows.add(META, number, _meta_bytes(meta))
+            number = next(self.meta_numbers)
+            self._journal.rows.add(META, number, meta_bytes(meta))
             self.metas[meta] = number
         return number
 
@@ -138,7 +144,8 @@ _metas_known: dict[Meta, bytes] = {}
 MOST_KEPT = 4096
 
 
-def _meta_bytes(meta: Meta) -> bytes:
+def meta_bytes(meta: Meta) -> bytes:
+    """The row of some metadata."""
     known = _metas_known.get(meta)
     if known is None:
         shape, stride, dtype, device, grad, cls, *layout = meta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from threading import get_ident
 from types import FunctionType
 from typing import Any
@@ -15,7 +16,7 @@ from torchglass.capture.engine.log import LOGS
 from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.torch import private
-from torchglass.capture.torch.subjects import function_bytes
+from torchglass.capture.torch.subjects import function_bytes, is_torchs_own
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.journal.layout import NUMBER_MASK
 
@@ -46,11 +47,12 @@ def _number(session: Session, original: Any) -> int:
     number = session.named.get(key)
     if number is None:
         number = session.named[key] = session.add_what(
-            FUNCTION, function_bytes(_as_known(original), session.records_ops)
+            FUNCTION, function_bytes(_as_known(original) if is_torchs_own(original) else original, session.records_ops)
         )
     return number
 
 
+@cache
 def _as_known(original: Any) -> Any:
     """``torch.from_dlpack`` is written in another module than the one that people know it by."""
     if type(original) is not FunctionType:

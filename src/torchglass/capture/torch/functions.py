@@ -108,8 +108,8 @@ class FunctionTable(dict[Any, Plan]):
         stay_out()
         if what == FORGETS:
             self.changed(args, None)
-        if not self.session.running and self.session.op_mode_class is not None:
-            OP_MODES.drop(lambda mode: type(mode) is self.session.op_mode_class)
+        if not self.session.running and self.session.op_mode is not None:
+            OP_MODES.drop(lambda mode: mode is self.session.op_mode)
 
     def converted(self, args: tuple[Any, ...], result: Any, seen: bool) -> Any:
         """A tensor may lie in the memory of the array that it was made from."""
@@ -131,22 +131,27 @@ class FunctionTable(dict[Any, Plan]):
 
 
 class RecordingMode(TorchFunctionMode):
-    """What all our modes are; each session makes a class of its own, each thread has its own object."""
+    """What all our modes are; each session has one, which is on the stacks of all its threads."""
 
     session: Session
 
 
-def mode_class(table: FunctionTable) -> type[RecordingMode]:
+def make_mode(table: FunctionTable) -> RecordingMode:
     """A function mode that records into the logs of the table's session."""
-    handler, engine, bases = _make_handler(table), table.session.engine, (RecordingMode,)
+    handler, engine = _make_handler(table), table.session.engine
     if engine is None:
-        return type("RecordingMode", bases, {"__torch_function__": handler, "session": table.session})
+        mode: Any = type("RecordingMode", (RecordingMode,), {"__torch_function__": handler})()
+    else:
+        mode = _compiled_mode()()
+        mode.set_up(engine, table, handler, FunctionTable.changed, table.session.on_write)
+    mode.session = table.session
+    return mode
 
-    def __init__(self: Any) -> None:
-        self.set_up(engine, table, handler)
 
-    bases = (fast.extension.FunctionMode, *bases)
-    return type("RecordingMode", bases, {"__init__": __init__, "session": table.session})
+@cache
+def _compiled_mode() -> type[RecordingMode]:
+    """Made once: a class takes as long as thirty events."""
+    return type("RecordingMode", (fast.extension.FunctionMode, RecordingMode), {})
 
 
 def _traits_of(func: Any, sensitive: Any) -> Traits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from threading import get_ident
 from typing import Any
 
@@ -13,21 +14,22 @@ from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private, scripted
-from torchglass.capture.torch.functions import FunctionTable, RecordingMode, mode_class
+from torchglass.capture.torch.functions import FunctionTable, RecordingMode, make_mode
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
-from torchglass.capture.torch.ops import op_mode_class
+from torchglass.capture.torch.ops import make_op_mode
 from torchglass.capture.transparency import compiled, fused, swapped
 from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode
 from torchglass.capture.transparency.modes import finish_pops as finish_pops
 from torchglass.capture.transparency.patches import Patch, PatchSet
 from torchglass.capture.transparency.warnings import WarningPlaces
 
+_CALL = Patch(nn.Module, "__call__", modules.make_call)
 
-def patches() -> list[Any]:
-    """The names in torch that are replaced while anything records."""
-    wanted = [
-        *([] if swapped.is_possible() else [Patch(nn.Module, "__call__", modules.make_call)]),
+
+@cache
+def _wanted() -> list[Patch]:
+    return [
         Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
@@ -38,7 +40,12 @@ def patches() -> list[Any]:
         Patch(private.jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(private.jit_trace, "trace_module", guards.make_jit_trace),
     ]
-    there = [each for each in wanted if each.name in vars(each.owner)]
+
+
+def patches() -> list[Any]:
+    """The names in torch that are replaced while anything records."""
+    wanted = _wanted() if swapped.is_possible() else [_CALL, *_wanted()]
+    there = [each for each in wanted if each.name in each.held]
     return [*swapped.patches(), *there, optimizers.StepHooks(), WarningPlaces()]
 
 
@@ -56,10 +63,10 @@ def prepare(session: Session) -> None:
         session.engine.ask({**modules.answers(session), "finish_pops": finish_pops})
     for note in private.missing_notes():
         session.note(note)
-    if session.mode_class is None and session.records_functions and private.has(private.FUNCTIONS):
-        session.mode_class = mode_class(FunctionTable(session))
-    if session.op_mode_class is None and session.records_ops and private.has(private.OPS):
-        session.op_mode_class = op_mode_class(session)
+    if session.function_mode is None and session.records_functions and private.has(private.FUNCTIONS):
+        session.function_mode = make_mode(FunctionTable(session))
+    if session.op_mode is None and session.records_ops and private.has(private.OPS):
+        session.op_mode = make_op_mode(session)
 
 
 def measure(session: Session) -> None:
@@ -79,18 +86,18 @@ def measure(session: Session) -> None:
 def listen(log: ThreadLog) -> None:
     """Put the modes that the session needs on the calling thread's stacks, unless they are there."""
     session = log.session
-    if session.mode_class is not None and not log.has_mode:
-        FUNCTION_MODES.push(session.mode_class())
+    if session.function_mode is not None and not log.has_mode:
+        FUNCTION_MODES.push(session.function_mode)
         log.has_mode = True
-    if session.op_mode_class is not None and session.records_ops and not log.has_op_mode:
-        OP_MODES.push(session.op_mode_class())
+    if session.op_mode is not None and session.records_ops and not log.has_op_mode:
+        OP_MODES.push(session.op_mode)
         log.has_op_mode = True
 
 
 def leave(log: ThreadLog) -> None:
     """The calling thread ends: its modes die with it, as the stacks are the thread's own."""
-    FUNCTION_MODES.take(log.session.mode_class)
-    OP_MODES.take(log.session.op_mode_class)
+    FUNCTION_MODES.take(log.session.function_mode)
+    OP_MODES.take(log.session.op_mode)
 
 
 def let_go(log: ThreadLog) -> None:
@@ -99,7 +106,7 @@ def let_go(log: ThreadLog) -> None:
     if log.ident != get_ident():
         return
     if not log.on:
-        FUNCTION_MODES.drop(lambda mode: type(mode) is session.mode_class)
+        FUNCTION_MODES.drop(lambda mode: mode is session.function_mode)
     if log.has_op_mode and not (log.on and session.records_ops):
-        OP_MODES.drop(lambda mode: type(mode) is session.op_mode_class)
+        OP_MODES.drop(lambda mode: mode is session.op_mode)
         log.has_op_mode = False

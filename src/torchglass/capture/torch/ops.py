@@ -9,7 +9,6 @@ from collections.abc import Callable
 from threading import get_ident
 from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -50,8 +49,8 @@ itself (counting)."""
 Plan = tuple[int, Written | None, bool, bool, bool]
 """The number of an op's events, then its traits: all that the handler asks of an op, in one look-up."""
 _UNKNOWN: Plan = (NONE, None, False, True, False)
-_TRAITS: WeakKeyDictionary[Any, Traits] = WeakKeyDictionary()
-"""Of torch's own ops, kept from block to block: to read them from a schema takes 40 µs."""
+_TRAITS: dict[int, tuple[Any, Traits]] = {}
+"""By ``id`` of torch's own ops, which torch keeps for ever, too: to read them from a schema takes 40 µs."""
 
 
 class OpTable(dict[int, Plan]):
@@ -140,17 +139,18 @@ class OpTable(dict[int, Plan]):
 
 
 def _traits(op: Any) -> Traits:
-    traits = _TRAITS.get(op)
-    if traits is None:
-        written = _written_arguments(op)
-        traits = (
-            None if written == _NOTHING else written,
-            op_name(op) in BRANCHING_IN_BACKWARD,
-            _takes_nested(op),
-            _counts_inside(op),
-        )
-        if op.namespace in _TORCHS_OWN:  # to others a program may add kernels between two blocks
-            _TRAITS[op] = traits
+    known = _TRAITS.get(id(op))
+    if known is not None and known[0] is op:
+        return known[1]
+    written = _written_arguments(op)
+    traits = (
+        None if written == _NOTHING else written,
+        op_name(op) in BRANCHING_IN_BACKWARD,
+        _takes_nested(op),
+        _counts_inside(op),
+    )
+    if op.namespace in _TORCHS_OWN:  # to others a program may add kernels between two blocks
+        _TRAITS[id(op)] = (op, traits)
     return traits
 
 
@@ -236,20 +236,23 @@ def _asks_inside(args: Any, kwargs: Any) -> bool:
     return _asks(given) or any(_asks(each) for each in given if isinstance(each, (list, tuple)))
 
 
-def op_mode_class(session: Session) -> type[OpMode]:
+def make_op_mode(session: Session) -> OpMode:
     """A dispatch mode that records into the logs of this session."""
     session.values.from_ops = True
     table, engine = OpTable(session), session.engine
     handler = _make_handler(table)
     if engine is None:
-        return type("OpMode", (OpMode,), {"__torch_dispatch__": handler, "session": session})
+        mode: Any = type("OpMode", (OpMode,), {"__torch_dispatch__": handler})()
+    else:
+        mode = _compiled_mode()()
+        mode.set_up(engine, table, handler)
+    mode.session = session
+    return mode
 
-    def __init__(self: Any) -> None:
-        super(made, self).__init__()
-        self.set_up(engine, table, handler)
 
-    made = type("OpMode", (fast.extension.OpMode, OpMode), {"__init__": __init__, "session": session})
-    return made
+@functools.cache
+def _compiled_mode() -> type[OpMode]:
+    return type("OpMode", (fast.extension.OpMode, OpMode), {})
 
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:

@@ -193,9 +193,9 @@ class CompileDoor:
     def _take_modes(self, region: Region) -> None:
         """Take only our modes off the stacks (a running handler may have done so already)."""
         session = region.log.session
-        region.mode, region.modes_above = FUNCTION_MODES.take(session.mode_class)
-        if session.op_mode_class is not None:
-            region.op_mode, region.op_modes_above = OP_MODES.take(session.op_mode_class)
+        region.mode, region.modes_above = FUNCTION_MODES.take(session.function_mode)
+        if session.op_mode is not None:
+            region.op_mode, region.op_modes_above = OP_MODES.take(session.op_mode)
 
 
 class _DoorFinder:

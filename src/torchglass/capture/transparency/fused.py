@@ -30,7 +30,7 @@ def make_has_torch_function(original: Callable[[Any], bool]) -> Callable[[Any], 
             or log.session.fused != "keep"
             or private.count_function_modes() != 1
             or sys._getframe(1).f_globals.get("__name__") not in ASKING
-            or type(private.function_mode_at(0)) is not log.session.mode_class
+            or private.function_mode_at(0) is not log.session.function_mode
         ):
             return original(relevant_args)
         mode = private.pop_function_mode()

@@ -21,13 +21,13 @@ class ModeStack:
         self.pop = pop
         self.count = count
 
-    def take(self, cls: type | None) -> tuple[Any, int]:
-        """Take the mode of this class off, wherever it stands: the mode (or None) and how many stood above it."""
+    def take(self, wanted: Any) -> tuple[Any, int]:
+        """Take this mode off, wherever it stands: the mode (None: it is not there) and how many stood above it."""
         above: list[Any] = []
         found = None
         while found is None and self.count():
             mode = self.pop()
-            if type(mode) is cls:
+            if mode is wanted:
                 found = mode
             else:
                 above.append(mode)
@@ -54,7 +54,7 @@ OP_MODES = ModeStack(private.push_op_mode, lambda: private.pop_op_mode(None), pr
 
 
 class OpMode(private.TorchDispatchMode):
-    """What all our dispatch modes are; each session makes a class of its own, each thread has its own object."""
+    """What all our dispatch modes are; each session has one, which is on the stacks of all its threads."""
 
     session: Any
     supports_higher_order_operators = True
@@ -74,7 +74,7 @@ def take_op_mode() -> tuple[Any, int]:
     """Take our dispatch mode off, whichever session's: the mode (None: there is none) and how many stood above."""
     stack = [private.op_mode_at(index) for index in range(OP_MODES.count())]
     ours = next((each for each in stack if isinstance(each, OpMode)), None)
-    return (None, 0) if ours is None else OP_MODES.take(type(ours))
+    return (None, 0) if ours is None else OP_MODES.take(ours)
 
 
 def finish_pops(error: BaseException) -> None:

@@ -11,7 +11,7 @@ Make = Callable[[Any], Any]
 
 
 class Patch:
-    """One attribute of one module or class."""
+    """One attribute of one module or class; may be installed again after it was removed."""
 
     def __init__(self, owner: Any, name: str, make: Make) -> None:
         self.owner = owner
@@ -19,17 +19,32 @@ class Patch:
         self.make = make
         self.original: Any = None
         self.replacement: Any = None
+        self.held = vars(owner)
+        found = self.held.get(name)
+        self._first = found if _is_its_own(owner, found) else None
+        self._kept: Any = None
+        """What stood there when this was made, and its replacement: blocks come and go, and those stay the same."""
 
     def install(self) -> None:
-        self.original = vars(self.owner)[self.name]
-        self.replacement = self.make(self.original)
-        setattr(self.owner, self.name, self.replacement)
+        original = self.original = self.held[self.name]
+        if original is not None and original is self._first:
+            replacement = self._kept = self._kept or self.make(original)
+        else:  # the program's own, which must be able to go
+            replacement = self.make(original)
+        self.replacement = replacement
+        setattr(self.owner, self.name, replacement)
 
     def remove(self) -> None:
         """Put the original back; where the program replaced ours in the meantime, its own stays."""
-        if self.replacement is not None and vars(self.owner).get(self.name) is self.replacement:
+        if self.replacement is not None and self.held.get(self.name) is self.replacement:
             setattr(self.owner, self.name, self.original)
         self.original = self.replacement = None
+
+
+def _is_its_own(owner: Any, found: Any) -> bool:
+    """Whether something was written where its owner was: what a program put there must be able to go."""
+    home = str(getattr(owner, "__module__", None) or owner.__name__)
+    return str(getattr(found, "__module__", None) or home).partition(".")[0] == home.partition(".")[0]
 
 
 class PatchSet:

@@ -33,15 +33,21 @@ def patches() -> list[Any]:
     """What is replaced for the compiled engine; nothing where there is none."""
     if not fast.is_used():
         return []
-    made: list[Any] = [Patch(module, _HANDLER, _make_handle) for module in _modules_that_ask()]
+    made: list[Any] = [_handler_in(module) for module in _modules_that_ask()]
     if is_possible():
         made.append(CodeSwap(private.wrapped_call))
     if warnings.warn is _warn:
-        made.append(Patch(warnings, "warn", lambda _: fast.extension.warn))
+        made.append(_WARN)
     return made
 
 
 _warn = warnings.warn
+_WARN = Patch(warnings, "warn", lambda _: fast.extension.warn)
+
+
+@cache
+def _handler_in(module: Any) -> Patch:
+    return Patch(module, _HANDLER, _make_handle)
 
 
 def _make_handle(_: Any) -> Any:

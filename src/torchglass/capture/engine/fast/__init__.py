@@ -15,6 +15,7 @@ from torchglass.capture.engine.fast.values import FastValues as FastValues
 from torchglass.capture.engine.forms import Describe, Form, form_bytes
 from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.milestones import find_stack
+from torchglass.capture.engine.values import meta_bytes
 from torchglass.capture.torch.names import HAS_TORCH
 
 extension = compiled.extension
@@ -57,6 +58,7 @@ class _Answers:
     def by_name(self) -> dict[str, Any]:
         return {
             "meta_id": self.meta_id,
+            "meta_bytes": meta_bytes,
             "reluctant": self.reluctant,
             "write_value": self._session.journal.values.write,
             "form_of_call": self.form_of_call,

@@ -32,7 +32,8 @@ enum { WHAT, PARENT, STACK, ARGS, INPUTS, CALL, RESULT, OUTPUTS, ERROR_ROW, NODE
 #define NODE_BITS 16
 #define NODE_MASK ((((int64_t)1) << NODE_BITS) - 1)
 #define MOST_NODES (((int64_t)1) << 44)
-#define CLASS_ROWS 256 /* classes of modules whose rows are remembered; a power of two */
+#define CLASS_ROWS 256 /* classes of modules whose rows are remembered; a power of two … */
+#define CLASS_STEPS 4  /* … and in how many places one is looked for */
 #define FAILED INT64_MIN /* in place of a number: an exception is set */
 
 /* ---------------------------------------------------------------- log.c */
@@ -76,6 +77,7 @@ extern PyTypeObject LogType, ValueFieldsType, RowFieldsType;
 char *put_number(char *place, int64_t number);
 /* The row is there when it returns; the payload must outlive a call into Python. */
 int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length);
+int has_room(const RowFields *fields, Py_ssize_t length); /* for a row with so many bytes */
 int rows_ready(PyObject *module);
 Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
 int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
@@ -170,13 +172,13 @@ typedef struct Engine {
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
     /* asked of Python */
-    PyObject *meta_id, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
+    PyObject *meta_id, *meta_bytes, *meta_ids, *meta_numbers, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
     PyObject *form_bytes, *form_ids, *form_numbers, *passing, *is_opaque, *find_stack, *code_number, *finish_pops, *identify, *describe, *fail_module;
 } Engine;
 
 /* Which callbacks an engine has, by name. */
 #define CALLBACKS(each)                                                                                                \
-    each(meta_id) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
+    each(meta_id) each(meta_bytes) each(meta_ids) each(meta_numbers) each(reluctant) each(write_value) each(form_of_call) each(form_of_result) each(describe_call)        \
     each(describe_result) each(find_stack) each(finish_pops) each(identify) each(describe) \
     each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(class_number)  \
     each(encoded_module) each(quoted) each(rows) each(settings) each(take_lock) each(leave_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \

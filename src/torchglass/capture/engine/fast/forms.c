@@ -82,6 +82,32 @@ static int read_items(Reading *reading, int64_t tag, PyObject *items, int depth)
     return done;
 }
 
+#define MOST_NAMES 1024
+#define LONGEST_NAME 32
+static PyObject *names_kept; /* a dict: names that are not interned → the same, interned */
+
+/* The object that stands for a name, borrowed from who passed it or from the names that are kept; NULL: there is none.
+ * Python interns the names that a program writes; those that torch's C++ passes to an op are made anew each time. */
+static PyObject *one_name(PyObject *name)
+{
+    if (!PyUnicode_CheckExact(name) || PyUnicode_CHECK_INTERNED(name))
+        return PyUnicode_CheckExact(name) ? name : NULL;
+    Py_ssize_t length = PyUnicode_GET_LENGTH(name);
+    if (!PyUnicode_IS_COMPACT_ASCII(name) || length > LONGEST_NAME
+        || (names_kept == NULL && (names_kept = PyDict_New()) == NULL))
+        return NULL;
+    PyObject *known = PyDict_GetItemWithError(names_kept, name);
+    if (known != NULL || PyErr_Occurred() || PyDict_GET_SIZE(names_kept) >= MOST_NAMES)
+        return known;
+    known = PyUnicode_FromStringAndSize((const char *)PyUnicode_1BYTE_DATA(name), length); /* theirs stays as it is */
+    if (known == NULL)
+        return NULL;
+    PyUnicode_InternInPlace(&known);
+    const int done = PyDict_SetItem(names_kept, known, known);
+    Py_DECREF(known); /* the dict has it, for ever */
+    return done < 0 ? NULL : known;
+}
+
 static int read_slice(Reading *reading, PySliceObject *slice, int depth)
 {
     int done = add(reading, SLICE, 0);
@@ -337,8 +363,8 @@ int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t
         PyObject *name, *item;
         Py_ssize_t at = 0, size = PyDict_GET_SIZE(kwargs);
         while (done == READ && PyDict_Next(kwargs, &at, &name, &item)) {
-            if (!PyUnicode_CHECK_INTERNED(name) || PyDict_GET_SIZE(kwargs) != size)
-                done = NOT_HERE;
+            if ((name = one_name(name)) == NULL || PyDict_GET_SIZE(kwargs) != size)
+                done = PyErr_Occurred() ? ERROR : NOT_HERE;
             else if ((done = add(&reading, NAMED, (int64_t)(intptr_t)name)) == READ) {
                 Py_INCREF(item);
                 done = read_item(&reading, item, 0);

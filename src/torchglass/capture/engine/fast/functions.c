@@ -13,6 +13,8 @@ typedef struct {
     Engine *engine;
     PyObject *table;   /* what each function is to us: (number, copy to look inside, way without our op mode, what more) */
     PyObject *handler; /* the same in Python, for all that is unusual */
+    PyObject *changed;  /* FunctionTable.changed: what some plans say that there is more to do */
+    PyObject *on_write; /* the session's list of those who are told of changes */
 } FunctionMode;
 
 /* ---------------------------------------------------------------- shared with the other two */
@@ -40,10 +42,47 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
     return PyObject_Vectorcall(handler, all, (size_t)(count < 5 ? count : 5) + 1, NULL);
 }
 
+static PyObject *at_name, *frame_id_name, *code_name, *out_name;
+
+/* Whether a frame, or one above it, is this very one: an address alone may be another's by now. */
+static int stands_above(PyFrameObject *frame, long long address, const PyObject *code)
+{
+    int found = 0;
+    PyFrameObject *each = (PyFrameObject *)Py_XNewRef((PyObject *)frame);
+    while (each != NULL && !found) {
+        PyCodeObject *its_code = PyFrame_GetCode(each);
+        found = (long long)(intptr_t)each == address && (const PyObject *)its_code == code;
+        Py_DECREF(its_code);
+        PyFrameObject *above = PyFrame_GetBack(each);
+        Py_DECREF(each);
+        each = above;
+    }
+    Py_XDECREF(each);
+    return found;
+}
+
+/* Whether the innermost step is under way (log.py: OpenStep.runs_above): an event inside of it is open, or the frame of
+ * its wrapper is on the stack. 0: Python looks, and heals. -1 error. */
+static int is_under_way(const Log *log, PyFrameObject *frame)
+{
+    PyObject *step = Py_NewRef(PyList_GET_ITEM(log->steps, PyList_GET_SIZE(log->steps) - 1));
+    PyObject *code = PyObject_GetAttr(step, code_name);
+    const long long at = as_number(PyObject_GetAttr(step, at_name));
+    const long long address = at == FAILED ? FAILED : as_number(PyObject_GetAttr(step, frame_id_name));
+    int found = code == NULL || address == FAILED ? -1
+                : log->parent > at || (log->parent == at && stands_above(frame, address, code));
+    Py_XDECREF(code);
+    Py_DECREF(step);
+    return found;
+}
+
 int heal_steps(Engine *engine, Log *log, PyFrameObject *frame)
 {
     if (log->steps == NULL || PyList_GET_SIZE(log->steps) == 0)
         return 0;
+    const int is_fine = is_under_way(log, frame);
+    if (is_fine != 0)
+        return is_fine < 0 ? forgive(engine) : 0;
     PyObject *done = PyObject_CallMethod(engine->session, "heal_steps", "OO", log, frame == NULL ? Py_None : (PyObject *)frame);
     Py_XDECREF(done);
     return done == NULL ? forgive(engine) : 0;
@@ -237,20 +276,37 @@ static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args,
 /* What few calls need when they have returned: a cure; to say that ``out=`` was written into. */
 static int behind(FunctionMode *mode, Log *log, PyObject *result, PyObject *kwargs)
 {
-    if (!log->branched && (kwargs == NULL || PyDict_GetItemString(kwargs, "out") == NULL))
-        return 0;
+    if (!log->branched && (kwargs == NULL || PyDict_GetItemWithError(kwargs, out_name) == NULL))
+        return PyErr_Occurred() ? -1 : 0;
     PyObject *done =
         PyObject_CallMethod(mode->table, "behind", "OOO", log, result, kwargs == NULL ? Py_None : kwargs);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
 
+/* Whether all that is to do about a change is to look at the first argument again: it is no list, nobody is told. */
+static int is_touch(const FunctionMode *mode, PyObject *args)
+{
+    return PyList_GET_SIZE(mode->on_write) == 0 && PyTuple_GET_SIZE(args) > 0
+           && !PyList_Check(PyTuple_GET_ITEM(args, 0)) && !PyTuple_Check(PyTuple_GET_ITEM(args, 0));
+}
+
+/* Do what more there is to do when a function has returned (FunctionTable.changed, converted): what to show, owned. */
+static PyObject *call_special(FunctionMode *mode, PyObject *special, PyObject *args, PyObject *result, int seen)
+{
+    if (!PyMethod_Check(special) || PyMethod_GET_FUNCTION(special) != mode->changed || !is_touch(mode, args))
+        return PyObject_CallFunctionObjArgs(special, args, result, seen ? Py_True : Py_False, NULL);
+    PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
+    if (!(seen && mode->engine->records_ops))
+        Py_DECREF(engine_touch(mode->engine, first)); /* gives None */
+    return Py_NewRef(result == Py_None ? first : result);
+}
+
 static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
 {
     PyObject *special = PyTuple_GET_ITEM(plan, 3), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
     if (special != Py_None) {
-        PyObject *found =
-            PyObject_CallFunctionObjArgs(special, args, result, log->at > at + 1 ? Py_True : Py_False, NULL);
+        PyObject *found = call_special(mode, special, args, result, log->at > at + 1);
         if (found == NULL) {
             Py_DECREF(shown);
             return -1;
@@ -332,7 +388,10 @@ static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObj
     return result;
 }
 
-/* What a function is to us, and whether it is recorded just now: 1, 0 not at all, -1 error, 2 Python sees to it. */
+enum { BY_PYTHON = 2, TOUCHES = 3 };
+
+/* What a function is to us, and whether it is recorded just now: 1, 0 not at all, -1 error, BY_PYTHON it sees to it, TOUCHES
+ * not at all, but what was known of its first argument no longer holds. */
 static int look_up(FunctionMode *mode, PyObject *func, PyObject **plan, Log **log)
 {
     int64_t what = NONE;
@@ -344,9 +403,9 @@ static int look_up(FunctionMode *mode, PyObject *func, PyObject **plan, Log **lo
         PyErr_Clear(); /* somebody's own callable that cannot be hashed */
     else
         return -1;
-    if (what == FORGETS || *log == NULL || !mode->engine->running || PyList_GET_SIZE(torch.leaving))
-        return 2;
-    return what >= 0 && (*log)->on;
+    if (*log == NULL || !mode->engine->running || PyList_GET_SIZE(torch.leaving))
+        return BY_PYTHON;
+    return what == FORGETS ? TOUCHES : what >= 0 && (*log)->on;
 }
 
 static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObject *args, PyObject *kwargs)
@@ -355,6 +414,10 @@ static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObj
     Log *log;
     int recorded = look_up(mode, func, &plan, &log);
     long crowded = recorded == 1 ? count_modes() : 0;
+    if (recorded == TOUCHES && is_touch(mode, args)) {
+        Py_DECREF(engine_touch(mode->engine, PyTuple_GET_ITEM(args, 0))); /* gives None */
+        recorded = 0;
+    }
     if (recorded == 0)
         result = PyObject_Call(func, args, kwargs);
     else if (recorded == 1 && crowded == 0 && !is_torchs_handler()) {
@@ -452,7 +515,7 @@ PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_
         recorded = look_up(mode, args[0], &plan, &log);
     else if (PyErr_Occurred())
         return NULL;
-    if (recorded == 2) { /* Python's own way leads to our handler in Python, or to somebody else's */
+    if (recorded >= BY_PYTHON) { /* Python's own way leads to our handler in Python, or to somebody else's */
         result = PyObject_Vectorcall(torch.handle_torch_function, args, (size_t)count, names);
     } else if (recorded >= 0 && (given = PyTuple_New(count - 2)) != NULL) {
         for (Py_ssize_t at = 2; at < count; at++)
@@ -528,6 +591,8 @@ static int mode_traverse(FunctionMode *mode, visitproc visit, void *arg)
     Py_VISIT((PyObject *)mode->engine);
     Py_VISIT(mode->table);
     Py_VISIT(mode->handler);
+    Py_VISIT(mode->changed);
+    Py_VISIT(mode->on_write);
     return 0;
 }
 
@@ -536,6 +601,8 @@ static int mode_clear(FunctionMode *mode)
     Py_CLEAR(mode->engine);
     Py_CLEAR(mode->table);
     Py_CLEAR(mode->handler);
+    Py_CLEAR(mode->changed);
+    Py_CLEAR(mode->on_write);
     return 0;
 }
 
@@ -546,12 +613,15 @@ static void mode_dealloc(FunctionMode *mode)
     Py_TYPE(mode)->tp_free((PyObject *)mode);
 }
 
-/* set_up(engine, table, handler) */
+/* set_up(engine, table, handler, changed, on_write) */
 static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
 {
-    PyObject *engine, *table, *handler;
-    if (!PyArg_ParseTuple(args, "O!O!O", &EngineType, &engine, &PyDict_Type, &table, &handler))
+    PyObject *engine, *table, *handler, *changed, *on_write;
+    if (!PyArg_ParseTuple(args, "O!O!OOO!", &EngineType, &engine, &PyDict_Type, &table, &handler, &changed, &PyList_Type,
+                          &on_write))
         return NULL;
+    Py_XSETREF(mode->changed, Py_NewRef(changed));
+    Py_XSETREF(mode->on_write, Py_NewRef(on_write));
     Py_XSETREF(mode->engine, (Engine *)Py_NewRef(engine));
     Py_XSETREF(mode->table, Py_NewRef(table));
     Py_XSETREF(mode->handler, Py_NewRef(handler));
@@ -577,7 +647,9 @@ PyTypeObject FunctionModeType = {
 
 int functions_ready(PyObject *module)
 {
-    if (PyType_Ready(&FunctionModeType) < 0)
+    if ((out_name = PyUnicode_InternFromString("out")) == NULL || (at_name = PyUnicode_InternFromString("at")) == NULL
+        || (frame_id_name = PyUnicode_InternFromString("frame_id")) == NULL
+        || (code_name = PyUnicode_InternFromString("code")) == NULL || PyType_Ready(&FunctionModeType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "FunctionMode", (PyObject *)&FunctionModeType);
 }

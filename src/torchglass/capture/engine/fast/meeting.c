@@ -95,9 +95,14 @@ ModuleRow *module_row(Engine *engine, int64_t number)
 int64_t class_row(Engine *engine, PyObject *cls)
 {
     uint64_t hash = (uint64_t)(uintptr_t)cls * 0x9E3779B97F4A7C15u;
-    struct class_row *known = &engine->class_rows[(hash >> 40) & (CLASS_ROWS - 1)];
-    if (known->ref != NULL && refers_to(known->ref, cls))
-        return known->row;
+    struct class_row *known = NULL;
+    for (int step = 0; step < CLASS_STEPS; step++) { /* a model's classes may meet in one place: look at a few */
+        known = &engine->class_rows[((hash >> 40) + (uint64_t)step) & (CLASS_ROWS - 1)];
+        if (known->ref == NULL)
+            break;
+        if (refers_to(known->ref, cls))
+            return known->row;
+    }
     int64_t row = as_number(PyObject_CallOneArg(engine->class_number, cls));
     PyObject *ref = row == FAILED ? NULL : PyWeakref_NewRef(cls, NULL);
     if (ref == NULL)
@@ -218,11 +223,17 @@ int is_plain_text(PyObject *text)
     return is_plain;
 }
 
+/* Whether a path is spelt here. */
+static int is_short(PyObject *path)
+{
+    return is_plain_text(path) && PyUnicode_GET_LENGTH(path) < LONGEST_PATH;
+}
+
 /* Write the bytes of the row (journal/rows.py: encoded_module); Python spells what is not plain text. */
 static int write_row(Engine *engine, int64_t number, int64_t cls, const Place *place)
 {
     RowFields *rows = (RowFields *)engine->rows;
-    if (!is_plain_text(place->path) || PyUnicode_GET_LENGTH(place->path) >= LONGEST_PATH) {
+    if (!is_short(place->path)) {
         PyObject *payload =
             PyObject_CallFunction(engine->encoded_module, "LLO", (long long)cls, (long long)place->root, place->path);
         int done = payload == NULL || !PyBytes_Check(payload)
@@ -245,15 +256,13 @@ static int write_row(Engine *engine, int64_t number, int64_t cls, const Place *p
     return add_journal_row(rows, MODULE_ROW, number, row, end - row);
 }
 
-/* A row for what was not met before; with the journal's lock held, as another thread may meet the same. */
-static int64_t add_row(Engine *engine, const Place *place)
+/* A row for what was not met before; `cls` is that of its class, `ref` refers to it. Runs Python only to make room. */
+static int64_t add_row(Engine *engine, const Place *place, int64_t cls, PyObject *ref)
 {
     int64_t found = row_at(engine, place);
     if (found != NONE)
         return found;
-    int64_t cls = class_row(engine, (PyObject *)Py_TYPE(place->module));
-    PyObject *ref = cls == FAILED ? NULL : PyWeakref_NewRef(place->module, NULL);
-    PyObject *number = ref == NULL ? NULL : PyIter_Next(engine->module_numbers);
+    PyObject *number = PyIter_Next(engine->module_numbers);
     ModuleRow *row = number == NULL ? NULL : PyObject_New(ModuleRow, &ModuleRowType);
     if (row != NULL) {
         PyObject *other = PyDict_GetItemWithError(engine->modules_met, place->id); /* borrowed, made our own */
@@ -274,17 +283,16 @@ static int64_t add_row(Engine *engine, const Place *place)
         found = FAILED;
     Py_XDECREF((PyObject *)row);
     Py_XDECREF(number);
-    Py_XDECREF(ref);
     return found;
 }
 
-static int64_t add_row_locked(Engine *engine, const Place *place)
+static int64_t add_row_locked(Engine *engine, const Place *place, int64_t cls, PyObject *ref)
 {
     PyObject *taken = PyObject_CallNoArgs(engine->take_lock);
     if (taken == NULL)
         return FAILED;
     Py_DECREF(taken);
-    int64_t row = add_row(engine, place);
+    int64_t row = add_row(engine, place, cls, ref);
     PyObject *error = take_error(), *left = PyObject_CallNoArgs(engine->leave_lock);
     Py_XDECREF(left);
     if (error != NULL) {
@@ -292,6 +300,19 @@ static int64_t add_row_locked(Engine *engine, const Place *place)
         put_error(error);
     }
     return left == NULL ? FAILED : row;
+}
+
+/* Another thread may meet the same: it cannot while Python's own lock is ours, which it is where nothing calls Python.
+ * So the class and the reference come first, and the journal's lock is taken where room must be made for the row. */
+static int64_t add_new_row(Engine *engine, const Place *place)
+{
+    int64_t cls = class_row(engine, (PyObject *)Py_TYPE(place->module)), row = FAILED;
+    PyObject *ref = cls == FAILED ? NULL : PyWeakref_NewRef(place->module, NULL);
+    if (ref != NULL)
+        row = has_room((RowFields *)engine->rows, 2 * LONGEST_PATH) && is_short(place->path)
+                  ? add_row(engine, place, cls, ref) : add_row_locked(engine, place, cls, ref);
+    Py_XDECREF(ref);
+    return row;
 }
 
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
@@ -304,7 +325,7 @@ int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
         const Place place = {above->root == NONE ? caller : above->root, path, id, module}; /* or the caller is the root */
         row = row_at(engine, &place);
         if (row == NONE)
-            row = add_row_locked(engine, &place);
+            row = add_new_row(engine, &place);
     }
     Py_XDECREF(id);
     Py_XDECREF(path);

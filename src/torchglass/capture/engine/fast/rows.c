@@ -95,7 +95,7 @@ static void row_fields_dealloc(RowFields *fields)
     Py_TYPE(fields)->tp_free((PyObject *)fields);
 }
 
-static int has_room(const RowFields *fields, Py_ssize_t length)
+int has_room(const RowFields *fields, Py_ssize_t length)
 {
     return fields->has_view && fields->at >= 0 && fields->at + HEAD + length <= fields->end
            && fields->at + HEAD + length <= fields->view.len;

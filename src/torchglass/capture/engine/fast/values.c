@@ -143,6 +143,60 @@ static int64_t read_address(PyObject *tensor)
     return as_number(PyObject_CallOneArg(torch.storage_address, tensor));
 }
 
+/* ---------------------------------------------------------------- metadata that is new in this session
+ *
+ * Programs have tensors of the same few shapes in every recording: the bytes of a row are kept for the process. */
+
+#define META_ROW 9 /* a kind of row (journal/layout.py) */
+#define MOST_KNOWN 4096
+static Table known; /* words → a place in the list */
+static PyObject *known_metas; /* a list: pairs of metadata, as Python has it, and its bytes */
+
+/* The metadata that was read, and its bytes, as they were before or are now; owned. */
+static PyObject *find_meta(Engine *engine, const int64_t *words, Py_ssize_t length, uint64_t hash, PyObject *const *parts,
+                           PyObject *cls)
+{
+    uint64_t same;
+    int64_t place = table_find(&known, words, length, &same);
+    if (place != NONE)
+        return Py_NewRef(PyList_GET_ITEM(known_metas, place));
+    PyObject *meta = PyTuple_Pack(6, parts[0], parts[1], parts[2], parts[3], parts[4], cls);
+    PyObject *bytes = meta == NULL ? NULL : PyObject_CallOneArg(engine->meta_bytes, meta);
+    PyObject *pair = bytes == NULL || !PyBytes_Check(bytes) ? NULL : PyTuple_Pack(2, meta, bytes);
+    Py_XDECREF(bytes);
+    Py_XDECREF(meta);
+    if (pair == NULL || (known_metas == NULL && (known_metas = PyList_New(0)) == NULL)) {
+        Py_XDECREF(pair);
+        return NULL;
+    }
+    if (PyList_GET_SIZE(known_metas) < MOST_KNOWN && table_find(&known, words, length, &same) == NONE
+        && (PyList_Append(known_metas, pair) < 0
+            || table_add(&known, words, length, hash, PyList_GET_SIZE(known_metas) - 1) < 0))
+        Py_CLEAR(pair);
+    return pair;
+}
+
+/* Its number in this session, given now if it is new (values.py: meta_id). */
+static int64_t number_of_meta(Engine *engine, PyObject *meta, PyObject *bytes)
+{
+    PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->meta_ids, meta));
+    if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->meta_numbers)) != NULL
+        && (add_journal_row((RowFields *)engine->rows, META_ROW, PyLong_AsLongLong(number), PyBytes_AS_STRING(bytes),
+                            PyBytes_GET_SIZE(bytes)) < 0
+            || PyDict_SetItem(engine->meta_ids, meta, number) < 0))
+        Py_CLEAR(number);
+    return as_number(number);
+}
+
+static int64_t new_meta(Engine *engine, const int64_t *words, Py_ssize_t length, uint64_t hash, PyObject *const *parts,
+                        PyObject *cls)
+{
+    PyObject *pair = find_meta(engine, words, length, hash, parts, cls);
+    int64_t row = pair == NULL ? FAILED : number_of_meta(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    Py_XDECREF(pair);
+    return row == FAILED || table_add(&engine->metas, words, length, hash, row) < 0 ? FAILED : row;
+}
+
 /* The row of a tensor's metadata, and where its memory is; `tuple`, if wanted, gets the metadata as Python knows it.
  * FAILED: this tensor refuses; what it refuses is asked before a row is made. */
 static int64_t read_meta(Engine *engine, PyObject *tensor, int64_t *address, PyObject **tuple)
@@ -174,15 +228,14 @@ static int64_t read_meta(Engine *engine, PyObject *tensor, int64_t *address, PyO
     if (PyErr_Occurred() || (*address = read_address(tensor)) == FAILED)
         goto done;
     row = is_plain_shape ? table_find(&engine->metas, words, length, &hash) : NONE;
-    if (row == NONE || tuple != NULL) {
+    if (row == NONE && is_plain_shape)
+        row = new_meta(engine, words, length, hash, parts, (PyObject *)Py_TYPE(tensor));
+    if (row == NONE || (row != FAILED && tuple != NULL)) {
         meta = PyTuple_Pack(6, parts[0], parts[1], parts[2], parts[3], parts[4], (PyObject *)Py_TYPE(tensor));
         if (meta == NULL)
             row = FAILED;
-        else if (row == NONE) {
+        else if (row == NONE)
             row = as_number(PyObject_CallOneArg(engine->meta_id, meta)); /* symbolic sizes cannot be hashed */
-            if (row != FAILED && is_plain_shape && table_add(&engine->metas, words, length, hash, row) < 0)
-                row = FAILED;
-        }
     }
     if (row != FAILED && tuple != NULL)
         *tuple = Py_NewRef(meta);

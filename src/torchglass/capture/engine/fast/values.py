@@ -17,8 +17,11 @@ class FastValues(ValueTable):
     """The table of one session's values; its hot functions are C's."""
 
     def __init__(self, journal: Journal, engine: Any) -> None:
-        super().__init__(journal)
         self._engine = engine
+        super().__init__(journal)
+
+    def _bind(self) -> None:
+        engine = self._engine
         self.value_of, self.plain_value_of, self.made = engine.value_of, engine.plain_value_of, engine.made
         self.reluctant, self.renew = self._reluctant, self._renew
         self.touch = engine.touch
