@@ -160,6 +160,25 @@ def test_signs_that_change_in_pairs_and_rows_that_change_places_are_other_hashes
     assert len(found) == 1 + 2 * 63
 
 
+def test_blocks_of_masks_that_change_places_are_other_hashes() -> None:
+    """Of such numbers only few bits differ, and those at the upper end."""
+    found: set[int] = set()
+    for at in range(4096):
+        tensor = torch.zeros(4096)
+        tensor[at] = 1.0
+        found.add(sketched(tensor).hash)
+    for block in range(8):
+        for other in range(block):
+            tensor = torch.zeros(8, 512)
+            tensor[block], tensor[other] = -torch.inf, 1.0
+            found |= {sketched(tensor).hash, sketched(-tensor).hash}
+            tensor[[block, other]] = tensor[[other, block]]
+            found.add(sketched(tensor).hash)
+    assert len(found) == 4096 + 28 * 3
+    lower = {each & 0xFFFFFFFF for each in found}
+    assert len(lower) > len(found) - 5  # all bits take part
+
+
 def test_equal_bits_have_equal_hashes_however_they_lie() -> None:
     tensor = torch.arange(4000.0).view(40, 100)
     assert sketched(tensor).hash == sketched(tensor.t().contiguous().t()).hash
