@@ -25,8 +25,8 @@ from torchglass.journal.layout import (
     SKETCHED_ENTRY,
     SKETCHED_NOW,
     SKETCHED_WORDS,
-    VALUES,
     VALUE_WORDS,
+    VALUES,
     VERSION,
     WITH_OTHER_HASH,
 )

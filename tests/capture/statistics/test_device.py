@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
-from torchglass.capture.statistics import cuda
+from torchglass.capture.statistics import cuda, kernels
 from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.statistics.memory import KINDS, layout_of
 from torchglass.capture.statistics.sketch import order_of
@@ -56,14 +56,14 @@ class Driver:
                 numbers.sum(),
                 numbers.var() * count,
             )
-            np.ctypeslib.as_array((ctypes.c_double * cuda.ROW).from_address(row))[:] = found
+            np.ctypeslib.as_array((ctypes.c_double * kernels.ROW).from_address(row))[:] = found
         return self.problem
 
 
 class Batch(cuda.BatchFields):
     def __init__(self, room: int) -> None:
-        self.here = torch.zeros(room, cuda.ROW, dtype=torch.float64)
-        self.address, self.room, self.values = self.here.data_ptr(), room, []
+        self.here = torch.zeros(room, kernels.ROW, dtype=torch.float64)
+        self.address, self.room, self.values, self.width = self.here.data_ptr(), room, [], kernels.ROW
 
 
 class Stream(cuda.StreamFields):
@@ -86,7 +86,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         def send(full: Stream) -> None:
             batch, full.batch = full.batch, Batch(ROOM)
             batch.has_arrived = True
-            session.engine.take_rows(batch.values, batch.address)
+            session.engine.take_rows(batch.values, batch.address, batch.width, session.journal.sketched)
 
         self.finish_batch = lambda: send(stream)
         session.engine.ask({
@@ -98,7 +98,17 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         layout = layout_of(tensor)
         if layout is None:
             return None
-        return tensor.element_size(), layout, order_of(tensor, KINDS[tensor.dtype]), 0, FUNCTION, tensor.numel(), 0
+        return (
+            tensor.element_size(),
+            layout,
+            order_of(tensor, KINDS[tensor.dtype]),
+            0,
+            FUNCTION,
+            tensor.numel(),
+            0,
+            8192,
+            b"",
+        )
 
     monkeypatch.setattr(Measurer, "__init__", __init__)
     monkeypatch.setattr(Measurer, "plan", plan)
@@ -117,7 +127,7 @@ def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
     assert BY_KERNEL in trace.tables.value_measured
     assert set(trace.tables.value_measured) <= {BY_KERNEL, NONE}
     assert len(driver.launched) == 1 + 10 + 10  # x, each sum, each product
-    assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, cuda.THREADS, 1, 1, 0, 20_000)}
+    assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, kernels.THREADS, 1, 1, 0, 20_000)}
     values = [(event.name, event.outputs[0].stats) for event in trace.events()]
     for name, stats in values:
         expected = (x + 1) * (2 if name == "Tensor.mul_" else 1)

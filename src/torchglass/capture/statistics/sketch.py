@@ -3,10 +3,10 @@
 The definition, for numpy; ``engine/fast/sketch.c`` does the same. Of the numbers x in their logical order (what is not
 finite, or larger than 1e30, counts as 0 and is counted; a complex number is a last axis of two):
 
-- hash: of the bytes; equal bits have equal hashes. Of each word of eight bytes, the last one filled with zeros, the halves
-  are multiplied, after a random key of its place in a block of 2,048 bytes; the product, its halves exchanged, and
-  the word itself are summed in a block, the sums of blocks with a random odd factor of each; all modulo 2**64. The sum
-  and the number of bytes are stirred. So blocks may be gone through in any order, and at once.
+- hash: of the bytes; equal bits have equal hashes. Of each word of eight bytes, the last one filled with zeros, the
+  halves are multiplied, after a random key of its place in a block of 2,048 bytes; the product, its halves exchanged,
+  and the word itself are summed in a block, the sums of blocks with a random odd factor of each; all modulo 2**64. The
+  sum and the number of bytes are stirred. So blocks may be gone through in any order, and at once.
 - flat: 17 sums. Number i goes into sum ``(i mod 16 + i div 1024) mod 17`` with the weight r(i): a random sign times a
   number from 0.5 to 1.5, both of i mod 1024, times a random sign of i div 1024.
 - axes: 17 sums. The number at (i, j …) goes into the sum ``(g(i) + g(j) …) mod 17``, g being as above, with the weight

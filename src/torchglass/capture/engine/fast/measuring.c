@@ -14,12 +14,16 @@
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
 #define DEEPEST 8
+#define MOST_PACKED 256
 
 /* How the tensors of one row of metadata lie in memory. */
 typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
     int item; /* bytes of an element */
     long long device, function, run, pitch; /* which GPU, the kernel for the dtype there, and how its runs lie */
+    long long share; /* numbers that a block of it is given at least */
+    int has_device_order; /* the kernel makes a sketch, too */
+    char device_order[MOST_PACKED]; /* as it takes the logical order (statistics/axes.py) */
     Layout layout;
     Order order;
 } Plan;
@@ -109,13 +113,19 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
         PyObject *layout, *order;
+        const char *packed = NULL;
+        Py_ssize_t packed_size = 0;
         plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 3 ? ON_DEVICE : HERE;
-        if (!PyArg_ParseTuple(described, "iO!O!|LLLL", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
-                              &plan->device, &plan->function, &plan->run, &plan->pitch)
-            || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
+        if (!PyArg_ParseTuple(described, "iO!O!|LLLLLy#", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
+                              &plan->device, &plan->function, &plan->run, &plan->pitch, &plan->share, &packed, &packed_size)
+            || packed_size > MOST_PACKED || (plan->way == ON_DEVICE && plan->share < 1) || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "a plan that is not known");
             return -1;
         }
+        if ((plan->has_device_order = packed_size > 0))
+            memcpy(plan->device_order, packed, (size_t)packed_size);
     }
     Py_DECREF(described);
     state = engine->measuring;
@@ -194,9 +204,8 @@ int write_measured(Engine *engine, int64_t number, const int64_t counts[5], cons
     return done == NULL ? -1 : 0;
 }
 
-static int write_sketch(Engine *engine, int64_t number, const Sketch *sketch)
+int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch)
 {
-    ValueFields *fields = engine->sketched;
     int64_t place = number * SKETCH_BYTES + fields->shift;
     if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
         && place + SKETCH_BYTES <= fields->view.len) {
@@ -218,7 +227,7 @@ static int write_found(Engine *engine, int64_t number, const Measured *found)
     tally_numbers(&found->tally, counts, numbers);
     if (write_measured(engine, number, counts, numbers, BY_COMPILED) < 0)
         return -1;
-    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
+    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine->sketched, number, &found->sketch) : 0;
 }
 
 static int may_sketch(const Engine *engine, const Plan *plan)
@@ -288,10 +297,15 @@ static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, cons
 static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
                          int64_t version, int64_t row)
 {
-    const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch};
+    const DeviceRun run = {
+        plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch, plan->share,
+        plan->has_device_order ? plan->device_order : NULL,
+    };
     Measured found = measured_at(address, plan, version, row);
-    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || engine->sketched != NULL)
-        return LEFT_TO_PYTHON; /* Python says that there is no sketch of it */
+    found.is_sketched = plan->has_device_order;
+    found.order = plan->order;
+    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || (engine->sketched != NULL) != plan->has_device_order)
+        return LEFT_TO_PYTHON; /* or what is wanted has changed since the plan was made */
     int done = measure_on_device(engine, &run, number, &found.batch, &found.batch_row);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
@@ -304,6 +318,8 @@ static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t
 {
     const Measured *known = place_at(engine->measuring, address, plan);
     if ((plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
+        return 0;
+    if (plan->way == ON_DEVICE && engine->sketched != NULL && !(known->is_sketched && is_same_order(&known->order, &plan->order)))
         return 0;
     if (plan->way == ON_DEVICE)
         return measured_with(known->batch, number, known->batch_row);
