@@ -16,7 +16,7 @@ import torch
 
 from torchglass.capture.statistics.axes import packed_order
 from torchglass.capture.statistics.cuda import _runs, _Stream
-from torchglass.capture.statistics.kernels import SKETCH_ROW, Run, kernels_of
+from torchglass.capture.statistics.kernels import SKETCH_ROW, DeviceRun, kernels_of
 
 ROUNDS = 20
 
@@ -59,7 +59,7 @@ def main() -> None:
     print(torch.__version__, torch.cuda.get_device_name())
     for name, tensor in tensors().items():
         runs, size = _runs(tensor), tensor.numel() * tensor.element_size()
-        plain = Run(tensor.dtype, tensor.data_ptr(), tensor.numel(), runs or (0, 0))
+        plain = DeviceRun(tensor.dtype, tensor.data_ptr(), tensor.numel(), runs or (0, 0))
         found = (
             []
             if runs is None

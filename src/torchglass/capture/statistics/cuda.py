@@ -22,8 +22,8 @@ from torchglass.capture.statistics.kernels import (
     SKETCH_PART,
     SKETCH_ROW,
     THREADS,
+    DeviceRun,
     Kernels,
-    Run,
     kernels_of,
     sketch_share,
 )
@@ -170,7 +170,7 @@ class CudaTallies:
                 self._send_unseen(stream)
         return True, is_sketched
 
-    def _run_of(self, tensor: Any, kernels: Kernels) -> tuple[Any, int, Run | None]:
+    def _run_of(self, tensor: Any, kernels: Kernels) -> tuple[Any, int, DeviceRun | None]:
         """What a kernel is given of a tensor, how often each number of that is there, and how it goes through it."""
         order: bytes | None = None
         if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == tensor.device.index:
@@ -188,7 +188,7 @@ class CudaTallies:
                 dense = part if is_there else part.contiguous()
         if not kernels.has(dense.dtype) or not dense.numel():
             return part, times, None
-        return dense, times, Run(dense.dtype, dense.data_ptr(), dense.numel(), runs or (dense.numel(), 0), order)
+        return dense, times, DeviceRun(dense.dtype, dense.data_ptr(), dense.numel(), runs or (dense.numel(), 0), order)
 
     def _batch(self, stream: _Stream) -> _Batch:
         """One that has room for a row as wide as is wanted now."""
@@ -219,7 +219,7 @@ class CudaTallies:
     @staticmethod
     @contextmanager
     def _unseen(device: int) -> Iterator[None]:
-        """Run functions of torch's out of sight of modes and autograd, on a device.
+        """DeviceRun functions of torch's out of sight of modes and autograd, on a device.
 
         The two in the middle are at work from when they are made: made before the first, they would stay for ever.
         """

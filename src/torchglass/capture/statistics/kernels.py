@@ -29,7 +29,7 @@ SKETCH_PART, SKETCH_ROW = 57, ROW + 26
 DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
 
 
-class Run(NamedTuple):
+class DeviceRun(NamedTuple):
     """What one launch looks at."""
 
     dtype: Any
@@ -79,7 +79,7 @@ class Kernels:
                 (self._sketches[dtype],) = self._compiled(["statistics.cu", "sketch.cu"], "SKETCH", "sketch", [name])
             return self._sketches[dtype]
 
-    def launch(self, run: Run, stream: Any, row: int) -> None:
+    def launch(self, run: DeviceRun, stream: Any, row: int) -> None:
         """Look at a tensor behind what the stream is doing now."""
         function, parts = self.function(run.dtype, run.order is not None), ctypes.c_void_p(stream.parts)
         data, ended, to = ctypes.c_void_p(run.address), ctypes.c_void_p(stream.parts - 8), ctypes.c_void_p(row)
