@@ -48,12 +48,13 @@ __device__ __forceinline__ u64 hashed(u64 word, u64 key)
 __device__ __forceinline__ u64 key_of(u32 at) { return stirred((1ull << 32) + at); }
 __device__ __forceinline__ u64 factor_of(u64 tile) { return stirred((2ull << 32) + tile) | 1; }
 
-/* Of one thread. Powers are those of numbers without this exponent, so that they fit: it grows as larger ones come. Numbers
- * that are not in the sketch, but in the statistics, are apart. */
+/* Numbers that are not in the sketch, but in the statistics. */
+struct Large { Sums<double> sums; bool settled; };
+
+/* Of one thread. Powers are those of numbers without this exponent, so that they fit: it grows as larger ones come. */
 template <typename Real> struct Sketched {
     Sums<Real> sums;
-    Sums<double> large;
-    bool settled, has_large;
+    bool settled;
     int exponent;
     Real sizes, squares, cubes, fourths;
     double powers[4];
@@ -82,13 +83,19 @@ template <typename Real> __device__ __forceinline__ void drain_powers(Sketched<R
     t.sizes = t.squares = t.cubes = t.fourths = 0;
 }
 
+/* Seldom: called, it leaves the registers to what is often. */
+__device__ __noinline__ void add_large(Sums<double> &large, double x, bool &has_large)
+{
+    settle(large, x, has_large);
+    add(large, x);
+}
+
 /* One number; 0 where it is not to be summed by place. */
-template <typename Real> __device__ Real add_one(Sketched<Real> &t, Real x)
+template <typename Real> __device__ __forceinline__ Real add_one(Sketched<Real> &t, Large &large, Real x)
 {
     if (!(magnitude(x) <= (Real)LARGEST)) {
         if (x - x != (Real)0) { add(t.sums, x); return 0; }
-        settle(t.large, (double)x, t.has_large);
-        add(t.large, (double)x);
+        add_large(large.sums, (double)x, large.settled);
         return 0;
     }
     add(t.sums, x);
@@ -103,7 +110,7 @@ template <typename Real> __device__ Real add_one(Sketched<Real> &t, Real x)
 }
 
 /* The numbers of one load, together: as good as all are plain; `have` of them are there. */
-template <int wide, typename Real> __device__ __forceinline__ void add_numbers(Sketched<Real> &t, Real (&x)[wide], int have)
+template <int wide, typename Real> __device__ __forceinline__ void add_numbers(Sketched<Real> &t, Large &large, Real (&x)[wide], int have)
 {
     if (!t.settled)
 #pragma unroll
@@ -120,7 +127,7 @@ template <int wide, typename Real> __device__ __forceinline__ void add_numbers(S
 #pragma unroll
         for (int k = 0; k < wide; k++) each[k] = x[k];
 #pragma unroll 1
-        for (int k = 0; k < have; k++) each[k] = add_one(t, each[k]);
+        for (int k = 0; k < have; k++) each[k] = add_one(t, large, each[k]);
 #pragma unroll
         for (int k = 0; k < wide; k++) x[k] = each[k];
         return;
@@ -275,14 +282,15 @@ template <typename Real> __device__ __forceinline__ void write_tally(double *to,
 
 /* What a block has found becomes its part. */
 template <typename Real>
-__device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t, const Places &flat, const Places &axes)
+__device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t, const Sums<double> &large, const Places &flat,
+                                           const Places &axes)
 {
     __shared__ double powers[4][THREADS / 32];
     __shared__ u64 hashes[THREADS / 32];
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     Tally<Real> tally = over_block(about_its_mean(t.sums));
     __syncthreads();
-    Tally<double> large = over_block(about_its_mean(t.large));
+    Tally<double> apart = over_block(about_its_mean(large));
     for (int power = 0; power < 4; power++) {
         double sum = over_warp(t.powers[power]);
         if (lane == 0) powers[power][warp] = sum;
@@ -299,7 +307,7 @@ __device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t
     __syncthreads();
     if (threadIdx.x == 0) {
         write_tally(part, tally);
-        write_tally(part + TALLY, large);
+        write_tally(part + TALLY, apart);
         for (int power = 0; power < 4; power++) {
             double sum = 0;
             for (int each = 0; each < THREADS / 32; each++) sum += powers[power][each];
@@ -391,8 +399,8 @@ __device__ void sketch(const Raw *data, const Order &given, double *parts, u32 *
     const bool is_whole = order.is_whole && ((u64)data & 15) == 0;
     const bool has_axes = order.axes > 1, has_blocks = has_axes && order.axis[0].size % WEIGHTS == 0;
     Sketched<Real> t = {{0, 0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0, 0, 0, 0.0, 0.0},
-                        {0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0, 0.0, 0.0}, false, false,
-                        exponent_of((Real)0), 0, 0, 0, 0, {0, 0, 0, 0}, 0};
+                        false, exponent_of((Real)0), 0, 0, 0, 0, {0, 0, 0, 0}, 0};
+    Large large = {{0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0, 0.0, 0.0}, false};
     u64 tile = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     for (u32 turn = 1; tile < tiles; tile += (u64)gridDim.x * (THREADS / 32), turn++) {
         const u64 first = tile * tile_numbers + lane * wide;
@@ -415,9 +423,9 @@ __device__ void sketch(const Raw *data, const Order &given, double *parts, u32 *
             const u64 key = quarter_keys[quarter];
             if (have > 0) hash += hashed((u64)now.y << 32 | now.x, keys[0] ^ key);
             if (have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, keys[1] ^ key);
-            add_numbers(t, x, have);
+            add_numbers(t, large, x, have);
 #pragma unroll
-            for (int k = 0; k < wide; k++) weighed[k] += x[k] * (Real)weights[LIES((u32)number % WEIGHTS + k)];
+            for (int k = 0; k < wide; k++) weighed[k] += x[k] * (Real)weights[LIES((u32)number % WEIGHTS) + LIES(k)];
             if (has_axes && !has_blocks) add_axes(axes, order, number, x, have, weights);
             if (quarter != QUARTERS - 1 && (quarter + 1) * 32 * wide % WEIGHTS) continue;
             const u64 block = number / WEIGHTS; /* all that was weighed stands in it */
@@ -432,8 +440,8 @@ __device__ void sketch(const Raw *data, const Order &given, double *parts, u32 *
         t.hash += hash * factor_of(tile);
         if (turn % SHORT_TILES == 0) { drain(t.sums); drain_powers(t); }
     }
-    drain(t.sums); drain(t.large); drain_powers(t);
-    write_part(parts + (u64)blockIdx.x * PART, t, flat, axes);
+    drain(t.sums); drain(large.sums); drain_powers(t);
+    write_part(parts + (u64)blockIdx.x * PART, t, large.sums, flat, axes);
     if (threadIdx.x == 0) is_last = atomicAdd(ended, 1) == gridDim.x - 1;
     __syncthreads();
     if (!is_last) return;
