@@ -72,7 +72,7 @@ def same(one: Value, other: Value, tolerance: float | None = None) -> Likeness:
         if value.sketch is None:
             raise NotRecorded(
                 f"value {value.id} has no sketch, so it cannot be compared: record(values='stats+sketch') keeps one of "
-                "each plain tensor on a CPU or an NVIDIA GPU; of saved tensors trace.tensor(value) gives the numbers themselves"
+                "each plain tensor on a CPU or an NVIDIA GPU; of saved tensors trace.tensor(value) gives the numbers"
             )
     return _compared(one, other, tolerance)
 

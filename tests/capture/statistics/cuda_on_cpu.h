@@ -18,6 +18,7 @@ using std::fmin;
 
 struct Index { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) ulonglong2 { unsigned long long x, y; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 // ---------------------------------------------------------------- threads that take turns
@@ -46,6 +47,17 @@ static void wait_for(Barrier &barrier, unsigned all)
 
 static void __syncthreads() { wait_for(of_block, BLOCK_THREADS); }
 static void __threadfence() {}
+static int __syncthreads_or(int mine)
+{
+    static int found;
+    __syncthreads();
+    found = 0;
+    __syncthreads();
+    found |= mine != 0;
+    __syncthreads();
+    return found;
+}
+template <typename Value> static Value __ldcg(const Value *from) { return *from; }
 
 template <typename Value> static Value __shfl_down_sync(unsigned, Value value, int step)
 {
@@ -134,9 +146,15 @@ static float half_as_float(unsigned short bits)
         auto call = [&] { of_##NAME((const NAME##_numbers::Raw *)data, count, run, pitch, parts, ended, row); };      \
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }                                                                                                                 \
-    extern "C" void sketch_of_##NAME(unsigned blocks, const void *data, const Order *order, double *parts, u32 *ended, \
-                                     double *row)                                                                     \
+    extern "C" void sketch_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,               \
+                                     const double *known, double *parts, u32 *ended, double *row)                     \
     {                                                                                                                 \
-        auto call = [&] { sketch_##NAME((const NAME##_numbers::Raw *)data, *order, parts, ended, row); };             \
+        auto call = [&] { sketch_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
+        run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
+    }                                                                                                                 \
+    extern "C" void large_sketch_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,         \
+                                           const double *known, double *parts, u32 *ended, double *row)               \
+    {                                                                                                                 \
+        auto call = [&] { large_sketch_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }

@@ -28,7 +28,9 @@ def library() -> Any:
     if compiler is None:
         pytest.skip("there is no C++ compiler")
     source = SHIM.read_text() + "".join((SOURCES / name).read_text() for name in ("statistics.cu", "sketch.cu"))
-    source += "".join(f"STATISTICS({name})\nSKETCH({name})\nON_CPU({name})\n" for name in kernels.DTYPES)
+    source += "".join(
+        f"STATISTICS({name})\nSKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n" for name in kernels.DTYPES
+    )
     folder = Path(tempfile.gettempdir()) / f"torchglass-kernels-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     made = folder / "kernels.so"
     if not made.exists():
@@ -51,15 +53,15 @@ def library() -> Any:
     return ctypes.CDLL(str(made))
 
 
-def row_of(tensor: Any, blocks: int) -> tuple[list[float], bytes]:
+def row_of(tensor: Any, blocks: int, kernel: str = "sketch") -> tuple[list[float], bytes]:
     """The row that the kernel makes of a CPU tensor: nine numbers of the statistics, and the sketch."""
     name = str(tensor.dtype).removeprefix("torch.")
     order = packed_order(tensor)
     assert order is not None
     parts, ended = np.full(blocks * kernels.SKETCH_PART, np.nan), ctypes.c_uint32()
     row = np.full(kernels.SKETCH_ROW, np.nan)
-    kernel = getattr(library(), f"sketch_of_{name}")
-    kernel(blocks, ctypes.c_void_p(tensor.data_ptr()), order, ctypes.c_void_p(parts.ctypes.data), ctypes.byref(ended),
-           ctypes.c_void_p(row.ctypes.data))  # fmt: skip
+    places = [ctypes.c_void_p(parts.ctypes.data), ctypes.byref(ended), ctypes.c_void_p(row.ctypes.data)]
+    call = getattr(library(), f"{kernel}_of_{name}")
+    call(blocks, ctypes.c_void_p(tensor.data_ptr()), order, 0, None, *places)
     assert ended.value == 0
     return row[: kernels.ROW].tolist(), row[kernels.ROW :].tobytes()

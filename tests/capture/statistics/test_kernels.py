@@ -46,6 +46,7 @@ def test_shapes_beyond_a_block_of_weights(dtype: Any, shape: tuple[int, ...]) ->
     tensor = (torch.randn(shape) * 50).to(dtype)
     for each in (tensor, tensor.transpose(0, -1), tensor[::2], tensor[..., 1:]):
         check_row(each, 2)
+        assert row_of(each, 2, "large_sketch") == row_of(each, 2)  # for more than 2**31 numbers
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38])
@@ -74,6 +75,7 @@ def test_a_row_is_the_same_each_time() -> None:
 def test_how_an_order_is_packed() -> None:
     assert len(packed_order(torch.ones(())) or b"") == SIZE
     assert packed_order(torch.ones((2,) * (MOST_AXES + 1))) is None
+    assert packed_order(torch.ones(3, 0)) is None
     assert packed_order(torch.ones(3, 1, 5)) == packed_order(torch.ones(3, 5))
     assert packed_order(torch.ones(3, 5)) != packed_order(torch.ones(5, 3).t())
 

@@ -17,23 +17,26 @@ SIZE = _HEAD.size + MOST_AXES * _AXIS.size
 
 
 def packed_order(tensor: Any) -> bytes | None:
-    """Of a tensor of plain numbers, which complex ones are not; None where it has too many axes."""
+    """Of a tensor of plain numbers, which complex ones are not; None where it has no numbers or too many axes."""
     both = zip(tensor.shape, tensor.stride(), strict=True)
     axes = [each for each in both if each[0] != 1][::-1] or [(1, 1)]
-    if len(axes) > MOST_AXES:
+    if len(axes) > MOST_AXES or not tensor.numel():
         return None
     count, item = prod(size for size, _ in axes), tensor.element_size()
-    is_flat, is_small = _is_flat(axes), count < SMALL
-    packed = b"".join(_packed(size, step, is_small) for size, step in axes)
-    return (_HEAD.pack(count, len(axes), is_flat, is_flat or _is_whole(axes, item), is_small) + packed).ljust(
-        SIZE, b"\0"
-    )
+    is_flat, few = _is_flat(axes), count < SMALL
+    packed = b"".join(_packed(size, step, few) for size, step in axes)
+    return (_HEAD.pack(count, len(axes), is_flat, is_flat or _is_whole(axes, item), few) + packed).ljust(SIZE, b"\0")
 
 
-def _packed(size: int, step: int, is_small: bool) -> bytes:
+def is_small(order: bytes) -> bool:
+    """Whether there are so few numbers that 32 bits say where each one stands."""
+    return bool(_HEAD.unpack_from(order)[-1])
+
+
+def _packed(size: int, step: int, few: bool) -> bytes:
     """With the numbers by which n is divided by the size: (n * magic >> 32) + n >> shift."""
-    shift = (size - 1).bit_length() if is_small else 0
-    return _AXIS.pack(size, (((1 << shift) - size) << 32) // size + 1 if is_small else 0, shift, step)
+    shift = (size - 1).bit_length() if few else 0
+    return _AXIS.pack(size, (((1 << shift) - size) << 32) // size + 1 if few else 0, shift, step)
 
 
 def _is_flat(axes: list[tuple[int, int]]) -> bool:

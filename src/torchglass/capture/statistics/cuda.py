@@ -132,7 +132,7 @@ class CudaTallies:
         if not kernels.has(dtype):
             return None
         share = THREADS * A_THREAD if order is None else sketch_share(dtype)
-        function: int = kernels.function(dtype, order is not None).value or 0
+        function: int = kernels.function(dtype, order).value or 0
         return tensor.device.index, function, *runs, share, order or b""
 
     def measure(self, tensor: Any, number: int, changed: bool) -> tuple[bool, bool]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchglass.capture.statistics.axes import is_small
 from torchglass.capture.torch import private
 
 THREADS = 256
@@ -24,7 +25,7 @@ A_SKETCH = 32768
 BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
 ROW = 9
 """Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
-SKETCH_PART, SKETCH_ROW = 57, ROW + 26
+SKETCH_PART, SKETCH_ROW = 56, ROW + 26
 """Doubles of a block's part, and of a row, where there is a sketch, too."""
 DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
 
@@ -69,26 +70,28 @@ class Kernels:
         """Whether there is a kernel for this dtype."""
         return dtype in self._functions
 
-    def function(self, dtype: Any, is_sketch: bool) -> Any:
-        """The kernel for a dtype, as libcuda knows it."""
-        if not is_sketch:
+    def function(self, dtype: Any, order: bytes | None) -> Any:
+        """The kernel for a dtype, and for an order where there is a sketch, as libcuda knows it."""
+        if order is None:
             return self._functions[dtype]
+        kernel = "sketch" if is_small(order) else "large_sketch"
         with self._lock:
-            if dtype not in self._sketches:
-                name = str(dtype).removeprefix("torch.")
-                (self._sketches[dtype],) = self._compiled(["statistics.cu", "sketch.cu"], "SKETCH", "sketch", [name])
-            return self._sketches[dtype]
+            if (dtype, kernel) not in self._sketches:
+                files, name = ["statistics.cu", "sketch.cu"], str(dtype).removeprefix("torch.")
+                (self._sketches[dtype, kernel],) = self._compiled(files, kernel.upper(), kernel, [name])
+            return self._sketches[dtype, kernel]
 
     def launch(self, run: DeviceRun, stream: Any, row: int) -> None:
         """Look at a tensor behind what the stream is doing now."""
-        function, parts = self.function(run.dtype, run.order is not None), ctypes.c_void_p(stream.parts)
+        function, parts = self.function(run.dtype, run.order), ctypes.c_void_p(stream.parts)
         data, ended, to = ctypes.c_void_p(run.address), ctypes.c_void_p(stream.parts - 8), ctypes.c_void_p(row)
         if run.order is None:
             share, most = THREADS * A_THREAD, self.most_blocks
             what = [ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)]
         else:
             share, most = sketch_share(run.dtype), WITH_SKETCH * self.processors
-            what = [ctypes.create_string_buffer(run.order, len(run.order))]
+            order = ctypes.create_string_buffer(run.order, len(run.order))
+            what = [order, ctypes.c_uint(0), ctypes.c_void_p()]  # all of it: nothing is known of these numbers
         fields: list[Any] = [data, *what, parts, ended, to]
         arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
         blocks = min(most, -(-run.numbers // share))

@@ -13,14 +13,18 @@
 #define LARGEST 1e30
 #define SHORT_TILES 4 /* after so many short sums are added to the long ones */
 #define TALLY 9       /* of a part: doubles of the statistics … */
-#define POWERS (2 * TALLY)            /* … behind those of numbers that are too large: |x|, x², x³, x⁴, … */
-#define BY_PLACE (POWERS + 4)         /* … both kinds of sums by place, … */
+#define POWERS (2 * TALLY)            /* … behind those of numbers that are too large: |x|, x³, x⁴, … */
+#define BY_PLACE (POWERS + 3)         /* … both kinds of sums by place, … */
 #define HASH (BY_PLACE + 2 * PRIME)   /* … and the hash */
 #define PART (HASH + 1)
 
 /* An axis of more than one number, the innermost first; n / size is (n * magic >> 32) + n >> shift, below 2**31. */
 struct Axis { u64 size; u32 magic, shift; long long step; };
 struct Order { u64 count; u32 axes, is_flat, is_whole, is_small; Axis axis[MOST_AXES]; };
+/* What is wanted: all; of numbers whose row is known, where the flat order is the same, only the sums by axes; and where they
+ * are on the same axes in another order, only what the flat order gives. */
+enum Wanted { ALL, ONLY_AXES, ONLY_FLAT };
+/* Where numbers stand is an Index: u32, or u64 where there are more of them than 2**31. */
 
 __device__ __forceinline__ u64 stirred(u64 counter)
 {
@@ -56,8 +60,8 @@ template <typename Real> struct Sketched {
     Sums<Real> sums;
     bool settled;
     int exponent;
-    Real sizes, squares, cubes, fourths;
-    double powers[4];
+    Real sizes, cubes, fourths;
+    double powers[3];
     u64 hash;
 };
 __device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
@@ -77,10 +81,9 @@ __device__ __forceinline__ double times_power(double x, int exponent) { return x
 template <typename Real> __device__ __forceinline__ void drain_powers(Sketched<Real> &t)
 {
     t.powers[0] += t.sizes;
-    t.powers[1] += times_power(t.squares, 2 * t.exponent);
-    t.powers[2] += times_power(t.cubes, 3 * t.exponent);
-    t.powers[3] += times_power(t.fourths, 4 * t.exponent);
-    t.sizes = t.squares = t.cubes = t.fourths = 0;
+    t.powers[1] += times_power(t.cubes, 3 * t.exponent);
+    t.powers[2] += times_power(t.fourths, 4 * t.exponent);
+    t.sizes = t.cubes = t.fourths = 0;
 }
 
 /* Seldom: called, it leaves the registers to what is often. */
@@ -105,38 +108,48 @@ template <typename Real> __device__ __forceinline__ Real add_one(Sketched<Real> 
         t.exponent = exponent_of(x);
         y = without(x, t.exponent);
     }
-    t.sizes += magnitude(x); t.squares += y * y; t.cubes += y * y * y; t.fourths += y * y * y * y;
+    t.sizes += magnitude(x); t.cubes += y * y * y; t.fourths += y * y * y * y;
     return x;
 }
 
+/* Seldom, too: it is given copies, so that what is often need not lie in memory. */
+template <typename Real> __device__ __noinline__ void add_each(Sketched<Real> &t, Large &large, Real *x, int have)
+{
+    for (int k = 0; k < have; k++) x[k] = add_one(t, large, x[k]);
+}
+
 /* The numbers of one load, together: as good as all are plain; `have` of them are there. */
-template <int wide, typename Real> __device__ __forceinline__ void add_numbers(Sketched<Real> &t, Large &large, Real (&x)[wide], int have)
+template <int wide, typename Real>
+__device__ __forceinline__ void add_numbers(Sketched<Real> &t, Large &large, Real (&x)[wide], int have)
 {
     if (!t.settled)
 #pragma unroll
         for (int k = 0; k < wide; k++)
             if (k < have && magnitude(x[k]) <= (Real)LARGEST) settle(t.sums, x[k], t.settled);
-    Real one = 0, two = 0, sizes = 0, squares = 0, cubes = 0, fourths = 0;
+    Real one = 0, two = 0, sizes = 0, cubes = 0, fourths = 0, product = 1;
 #pragma unroll
     for (int k = 0; k < wide; k++) {
         Real d = x[k] - t.sums.shift, y = without(x[k], t.exponent), yy = y * y;
-        one += d; two += d * d; sizes += magnitude(x[k]); squares += yy; cubes += yy * y; fourths += yy * yy;
+        one += d; two += d * d; sizes += magnitude(x[k]); cubes += yy * y; fourths += yy * yy; product *= y;
     }
-    if (have < wide || !(is_plain(one) && is_plain(two) && has_room(fourths)) || is_lost(one, two)) { /* also where one of them is NaN */
-        Real each[wide]; /* a copy: what is not known by its index when this is compiled lies in memory */
+    if (have < wide || !(is_plain(one) && is_plain(two) && has_room(fourths)) || is_lost(one, two)) { /* also if it is NaN */
+        Sketched<Real> copy = t;
+        Real each[wide];
 #pragma unroll
         for (int k = 0; k < wide; k++) each[k] = x[k];
-#pragma unroll 1
-        for (int k = 0; k < have; k++) each[k] = add_one(t, large, each[k]);
+        add_each(copy, large, each, have);
 #pragma unroll
         for (int k = 0; k < wide; k++) x[k] = each[k];
+        t = copy;
         return;
     }
     t.sums.one += one; t.sums.two += two; t.sums.finite += wide;
-    t.sizes += sizes; t.squares += squares; t.cubes += cubes; t.fourths += fourths;
+    t.sizes += sizes; t.cubes += cubes; t.fourths += fourths;
+    if (product == (Real)0) /* else none of them is */
+#pragma unroll
+        for (int k = 0; k < wide; k++) t.sums.zeros += x[k] == (Real)0;
 #pragma unroll
     for (int k = 0; k < wide; k++) {
-        t.sums.zeros += x[k] == (Real)0;
         t.sums.low = smaller(x[k], t.sums.low);
         t.sums.high = larger(x[k], t.sums.high);
     }
@@ -144,126 +157,143 @@ template <int wide, typename Real> __device__ __forceinline__ void add_numbers(S
 
 /* ---------------------------------------------------------------- where numbers stand */
 
-__device__ __forceinline__ u64 divided(const Order &order, int axis, u64 by)
-{
-    const Axis &a = order.axis[axis];
-    return order.is_small ? (__umulhi((u32)by, a.magic) + (u32)by) >> a.shift : by / a.size;
-}
+__device__ __forceinline__ u32 divided(const Axis &axis, u32 by) { return (__umulhi(by, axis.magic) + by) >> axis.shift; }
+__device__ __forceinline__ u64 divided(const Axis &axis, u64 by) { return by / axis.size; }
 
-/* What the axes but the innermost say of a row: its weight, its sum, and where it begins. */
-struct Row { u64 number, from; float weight; u32 sum; long long begin; };
-
-__device__ __forceinline__ void weigh(float &weight, u32 &sum, u64 at, const float *weights)
+template <typename Index> __device__ __forceinline__ void weigh(float &weight, u32 &sum, Index at, const float *weights)
 {
     weight *= weights[LIES((u32)at % WEIGHTS)];
-    sum += at % LANES;
+    sum += (u32)at % LANES;
     if (at >= WEIGHTS) { weight *= sign_of(at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
 }
 
-__device__ __noinline__ Row row_at(const Order &order, u64 row, const float *weights)
+/* Of numbers that each begin some more: where they stand in their rows, and what the axes but the innermost say of these:
+ * their weights and sums, and where they begin. All at once, since each step waits for the one before. */
+template <int many, typename Index> struct Rows {
+    Index at[many], number[many];
+    float weight[many];
+    u32 sum[many];
+    long long begin[many];
+};
+template <int many, typename Index>
+__device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index first, Index apart, const float *weights)
 {
-    Row found = {row, row * order.axis[0].size, 1.0f, 0, 0};
+    Rows<many, Index> found;
+    Index rest[many];
+#pragma unroll
+    for (int k = 0; k < many; k++) {
+        const Index number = first + k * apart;
+        rest[k] = found.number[k] = divided(order.axis[0], number);
+        found.at[k] = number - rest[k] * (Index)order.axis[0].size;
+        found.weight[k] = 1.0f; found.sum[k] = 0; found.begin[k] = 0;
+    }
+#pragma unroll 1
     for (int axis = 1; axis < (int)order.axes; axis++) {
-        u64 rest = axis + 1 < (int)order.axes ? divided(order, axis, row) : 0, at = row - rest * order.axis[axis].size;
-        weigh(found.weight, found.sum, at, weights);
-        found.begin += (long long)at * order.axis[axis].step;
-        row = rest;
+        const Axis &its = order.axis[axis];
+#pragma unroll
+        for (int k = 0; k < many; k++) {
+            const Index next = divided(its, rest[k]), at = axis + 1 < (int)order.axes ? rest[k] - next * (Index)its.size : rest[k];
+            weigh(found.weight[k], found.sum[k], at, weights);
+            if (!order.is_flat) found.begin[k] += (long long)at * its.step;
+            rest[k] = next;
+        }
     }
     return found;
 }
 
 typedef float Places[PRIME][THREADS];
 
-/* What belongs to sums that follow one another. */
-template <int wide, typename Real>
-__device__ __forceinline__ void add_places(Places &to, u32 first, float by, const Real (&sums)[wide])
+/* What belongs to these sums of the thread, all of them different: read first, since each write might be of the next. */
+template <int wide>
+__device__ __forceinline__ void add_places(float *mine, const u32 (&to)[wide], const float (&what)[wide])
 {
-    u32 at = first % PRIME;
+    float before[wide];
+#pragma unroll
+    for (int k = 0; k < wide; k++) before[k] = mine[to[k] * THREADS];
+#pragma unroll
+    for (int k = 0; k < wide; k++) mine[to[k] * THREADS] = before[k] + what[k];
+}
+
+/* Sums that were weighed by their place in a block of weights, of lanes that follow one another. */
+template <int wide, typename Real>
+__device__ __forceinline__ void add_lanes(float *mine, u32 first, float by, const Real (&sums)[wide])
+{
+    u32 to[wide];
+    float what[wide];
+    first %= PRIME;
 #pragma unroll
     for (int k = 0; k < wide; k++) {
-        to[at][threadIdx.x] += (float)sums[k] * by;
-        at = at == PRIME - 1 ? 0 : at + 1;
+        to[k] = first + k - (first + k >= PRIME ? PRIME : 0);
+        what[k] = (float)sums[k] * by;
+    }
+    add_places(mine, to, what);
+}
+
+/* Numbers of several rows, or of a row's end. */
+template <typename Real, typename Index>
+__device__ __noinline__ void add_axes_each(float *mine, const Order &order, Index number, const Real *x, int have, const float *weights)
+{
+    Rows<1, Index> row = rows_of<1>(order, number, (Index)0, weights);
+    for (int k = 0; k < have; k++, row.at[0]++) {
+        if (row.at[0] == (Index)order.axis[0].size) row = rows_of<1>(order, (Index)(number + k), (Index)0, weights);
+        float weight = row.weight[0];
+        u32 sum = row.sum[0];
+        weigh(weight, sum, row.at[0], weights);
+        mine[sum % PRIME * THREADS] += (float)(x[k] * (Real)weight);
     }
 }
 
-/* Numbers that were weighed by their place in a block of weights, and stand in one row of its own axis. */
-template <int wide, typename Real>
-__device__ __forceinline__ void add_in_row(Places &to, const Row &row, u64 at, const Real (&sums)[wide])
+/* Sums by the axes, of numbers that stand in the rows' one with this number. */
+template <int wide, int many, typename Real, typename Index>
+__device__ __forceinline__ void add_axes(float *mine, const Order &order, const Rows<many, Index> &rows, int which,
+                                         const Real (&x)[wide], const float *weights)
 {
-    const u64 block = at / WEIGHTS;
-    add_places(to, row.sum + at % LANES + (u32)block % PRIME, row.weight * sign_of(block), sums);
-}
-
-/* Sums by the axes, of numbers whose first stands at `number`. */
-template <int wide, typename Real>
-__device__ __forceinline__ void add_axes(Places &to, const Order &order, u64 number, const Real (&x)[wide], int have,
-                                         const float *weights)
-{
-    const u64 size = order.axis[0].size;
-    Row row = row_at(order, divided(order, 0, number), weights);
-    u64 at = number - row.from;
+    const Index at = rows.at[which], block = at / WEIGHTS;
     const u32 inner = (u32)at % WEIGHTS;
-    if (at + wide <= size && inner + wide <= WEIGHTS) { /* all in one row, and one block of weights */
-        const u64 block = at / WEIGHTS;
-        const u32 first = (row.sum + (u32)block) % PRIME;
-        const float by = row.weight * sign_of(block);
+    if (at + wide <= (Index)order.axis[0].size && inner + wide <= WEIGHTS) { /* all in one row, and one block of weights */
+        const u32 first = (rows.sum[which] + (u32)block) % PRIME;
+        const float by = rows.weight[which] * sign_of(block);
+        u32 to[wide];
+        float what[wide];
 #pragma unroll
         for (int k = 0; k < wide; k++) {
-            u32 sum = first + (inner + k) % LANES;
-            sum -= sum >= PRIME ? PRIME : 0;
-            to[sum][threadIdx.x] += (float)(x[k] * (Real)weights[LIES(inner + k)]) * by;
+            to[k] = first + (inner + k) % LANES;
+            to[k] -= to[k] >= PRIME ? PRIME : 0;
+            what[k] = (float)(x[k] * (Real)weights[LIES(inner + k)]) * by;
         }
+        add_places(mine, to, what);
         return;
     }
     Real each[wide];
 #pragma unroll
     for (int k = 0; k < wide; k++) each[k] = x[k];
-#pragma unroll 1
-    for (int k = 0; k < have; k++, at++) {
-        if (at == size) { row = row_at(order, row.number + 1, weights); at = 0; }
-        float weight = row.weight;
-        u32 sum = row.sum;
-        weigh(weight, sum, at, weights);
-        to[sum % PRIME][threadIdx.x] += (float)(each[k] * (Real)weight);
-    }
-}
-
-/* Sixteen bytes in the logical order that are not side by side, or not all there: what is not as 0. */
-template <typename Raw, int wide = 16 / sizeof(Raw)>
-__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, u64 number, int have, const float *weights)
-{
-    Row row = {0, 0, 1.0f, 0, 0};
-    if (order.is_flat) row.begin = (long long)number;
-    else if (have) row = row_at(order, divided(order, 0, number), weights);
-    long long at = order.is_flat ? 0 : (long long)(number - row.from), step = order.is_flat ? 1 : order.axis[0].step;
-    uint4 found = {0, 0, 0, 0};
-    Raw raw[wide];
-#pragma unroll 1
-    for (int k = 0; k < wide; k++, at++) {
-        if (!order.is_flat && k < have && at == (long long)order.axis[0].size) {
-            row = row_at(order, row.number + 1, weights);
-            at = 0;
-        }
-        raw[k] = k < have ? data[row.begin + at * step] : (Raw)0;
-    }
-    memcpy(&found, raw, 16);
-    return found;
+    add_axes_each(mine, order, rows.number[which] * (Index)order.axis[0].size + at, each, wide, weights);
 }
 
 /* How many of the numbers of a load are there. */
-__device__ __forceinline__ int there(const Order &order, u64 number, int wide)
+template <typename Index> __device__ __forceinline__ int there(const Order &order, Index number, int wide)
 {
-    return number + wide <= order.count ? wide : number < order.count ? (int)(order.count - number) : 0;
+    return number + (u64)wide <= order.count ? wide : number < order.count ? (int)(order.count - number) : 0;
 }
 
-template <typename Raw, int wide = 16 / sizeof(Raw)>
-__device__ __forceinline__ uint4 load(const Raw *data, const Order &order, bool is_whole, u64 number, const float *weights)
+/* Sixteen bytes in the logical order that are not side by side, or not all there: what is not as 0. */
+template <typename Raw, typename Index, int wide = 16 / sizeof(Raw)>
+__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, Index number, const float *weights)
 {
     const int have = there(order, number, wide);
-    if (!is_whole || have < wide) return gathered(data, order, number, have, weights);
-    if (order.is_flat) return *(const uint4 *)(data + number);
-    Row row = row_at(order, divided(order, 0, number), weights);
-    return *(const uint4 *)(data + row.begin + (long long)(number - row.from));
+    Rows<1, Index> row = {};
+    if (!order.is_flat && have) row = rows_of<1>(order, number, (Index)0, weights);
+    if (order.is_flat) row.begin[0] = (long long)number;
+    uint4 found = {0, 0, 0, 0};
+    Raw raw[wide];
+#pragma unroll 1
+    for (int k = 0; k < wide; k++, row.at[0]++) {
+        if (!order.is_flat && k < have && row.at[0] == (Index)order.axis[0].size)
+            row = rows_of<1>(order, (Index)(number + k), (Index)0, weights);
+        raw[k] = k < have ? data[row.begin[0] + (long long)row.at[0] * order.axis[0].step] : (Raw)0;
+    }
+    memcpy(&found, raw, 16);
+    return found;
 }
 
 /* ---------------------------------------------------------------- what all threads have found */
@@ -283,15 +313,16 @@ template <typename Real> __device__ __forceinline__ void write_tally(double *to,
 /* What a block has found becomes its part. */
 template <typename Real>
 __device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t, const Sums<double> &large, const Places &flat,
-                                           const Places &axes)
+                                           const Places &axes, u32 wanted)
 {
-    __shared__ double powers[4][THREADS / 32];
+    __shared__ double powers[3][THREADS / 32];
     __shared__ u64 hashes[THREADS / 32];
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    Tally<Real> tally = over_block(about_its_mean(t.sums));
-    __syncthreads();
-    Tally<double> apart = over_block(about_its_mean(large));
-    for (int power = 0; power < 4; power++) {
+    Tally<Real> tally = about_its_mean(t.sums);
+    if (wanted == ALL) tally = over_block(tally);
+    Tally<double> apart = {0, 0, 0, 0, INFINITE, -INFINITE, 0.0, 0.0, 0.0};
+    if (__syncthreads_or(large.finite != 0)) apart = over_block(about_its_mean(large));
+    for (int power = 0; power < 3; power++) {
         double sum = over_warp(t.powers[power]);
         if (lane == 0) powers[power][warp] = sum;
     }
@@ -308,7 +339,7 @@ __device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t
     if (threadIdx.x == 0) {
         write_tally(part, tally);
         write_tally(part + TALLY, apart);
-        for (int power = 0; power < 4; power++) {
+        for (int power = 0; power < 3; power++) {
             double sum = 0;
             for (int each = 0; each < THREADS / 32; each++) sum += powers[power][each];
             part[POWERS + power] = sum;
@@ -321,16 +352,17 @@ __device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t
     __syncthreads();
 }
 
-/* Of the parts of all blocks one tally, in a fixed order. */
+/* Of the parts of all blocks one tally, in a fixed order. They were written by others: what this one has seen is old. */
 __device__ Tally<double> over_parts(const double *parts)
 {
     Tally<double> all = {0, 0, 0, 0, INFINITE, -INFINITE, 0.0, 0.0, 0.0};
     for (u32 each = threadIdx.x; each < gridDim.x; each += blockDim.x) {
-        const volatile double *part = parts + (u64)each * PART;
+        double part[TALLY];
+#pragma unroll
+        for (int at = 0; at < TALLY; at++) part[at] = __ldcg(parts + (u64)each * PART + at);
         join(all, {(u64)part[0], (u64)part[1], (u64)part[2], (u64)part[3], part[4], part[5], part[6], part[7], part[8]});
     }
-    all = over_block(all);
-    __syncthreads();
+    if (__syncthreads_or(all.finite != 0 || all.nans || all.posinf || all.neginf)) all = over_block(all);
     return all;
 }
 
@@ -339,15 +371,20 @@ struct Found { u64 hash; float flat[PRIME], axes[PRIME]; double orders[7]; long 
 
 /* A row: nine doubles of the statistics, and the sketch. */
 __device__ void write_row(double *row, const Order &order, const double *sums, u64 hash, Tally<double> all,
-                          const Tally<double> &large)
+                          const Tally<double> &large, u32 wanted, const double *known)
 {
     Found &found = *(Found *)(row + TALLY);
-    found.hash = hash ? hash : 1;
-    for (int at = 0; at < PRIME; at++) {
-        found.flat[at] = (float)sums[BY_PLACE + at];
-        found.axes[at] = (float)sums[BY_PLACE + (order.axes > 1 ? PRIME : 0) + at]; /* one axis is the flat order */
+    if (wanted != ALL)
+        for (int at = 0; at < TALLY + (int)(sizeof(Found) / 8); at++) row[at] = known[at];
+    if (wanted != ONLY_AXES) {
+        found.hash = hash ? hash : 1;
+        for (int at = 0; at < PRIME; at++) found.flat[at] = (float)sums[BY_PLACE + at];
     }
-    double orders[7] = {all.mean * all.finite, sums[POWERS + 1], sums[POWERS], sums[POWERS + 2], sums[POWERS + 3],
+    if (wanted != ONLY_FLAT) /* one axis is the flat order */
+        for (int at = 0; at < PRIME; at++) found.axes[at] = order.axes > 1 ? (float)sums[BY_PLACE + PRIME + at] : found.flat[at];
+    if (wanted != ALL) return;
+    double sum = all.mean * all.finite;
+    double orders[7] = {sum, all.squares + sum * all.mean, sums[POWERS], sums[POWERS + 1], sums[POWERS + 2],
                         all.finite > 0 ? all.low : 0.0, all.finite > 0 ? all.high : 0.0};
     for (int at = 0; at < 7; at++) found.orders[at] = orders[at];
     found.odd = (long long)(order.count - (u64)all.finite);
@@ -357,100 +394,127 @@ __device__ void write_row(double *row, const Order &order, const double *sums, u
 }
 
 /* The last block to end joins the parts. */
-__device__ __noinline__ void join_parts(const double *parts, u64 bytes, const Order &order, double *row)
+__device__ __noinline__ void join_parts(const double *parts, u64 bytes, const Order &order, double *row, u32 wanted,
+                                        const double *known)
 {
     __shared__ double sums[PART];
-    Tally<double> all = over_parts(parts), large = over_parts(parts + TALLY);
+    Tally<double> all, large;
+    if (wanted == ALL) { all = over_parts(parts); large = over_parts(parts + TALLY); }
     const u32 lane = threadIdx.x % 32;
     for (u32 column = POWERS + threadIdx.x / 32; column < HASH; column += THREADS / 32) {
         double sum = 0;
-        for (u32 each = lane; each < gridDim.x; each += 32) sum += ((const volatile double *)parts)[(u64)each * PART + column];
+#pragma unroll 4
+        for (u32 each = lane; each < gridDim.x; each += 32) sum += __ldcg(parts + (u64)each * PART + column);
         sum = over_warp(sum);
         if (lane == 0) sums[column] = sum;
     }
     u64 hash = 0;
-    for (u32 each = lane; each < gridDim.x; each += 32)
-        hash += (u64)__double_as_longlong(((const volatile double *)parts)[(u64)each * PART + HASH]);
+#pragma unroll 4
+    for (u32 each = lane; each < gridDim.x; each += 32) hash += (u64)__double_as_longlong(__ldcg(parts + (u64)each * PART + HASH));
     hash = over_warp(hash);
     __syncthreads();
-    if (threadIdx.x == 0) write_row(row, order, sums, stirred(hash ^ stirred(bytes)), all, large);
+    if (threadIdx.x == 0) write_row(row, order, sums, stirred(hash ^ stirred(bytes)), all, large, wanted, known);
 }
 
 /* ---------------------------------------------------------------- the kernel */
 
-template <typename Raw, typename Real, typename Read>
-__device__ void sketch(const Raw *data, const Order &given, double *parts, u32 *ended, double *row, Read read)
+template <typename Raw, typename Real, typename Index, typename Read>
+__device__ void sketch(const Raw *data, const Order &given, u32 wanted, const double *known, double *parts, u32 *ended,
+                       double *row, Read read)
 {
     const int wide = 16 / sizeof(Raw);
     __shared__ float weights[LIES(WEIGHTS)];
     __shared__ Places flat, axes;
-    __shared__ u64 quarter_keys[QUARTERS];
+    __shared__ ulonglong2 keys[QUARTERS * 32];
     __shared__ Order order; /* by a place of its own: functions that are called may not have those of the kernel */
     __shared__ bool is_last;
     if (threadIdx.x == 0) order = given;
     for (u32 at = threadIdx.x; at < WEIGHTS; at += THREADS) weights[LIES(at)] = weight_of(at);
-    if (threadIdx.x < QUARTERS) quarter_keys[threadIdx.x] = key_of(64 + threadIdx.x);
+    if (threadIdx.x < QUARTERS * 32) {
+        const u64 key = key_of(64 + threadIdx.x / 32);
+        const u32 lane = threadIdx.x % 32;
+        keys[threadIdx.x] = {key_of(2 * lane) ^ key, key_of(2 * lane + 1) ^ key};
+    }
     for (u32 at = 0; at < PRIME; at++) flat[at][threadIdx.x] = axes[at][threadIdx.x] = 0;
     __syncthreads();
 
     const u32 lane = threadIdx.x % 32;
-    const u64 tile_numbers = QUARTERS * 32 * wide, tiles = (order.count + tile_numbers - 1) / tile_numbers;
-    const u64 keys[2] = {key_of(2 * lane), key_of(2 * lane + 1)};
+    const Index apart = 32 * wide, tile_numbers = QUARTERS * apart, tiles = (Index)((order.count + tile_numbers - 1) / tile_numbers);
     const bool is_whole = order.is_whole && ((u64)data & 15) == 0;
-    const bool has_axes = order.axes > 1, has_blocks = has_axes && order.axis[0].size % WEIGHTS == 0;
+    const bool has_axes = order.axes > 1 && wanted != ONLY_FLAT, has_blocks = has_axes && order.axis[0].size % WEIGHTS == 0;
+    const bool has_weighed = wanted != ONLY_AXES || has_blocks;
+    float *my_flat = &flat[0][threadIdx.x], *my_axes = &axes[0][threadIdx.x];
     Sketched<Real> t = {{0, 0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0, 0, 0, 0.0, 0.0},
-                        false, exponent_of((Real)0), 0, 0, 0, 0, {0, 0, 0, 0}, 0};
+                        false, exponent_of((Real)0), 0, 0, 0, {0, 0, 0}, 0};
     Large large = {{0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0, 0.0, 0.0}, false};
-    u64 tile = (u64)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    for (u32 turn = 1; tile < tiles; tile += (u64)gridDim.x * (THREADS / 32), turn++) {
-        const u64 first = tile * tile_numbers + lane * wide;
-        uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
+    Real weighed[wide];
+    Rows<QUARTERS, Index> rows;
+    u64 hash = 0;
+    auto take = [&](int quarter, const uint4 &now, Index number, int have, bool is_full) {
+        Raw raw[wide];
+        Real x[wide];
+        memcpy(raw, &now, 16);
+        const ulonglong2 key = keys[quarter * 32 + lane];
+        if (wanted != ONLY_AXES && have > 0) hash += hashed((u64)now.y << 32 | now.x, key.x);
+        if (wanted != ONLY_AXES && have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, key.y);
 #pragma unroll
-        for (int k = 0; k < QUARTERS; k++) loaded[k] = load<Raw>(data, order, is_whole, first + k * 32 * wide, weights);
-        Real weighed[wide] = {};
-        u64 hash = 0;
-#pragma unroll 1 /* it would be long */
-        for (int quarter = 0; quarter < QUARTERS; quarter++) {
-            const u64 number = first + quarter * 32 * wide;
-            const uint4 now = loaded[0];
-            loaded[0] = loaded[1]; loaded[1] = loaded[2]; loaded[2] = loaded[3];
-            const int have = there(order, number, wide);
-            Raw raw[wide];
-            Real x[wide];
-            memcpy(raw, &now, 16);
+        for (int k = 0; k < wide; k++) x[k] = (Real)read(raw[k]);
+        if (wanted == ALL) add_numbers(t, large, x, have);
+        else
 #pragma unroll
-            for (int k = 0; k < wide; k++) x[k] = (Real)read(raw[k]);
-            const u64 key = quarter_keys[quarter];
-            if (have > 0) hash += hashed((u64)now.y << 32 | now.x, keys[0] ^ key);
-            if (have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, keys[1] ^ key);
-            add_numbers(t, large, x, have);
+            for (int k = 0; k < wide; k++) x[k] = magnitude(x[k]) <= (Real)LARGEST ? x[k] : (Real)0;
+        const float *by = weights + LIES((u32)number % WEIGHTS);
 #pragma unroll
-            for (int k = 0; k < wide; k++) weighed[k] += x[k] * (Real)weights[LIES((u32)number % WEIGHTS) + LIES(k)];
-            if (has_axes && !has_blocks) add_axes(axes, order, number, x, have, weights);
-            if (quarter != QUARTERS - 1 && (quarter + 1) * 32 * wide % WEIGHTS) continue;
-            const u64 block = number / WEIGHTS; /* all that was weighed stands in it */
-            add_places(flat, number % LANES + (u32)block % PRIME, sign_of(block), weighed);
-            if (has_blocks) {
-                Row its = row_at(order, divided(order, 0, number), weights);
-                add_in_row(axes, its, number - its.from, weighed);
-            }
-#pragma unroll
-            for (int k = 0; k < wide; k++) weighed[k] = 0;
+        for (int k = 0; k < wide && has_weighed; k++) weighed[k] += x[k] * (Real)by[LIES(k)];
+        if (has_axes && !has_blocks && is_full) add_axes(my_axes, order, rows, quarter, x, weights);
+        if (has_axes && !has_blocks && !is_full) add_axes_each(my_axes, order, number, x, have, weights);
+        if (!has_weighed || (quarter != QUARTERS - 1 && (quarter + 1) * apart % WEIGHTS)) return;
+        const Index block = number / WEIGHTS; /* all that was weighed stands in it */
+        add_lanes(my_flat, (u32)number % LANES + (u32)block % PRIME, sign_of(block), weighed);
+        if (has_blocks) {
+            const Rows<1, Index> its = rows_of<1>(order, number, (Index)0, weights);
+            const Index its_block = its.at[0] / WEIGHTS;
+            add_lanes(my_axes, its.sum[0] + (u32)number % LANES + (u32)its_block % PRIME, its.weight[0] * sign_of(its_block), weighed);
         }
+#pragma unroll
+        for (int k = 0; k < wide; k++) weighed[k] = 0;
+    };
+#pragma unroll
+    for (int k = 0; k < wide; k++) weighed[k] = 0;
+    Index tile = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    for (u32 turn = 1; tile < tiles; tile += gridDim.x * (THREADS / 32), turn++) {
+        const Index first = tile * tile_numbers + lane * wide;
+        hash = 0;
+        if (is_whole && (tile + (u64)1) * tile_numbers <= order.count) {
+            if (!order.is_flat || (has_axes && !has_blocks)) rows = rows_of<QUARTERS>(order, first, apart, weights);
+            uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
+#pragma unroll
+            for (int k = 0; k < QUARTERS; k++)
+                loaded[k] = *(const uint4 *)(data + (order.is_flat ? (long long)(first + k * apart) : rows.begin[k] + (long long)rows.at[k]));
+#pragma unroll
+            for (int k = 0; k < QUARTERS; k++) take(k, loaded[k], first + k * apart, wide, true);
+        } else
+#pragma unroll 1
+            for (int k = 0; k < QUARTERS; k++) {
+                const Index number = first + k * apart;
+                take(k, gathered(data, order, number, weights), number, there(order, number, wide), false);
+            }
         t.hash += hash * factor_of(tile);
         if (turn % SHORT_TILES == 0) { drain(t.sums); drain_powers(t); }
     }
     drain(t.sums); drain(large.sums); drain_powers(t);
-    write_part(parts + (u64)blockIdx.x * PART, t, large.sums, flat, axes);
+    write_part(parts + (u64)blockIdx.x * PART, t, large.sums, flat, axes, wanted);
     if (threadIdx.x == 0) is_last = atomicAdd(ended, 1) == gridDim.x - 1;
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    join_parts(parts, order.count * sizeof(Raw), order, row);
+    join_parts(parts, order.count * sizeof(Raw), order, row, wanted, known);
     if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
 }
 
-#define SKETCH(NAME) \
-extern "C" __global__ void __launch_bounds__(THREADS, 2) sketch_##NAME(const NAME##_numbers::Raw *data, const Order order, \
-                                                                       double *parts, u32 *ended, double *row) \
-{ sketch<NAME##_numbers::Raw, NAME##_numbers::Real>(data, order, parts, ended, row, NAME##_numbers()); }
+#define SKETCH_BY(PREFIX, NAME, INDEX) \
+extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##_##NAME(const NAME##_numbers::Raw *data, const Order order, \
+    u32 wanted, const double *known, double *parts, u32 *ended, double *row) \
+{ sketch<NAME##_numbers::Raw, NAME##_numbers::Real, INDEX>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
+#define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32)
+#define LARGE_SKETCH(NAME) SKETCH_BY(large_sketch, NAME, u64)

@@ -175,7 +175,7 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
 }
 
 /* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
-static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t row)
+static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t known, uint64_t row)
 {
     uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
     uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
@@ -183,7 +183,8 @@ static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t
     const uint64_t most = (uint64_t)(numbers->order == NULL ? stream->most_blocks : stream->most_blocks * 2 / 3);
     uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
     void *plainly[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
-    void *in_order[] = {&address, (void *)numbers->order, &parts, &ended, &row};
+    uint32_t what = known ? numbers->wanted : 0;
+    void *in_order[] = {&address, (void *)numbers->order, &what, &known, &parts, &ended, &row};
     void **arguments = numbers->order == NULL ? plainly : in_order;
     unsigned blocks = (unsigned)(wanted < most ? wanted : most);
     Launch call = (Launch)(intptr_t)stream->launch;
@@ -207,7 +208,9 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     BatchFields *batch = (BatchFields *)Py_NewRef(stream->batch);
     int done = 0;
     if ((batch->width > ROW) == (run->order != NULL) && (*row = begin_row(batch)) != NONE) {
-        done = launch(stream, run, (uint64_t)batch->address + (uint64_t)(*row * batch->width) * 8) == 0;
+        const uint64_t table = (uint64_t)batch->address, width = (uint64_t)batch->width * 8;
+        const uint64_t known = run->known == (PyObject *)batch ? table + (uint64_t)run->known_row * width : 0; /* still there */
+        done = launch(stream, run, known, table + (uint64_t)*row * width) == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;

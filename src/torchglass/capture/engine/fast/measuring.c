@@ -260,6 +260,7 @@ static int look_at(Engine *engine, const Plan *plan, const char *memory, Measure
 }
 
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
+enum { IN_OTHER_ORDER = 2 };
 
 static Measured measured_at(uintptr_t address, const Plan *plan, int64_t version, int64_t row)
 {
@@ -294,33 +295,60 @@ static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, cons
     return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
-static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
-                         int64_t version, int64_t row)
+/* What the kernel has to find of numbers that are known in another order (sketch.cu): all where nothing helps. */
+static uint32_t wanted_of(const Order *known, const Order *order)
 {
-    const DeviceRun run = {
+    enum { ALL, ONLY_AXES, ONLY_FLAT };
+    if (known->is_contiguous && order->is_contiguous)
+        return ONLY_AXES;
+    int found = known->dimensions == order->dimensions;
+    unsigned taken = 0;
+    for (int axis = 0; found && axis < order->dimensions; axis++) { /* the same axes, each once */
+        found = 0;
+        for (int other = 0; !found && other < known->dimensions; other++)
+            if (!(taken >> other & 1) && known->sizes[other] == order->sizes[axis] && known->steps[other] == order->steps[axis]) {
+                taken |= 1u << other;
+                found = 1;
+            }
+    }
+    return found ? ONLY_FLAT : ALL;
+}
+
+/* `known`: what was found in the same numbers before, or NULL. */
+static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
+                         int64_t version, int64_t row, const Measured *known)
+{
+    DeviceRun run = {
         plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch, plan->share,
         plan->has_device_order ? plan->device_order : NULL,
     };
+    if (known != NULL && known->is_sketched && (run.wanted = wanted_of(&known->order, &plan->order)) != 0) {
+        run.known = known->batch;
+        run.known_row = known->batch_row;
+    }
     Measured found = measured_at(address, plan, version, row);
     found.is_sketched = plan->has_device_order;
     found.order = plan->order;
     if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || (engine->sketched != NULL) != plan->has_device_order)
         return LEFT_TO_PYTHON; /* or what is wanted has changed since the plan was made */
+    Py_XINCREF(run.known); /* other threads may run meanwhile */
     int done = measure_on_device(engine, &run, number, &found.batch, &found.batch_row);
+    Py_XDECREF(run.known);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
     remember(engine, tensor, plan, found);
     return MEASURED_HERE;
 }
 
-/* What was measured at the same place shows the same numbers: 1 taken over, 0 no, -1 error. */
+/* What was measured at the same place shows the same numbers: 1 taken over, IN_OTHER_ORDER not, but it does; 0 no, -1
+ * error. */
 static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t address, int64_t version, int64_t row)
 {
     const Measured *known = place_at(engine->measuring, address, plan);
     if ((plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
         return 0;
     if (plan->way == ON_DEVICE && engine->sketched != NULL && !(known->is_sketched && is_same_order(&known->order, &plan->order)))
-        return 0;
+        return IN_OTHER_ORDER;
     if (plan->way == ON_DEVICE)
         return measured_with(known->batch, number, known->batch_row);
     Measured found = *known; /* references of it are not used */
@@ -390,11 +418,13 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int cha
     if (taken < 0)
         return ERROR;
     int way = MEASURED_HERE;
-    if (taken == 0) {
+    if (taken != 1) {
         if (is_there(tensor, &plan) <= 0)
             return LEFT_TO_PYTHON;
-        way = (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address,
-                                                                       version, row);
+        const Measured *known = taken == IN_OTHER_ORDER ? place_at(engine->measuring, (uintptr_t)address, &plan) : NULL;
+        way = plan.way == ON_DEVICE
+                  ? launch_kernel(engine, tensor, number, &plan, (uintptr_t)address, version, row, known)
+                  : measure_memory(engine, tensor, number, &plan, (uintptr_t)address, version, row);
     }
     if (way != MEASURED_HERE || engine->saved == NULL)
         return way;
