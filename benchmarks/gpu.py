@@ -4,6 +4,7 @@ A transformer of 24 × 1024 with 16 × 1024 tokens in bfloat16, which keeps the 
 tokens, which waits for the host.
 
 python benchmarks/gpu.py                             # the compiled engine
+python benchmarks/gpu.py stats sketch                # only some of the ways
 TORCHGLASS_ENGINE=python python benchmarks/gpu.py    # the other
 """
 
@@ -65,6 +66,7 @@ class Net(nn.Module):
 MODES: dict[str, dict[str, Any] | None] = {
     "plain": None, "default": {}, "bundle": {"to": ""}, "calls": {"calls": "user"}, "ops": {"ops": True},
     "stats": {"values": "stats"}, "ops and stats": {"ops": True, "values": "stats"},
+    "sketch": {"values": "stats+sketch"}, "ops and sketch": {"ops": True, "values": "stats+sketch"},
 }  # fmt: skip
 
 
@@ -85,10 +87,11 @@ def timed(work: Callable[[], None], options: dict[str, Any] | None, folder: str)
 
 def measure(name: str, work: Callable[[], None]) -> None:
     """Interleaved; medians."""
-    found: dict[str, list[float]] = {mode: [] for mode in MODES}
+    chosen = {mode: each for mode, each in MODES.items() if mode == "plain" or not sys.argv[1:] or mode in sys.argv[1:]}
+    found: dict[str, list[float]] = {mode: [] for mode in chosen}
     with tempfile.TemporaryDirectory() as folder:
         for round_ in range(ROUNDS + WARM):
-            for mode, options in MODES.items():
+            for mode, options in chosen.items():
                 seconds = timed(work, options, folder)
                 if round_ >= WARM:
                     found[mode].append(seconds)

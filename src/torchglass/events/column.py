@@ -6,8 +6,8 @@ from array import array
 from dataclasses import MISSING, field
 from typing import Any, NamedTuple
 
-FORMAT = 5
-FORMATS = (2, 3, 4, 5)
+FORMAT = 6
+FORMATS = (2, 3, 4, 5, 6)
 """What is written, and what is read."""
 NONE = -1
 KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")

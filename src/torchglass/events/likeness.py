@@ -72,7 +72,7 @@ def same(one: Value, other: Value, tolerance: float | None = None) -> Likeness:
         if value.sketch is None:
             raise NotRecorded(
                 f"value {value.id} has no sketch, so it cannot be compared: record(values='stats+sketch') keeps one of "
-                "each tensor on a CPU; of saved tensors trace.tensor(value) gives the numbers themselves"
+                "each plain tensor on a CPU or an NVIDIA GPU; of saved tensors trace.tensor(value) gives the numbers"
             )
     return _compared(one, other, tolerance)
 
@@ -128,7 +128,7 @@ def _compared(value: Value, their_value: Value, given: float | None) -> Likeness
     count = _count(value)
     if count != _count(their_value):
         return _different(tolerance, f"{count:,} numbers against {_count(their_value):,}")
-    if mine.hash == theirs.hash and value.dtype == their_value.dtype:
+    if mine.hash and mine.hash == theirs.hash and value.dtype == their_value.dtype:
         return Likeness("bits", 0.0, tolerance, reshaped)
     if mine.odd != theirs.odd:
         return _different(tolerance, f"{mine.odd:,} not finite against {theirs.odd:,}")

@@ -319,9 +319,11 @@ STACK_SITES = Table("stack_sites", "The sites of a stack below its base, outermo
 
 SKETCHES = Table("sketches", "By what the numbers of values are known again, where that was asked for.", (
     Column("value", "id", "row of value_rows", since=5),
-    Column("sketch", "bytes", "hash of its bits (8 bytes), 17 + 17 float32, 7 float64, count of what was not summed "
-           "(8 bytes), in the machine's byte order", since=5),
+    Column("sketch", "bytes", "hash of its bits (8 bytes; 0 where it is not known), 17 + 17 float32, 7 float64, count "
+           "of what was not summed (8 bytes), in the machine's byte order; in format 5 it is another hash", since=5),
 ))  # fmt: skip
+HASH_SINCE = 6
+"""The first format whose sketches have the hash of today."""
 
 TO_BE_ASKED = (TRACE, NOTES, MODULES, PARAMETERS, STACKS, SOURCES, THREADS, SAVED_TENSORS)
 BEHIND = (EVENT_ROWS, VALUE_ROWS, WHATS, FORMS, FORM_PARTS, METAS, TEXTS, OPERAND_LISTS, SITES, STACK_SITES, SKETCHES)

@@ -62,7 +62,7 @@ class Sketch(NamedTuple):
     """By what the numbers of a value are known again; ``torchglass.same`` compares two."""
 
     hash: int
-    """Of the bits: equal bits have equal ones."""
+    """Of the bits: equal bits have equal ones. 0: not known, of a trace that an earlier version recorded."""
     flat: tuple[float, ...]
     """17 sums with weights by place in the flat order."""
     axes: tuple[float, ...]
@@ -80,6 +80,11 @@ class Sketch(NamedTuple):
 
 
 SKETCH = Struct("=Q17f17f7dq")
+
+
+def without_hash(raw: bytes) -> bytes:
+    """A sketch whose hash was another one: its bits are not known any more, its sums are."""
+    return bytes(8) + raw[8:]
 
 
 class Value(NamedTuple):

@@ -87,9 +87,10 @@ Numbers = tuple[int, int, int, int, int, float, float, float, float, float]
 
 SKETCHED_WORDS = 27
 SKETCHED_ENTRY = SKETCHED_WORDS * 8
-IS_SKETCHED = struct.pack("=q", 1)
+WITH_OTHER_HASH, SKETCHED_NOW = 1, 2
+IS_SKETCHED = struct.pack("=q", SKETCHED_NOW)
 """An entry is what events.types.SKETCH packs (a hash, 17 sums by the flat order, 17 by the axes, 7 in any order, and
-how many numbers were not summed), and behind it this word."""
+how many numbers were not summed), and behind it this word; in journals of earlier versions, with their hash, 1."""
 
 KEPT_WORDS = 4
 KEPT_ENTRY = KEPT_WORDS * 8

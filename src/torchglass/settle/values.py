@@ -8,7 +8,7 @@ from math import isnan
 
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED, Meta
 from torchglass.events.tables import Tables
-from torchglass.events.types import SKETCH
+from torchglass.events.types import SKETCH, without_hash
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ADDRESS,
@@ -23,10 +23,12 @@ from torchglass.journal.layout import (
     NUMBER_MASK,
     SKETCHED,
     SKETCHED_ENTRY,
+    SKETCHED_NOW,
     SKETCHED_WORDS,
     VALUE_WORDS,
     VALUES,
     VERSION,
+    WITH_OTHER_HASH,
 )
 from torchglass.journal.rows import MetaRow
 from torchglass.settle.interned import Interned
@@ -198,11 +200,11 @@ def fill_sketches(streams: Streams, values: Values, tables: Tables) -> None:
     for chunk in streams.of(SKETCHED):
         raw = chunk.words(chunk.first, chunk.last).cast("B")
         there = raw.cast("q")[SKETCHED_WORDS - 1 :: SKETCHED_WORDS].tolist()
-        for index in [index for index, each in enumerate(there) if each == 1]:
-            number = values.number(chunk.first + index)
+        for index, which in enumerate(there):
+            number = values.number(chunk.first + index) if which in (WITH_OTHER_HASH, SKETCHED_NOW) else NONE
             if number != NONE:
-                at = index * SKETCHED_ENTRY
-                tables.sketches[number] = bytes(raw[at : at + SKETCH.size])
+                sketch = bytes(raw[index * SKETCHED_ENTRY :][: SKETCH.size])
+                tables.sketches[number] = sketch if which == SKETCHED_NOW else without_hash(sketch)
 
 
 def _is_sound(entry: Entry) -> bool:

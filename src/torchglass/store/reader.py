@@ -16,7 +16,7 @@ from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
 from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
 from torchglass.events.tables import Tables, link_storages, link_values
-from torchglass.events.types import SKETCH, Location
+from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
     check_tables,
     int_of,
@@ -250,15 +250,15 @@ def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartC
     if contents.format >= schema.MEASURED[0].since:
         _read_measured(connection, tables)
     if contents.format >= schema.SKETCHES.columns[0].since:
-        tables.sketches = _read_sketches(connection, len(tables.value_meta))
+        tables.sketches = _read_sketches(connection, len(tables.value_meta), contents.format)
 
 
-def _read_sketches(connection: sqlite3.Connection, values: int) -> dict[int, bytes]:
+def _read_sketches(connection: sqlite3.Connection, values: int, number: int) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for value, sketch in connection.execute("SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"):
         if type(sketch) is not bytes or len(sketch) != SKETCH.size or not 0 <= int_of(value) < values:
             raise Unsound("a sketch is none, or of a value that is not there")
-        found[value] = sketch
+        found[value] = sketch if number >= schema.HASH_SINCE else without_hash(sketch)
     return found
 
 

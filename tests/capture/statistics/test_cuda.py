@@ -1,4 +1,4 @@
-"""Statistics on a GPU: one kernel a value, equal to numpy's, and nothing waits."""
+"""Statistics and sketches on a GPU: one kernel a value, equal to numpy's, and nothing waits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import torchglass as tg
+from tests.capture.statistics.sketching import by_numpy, check
 from torchglass.journal.layout import BY_KERNEL, NONE
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -156,3 +157,90 @@ def test_while_a_graph_is_captured_nothing_is_launched() -> None:
         torch.cuda.synchronize()
     assert y.sum().item() == 200
     assert any("while a CUDA graph was captured" in note for note in trace.notes)
+
+
+# ---------------------------------------------------------------- sketches
+
+SHAPES = [(1,), (1000,), (123_457,), (3, 1025), (1500, 3), (2, 3, 40, 64), (50, 2048), (33, 70), (7, 50_257)]
+LAYOUTS: list[Any] = [
+    lambda x: x, lambda x: x.transpose(0, -1), lambda x: x[::2], lambda x: x[..., 1:], lambda x: x.flatten(),
+    lambda x: x.expand(3, *x.shape), lambda x: x[None, ..., None],
+]  # fmt: skip
+
+
+def check_sketch(value: Any, tensor: torch.Tensor) -> None:
+    expected_ = by_numpy(tensor.detach().cpu())
+    assert value.sketch is not None
+    assert value.sketch.hash == expected_.hash
+    check(value.sketch, expected_)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_sketches_are_those_of_the_cpu_for_every_dtype_and_layout(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    for shape in SHAPES:
+        base = made(dtype, math.prod(shape)).view(shape)
+        shown = [layout(base) for layout in LAYOUTS]
+        with tg.record(values="stats+sketch") as trace:
+            for each in shown:
+                each.clone()
+        events = [each for each in trace.events() if each.name == "Tensor.clone"]
+        assert not any("sketch" in note for note in trace.notes)
+        for event, tensor in zip(events, shown, strict=True):
+            for value in (*event.inputs, *event.outputs):
+                check_sketch(value, tensor)
+                if tensor.numel():
+                    assert tuple(value.stats) == pytest.approx(expected(tensor), rel=2e-5, abs=1e-6)
+
+
+def test_numbers_of_any_size_are_in_the_sketch_as_on_the_cpu() -> None:
+    torch.manual_seed(0)
+    for scale in (1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38):
+        x = torch.randn(10_000, device="cuda") * scale
+        x[::100], x[5] = 0.0, torch.finfo(torch.float32).min
+        with tg.record(values="stats+sketch") as trace:
+            x.clone()
+        for value in trace.values():
+            check_sketch(value, x)
+
+
+def test_the_same_numbers_are_known_again_on_both_devices() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 256)
+    with tg.record(values="stats+sketch") as here:
+        (x.view(64, 4, 64).transpose(0, 1).contiguous(), x.bfloat16(), x.relu())
+    on_gpu = x.cuda()
+    with tg.record(values="stats+sketch", ops=True) as there:
+        (on_gpu.view(64, 4, 64).transpose(0, 1).contiguous(), on_gpu.bfloat16(), on_gpu.relu())
+    for one, other in zip(here.events(kind="function"), there.events(kind="function"), strict=True):
+        assert str(tg.same(one.outputs[0], other.outputs[0])) == "equal bits"
+    assert [str(each.likeness) for each in there.find(x.relu())][:1] == ["equal bits"]
+    assert [str(each.likeness) for each in here.find(on_gpu.relu())] == ["equal bits"]
+
+
+def test_nothing_waits_for_sketches() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 1)).cuda()
+    x = torch.randn(32, 64, device="cuda")
+    net(x).sum().backward()
+    with tg.record(values="stats+sketch", ops=True):
+        net(x).sum().backward()
+    torch.cuda.synchronize()
+    with tg.record(values="stats+sketch", ops=True) as trace:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(100):
+                net(x).sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    outputs = [value for each in trace.events(kind="op") for value in each.outputs]
+    assert len(outputs) > 1000
+    assert all(value.sketch is not None for value in outputs)
+
+
+def test_what_has_no_sketch_says_so() -> None:
+    x = torch.randn(4, 4, device="cuda")
+    with tg.record(values="stats+sketch") as trace:
+        (x.to(torch.float8_e4m3fn), torch.complex(x, x).conj(), x[:0])
+    assert any("no sketch" in note for note in trace.notes)
+    event = list(trace.events())[-1]
+    assert event.outputs[0].sketch is not None  # nothing is a known number of numbers

@@ -11,7 +11,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
-from torchglass.capture.statistics import cuda
+from tests.capture.statistics.emulated import library
+from torchglass.capture.statistics import cuda, kernels
+from torchglass.capture.statistics.axes import packed_order
+from torchglass.capture.statistics.kernels import DTYPES
 from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.statistics.memory import KINDS, layout_of
 from torchglass.capture.statistics.sketch import order_of
@@ -28,6 +31,7 @@ LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
 )
 HANDLE, FUNCTION, ROOM = 77, 4711, 15
+ONLY_AXES, ONLY_FLAT = 1, 2
 
 
 class Driver:
@@ -56,37 +60,52 @@ class Driver:
                 numbers.sum(),
                 numbers.var() * count,
             )
-            np.ctypeslib.as_array((ctypes.c_double * cuda.ROW).from_address(row))[:] = found
+            np.ctypeslib.as_array((ctypes.c_double * kernels.ROW).from_address(row))[:] = found
         return self.problem
 
 
+class SketchDriver(Driver):
+    """Runs the kernel itself, compiled for this machine."""
+
+    def _launch(self, function: int, *rest: Any) -> int:
+        blocks, arguments = rest[0], rest[-2]
+        address, known, parts, ended, row = (
+            ctypes.c_uint64.from_address(arguments[at]).value for at in (0, 3, 4, 5, 6)
+        )
+        wanted = ctypes.c_uint32.from_address(arguments[2]).value
+        self.launched.append((wanted, blocks))
+        places = [ctypes.c_void_p(each) for each in (known, parts, ended, row)]
+        kernel = getattr(library(), f"sketch_of_{DTYPES[function - 1]}")
+        kernel(blocks, ctypes.c_void_p(address), ctypes.c_void_p(arguments[1]), wanted, *places)
+        return 0
+
+
 class Batch(cuda.BatchFields):
-    def __init__(self, room: int) -> None:
-        self.here = torch.zeros(room, cuda.ROW, dtype=torch.float64)
-        self.address, self.room, self.values = self.here.data_ptr(), room, []
+    def __init__(self, room: int, width: int) -> None:
+        self.here = torch.zeros(room, width, dtype=torch.float64)
+        self.address, self.room, self.values, self.width = self.here.data_ptr(), room, [], width
 
 
 class Stream(cuda.StreamFields):
-    def __init__(self, driver: Driver) -> None:
-        self.index, self.handle, self.parts, self.most_blocks = 0, HANDLE, 8, 3
+    def __init__(self, driver: Driver, width: int) -> None:
+        self.scratch = np.zeros(3 * kernels.SKETCH_PART + 1)
+        self.index, self.handle, self.parts, self.most_blocks = 0, HANDLE, self.scratch.ctypes.data + 8, 3
         self.launch = ctypes.cast(driver.call, ctypes.c_void_p).value or 0
-        self.batch = Batch(ROOM)
+        self.batch = Batch(ROOM, width)
 
 
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """CPU tensors of float32 are taken for a GPU's."""
-    driver = Driver()
+def take_place(monkeypatch: pytest.MonkeyPatch, driver: Driver, width: int) -> None:
+    """From now on CPU tensors are taken for a GPU's."""
     begin = Measurer.__init__
 
     def __init__(self: Any, session: Any) -> None:
         begin(self, session)
-        stream = Stream(driver)
+        stream = Stream(driver, width)
 
         def send(full: Stream) -> None:
-            batch, full.batch = full.batch, Batch(ROOM)
+            batch, full.batch = full.batch, Batch(ROOM, width)
             batch.has_arrived = True
-            session.engine.take_rows(batch.values, batch.address)
+            session.engine.take_rows(batch.values, batch.address, width, session.journal.sketched)
 
         self.finish_batch = lambda: send(stream)
         session.engine.ask({
@@ -98,12 +117,22 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
         layout = layout_of(tensor)
         if layout is None:
             return None
-        return tensor.element_size(), layout, order_of(tensor, KINDS[tensor.dtype]), 0, FUNCTION, tensor.numel(), 0
+        is_sketch, name = width > kernels.ROW, str(tensor.dtype).removeprefix("torch.")
+        function = DTYPES.index(name) + 1 if is_sketch else FUNCTION
+        order = packed_order(tensor) if is_sketch else b""
+        both = layout, order_of(tensor, KINDS[tensor.dtype])
+        return tensor.element_size(), *both, 0, function, tensor.numel(), 0, 8192, order
 
     monkeypatch.setattr(Measurer, "__init__", __init__)
     monkeypatch.setattr(Measurer, "plan", plan)
     finish = Measurer.finish
     monkeypatch.setattr(Measurer, "finish", lambda self: (self.finish_batch(), finish(self))[1])
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = Driver()
+    take_place(monkeypatch, driver, kernels.ROW)
     return driver
 
 
@@ -117,7 +146,7 @@ def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
     assert BY_KERNEL in trace.tables.value_measured
     assert set(trace.tables.value_measured) <= {BY_KERNEL, NONE}
     assert len(driver.launched) == 1 + 10 + 10  # x, each sum, each product
-    assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, cuda.THREADS, 1, 1, 0, 20_000)}
+    assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, kernels.THREADS, 1, 1, 0, 20_000)}
     values = [(event.name, event.outputs[0].stats) for event in trace.events()]
     for name, stats in values:
         expected = (x + 1) * (2 if name == "Tensor.mul_" else 1)
@@ -127,6 +156,40 @@ def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
             [expected.min().item(), expected.max().item(), expected.double().mean().item(),
              expected.double().std(correction=0).item(), expected.double().norm().item()]
         )  # fmt: skip
+
+
+def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x.relu()
+    z = y.view(30, 4, 25).transpose(0, 1)
+    y.mul_(2)
+    return z.contiguous(), x.bfloat16(), x.flip(0), (x > 0), x.double()
+
+
+def test_sketches_of_both_devices_are_those_of_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    library()
+    torch.manual_seed(0)
+    x = torch.randn(30, 100)
+    with tg.record(values="stats+sketch") as here:
+        program(x)
+    driver = SketchDriver()
+    with monkeypatch.context() as patched:
+        take_place(patched, driver, kernels.SKETCH_ROW)
+        with tg.record(values="stats+sketch") as there:
+            program(x)
+    events = list(zip(here.events(), there.events(), strict=True))
+    assert len(events) == 9
+    for one, other in events:
+        for value, its in zip((*one.inputs, *one.outputs), (*other.inputs, *other.outputs), strict=True):
+            assert str(tg.same(value, its)) == "equal bits"
+            assert its.stats == pytest.approx(value.stats, rel=1e-5, abs=1e-9)
+    assert set(there.tables.value_measured) <= {BY_KERNEL, NONE}
+    # Each view has an order of its own, and both have other numbers later: x, relu, view, transposed, changed,
+    # transposed and changed, contiguous, bfloat16, flipped, > 0, double.
+    assert [wanted for wanted, _ in driver.launched] == [0, 0, ONLY_AXES, ONLY_FLAT, 0, 0, 0, 0, 0, 0, 0]
+    found = {str(each.event.code): str(each.likeness) for each in there.find(x.flip(0))}
+    assert found["x.flip(0)"] == "equal bits"
+    assert found["x.double()"] == "the same numbers in another order"
+    assert tg.same(there.find(x)[0].value, here.find(x)[0].value).how == "bits"
 
 
 def test_a_launch_that_fails_leaves_the_value_to_python(driver: Driver) -> None:

@@ -1,99 +1,50 @@
-"""Statistics of tensors on an NVIDIA GPU: one kernel a value, in the program's own stream, and never a wait.
+"""Statistics and sketches of tensors on an NVIDIA GPU: one kernel a value, in the program's stream, and never a wait.
 
-The kernel (statistics.cu) is compiled when the first value comes, by NVRTC, which torch brings, and launched by libcuda
-itself: torch's own way to launch it takes ten times as long. Rows of numbers gather on the device and go to pinned
-memory a batch at a time; what had not arrived when the process died is unknown.
+Rows of numbers gather on the device (kernels.py launches what makes them) and go to pinned memory a batch at a time;
+what had not arrived when the process died is unknown.
 """
 
 from __future__ import annotations
 
-import ctypes
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchglass.capture.statistics.axes import packed_order
+from torchglass.capture.statistics.kernels import (
+    A_THREAD,
+    ROW,
+    SKETCH_PART,
+    SKETCH_ROW,
+    THREADS,
+    DeviceRun,
+    Kernels,
+    kernels_of,
+    sketch_share,
+)
+from torchglass.capture.statistics.sketch import MOST
 from torchglass.capture.torch import private
 from torchglass.compiled import extension
 
-THREADS = 256
-"""Of a block; the kernel relies on it."""
-A_THREAD = 32
-"""Elements that a thread is given at least."""
-BLOCKS_A_PROCESSOR = 3
 ALIGNED = 16
 """Bytes that are read at once."""
-ROW = 9
-"""Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
 BATCH = 1024
 """Values that are brought back together."""
 MOST_SEEN = 16384
-DTYPES = "float32 float64 float16 bfloat16 bool uint8 int8 int16 int32 int64".split()
 
-Give = Callable[[int, list[float]], None]
-"""Takes a value's number, and its row."""
-
-
-class _Kernels:
-    """The kernel for each dtype, on one device; raises where it cannot be had."""
-
-    def __init__(self, device: int) -> None:
-        names = [f"of_{name}" for name in DTYPES]
-        with torch.cuda.device(device):
-            program, _ = private.nvrtc_compile(Path(__file__).with_name("statistics.cu").read_text("utf-8"), names[0])
-            found = private.load_cuda_module(program, names)
-        self._functions = {getattr(torch, name): found[f"of_{name}"].func for name in DTYPES}
-        self._launch = private.cuda_library().cuLaunchKernel
-        self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
-        self.most_blocks = BLOCKS_A_PROCESSOR * torch.cuda.get_device_properties(device).multi_processor_count
-        self._data, self._count, self._row = ctypes.c_void_p(), ctypes.c_ulonglong(), ctypes.c_void_p()
-        self._run, self._pitch = ctypes.c_ulonglong(), ctypes.c_ulonglong()
-        self._parts, self._ended = ctypes.c_void_p(), ctypes.c_void_p()
-        self._lock = Lock()
-        fields = (self._data, self._count, self._run, self._pitch, self._parts, self._ended, self._row)
-        self._arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
-
-    def has(self, dtype: Any) -> bool:
-        return dtype in self._functions
-
-    def address(self, dtype: Any) -> int:
-        """Of the kernel for a dtype, as libcuda knows it."""
-        return self._functions[dtype].value or 0
-
-    def launch(self, dense: Any, runs: tuple[int, int], stream: _Stream, row: int) -> None:
-        """Measure a tensor that lies in runs, behind what the stream is doing now."""
-        dtype, address, count = dense.dtype, dense.data_ptr(), dense.numel()
-        blocks = min(self.most_blocks, -(-count // (THREADS * A_THREAD)))
-        function, handle = self._functions[dtype], ctypes.c_void_p(stream.handle)
-        with self._lock:  # what the kernel is given lies in one place for all threads
-            self._data.value, self._count.value, self._row.value = address, count, row
-            self._run.value, self._pitch.value = runs
-            self._parts.value, self._ended.value = stream.parts, stream.parts - 8
-            problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, self._arguments, None)
-        if problem:
-            raise RuntimeError(f"cuLaunchKernel gave {problem}")
-
-
-_kernels: dict[int, _Kernels] = {}
-"""By device: they take a second to compile, and stay for the process."""
-
-
-def _kernels_of(device: int) -> _Kernels:
-    found = _kernels.get(device)
-    if found is None:
-        found = _kernels[device] = _Kernels(device)
-    return found
+Give = Callable[[int, list[float], bytes], None]
+"""Takes a value's number, its row, and its sketch, which is empty where there is none."""
 
 
 class BatchFields:
     """What the compiled engine reads and writes of a batch (engine/fast/device.c), where there is none."""
 
-    address = used = room = launching = 0
+    address = used = room = launching = width = 0
     has_arrived = False
     values: list[int]
 
@@ -123,9 +74,10 @@ if not TYPE_CHECKING and extension is not None:
 class _Batch(BatchFields):
     """Rows of one stream that go back together."""
 
-    def __init__(self, device: Any) -> None:
-        self.table: Any = torch.empty((BATCH, ROW), dtype=torch.float64, device=device)
-        self.address, self.room = self.table.data_ptr(), BATCH
+    def __init__(self, device: Any, width: int) -> None:
+        # Zeros: a row that has no sketch has no hash.
+        self.table: Any = torch.zeros((BATCH, width), dtype=torch.float64, device=device)
+        self.address, self.room, self.width = self.table.data_ptr(), BATCH, width
         self.values = []
         """By turns: a value, its row, and how often the numbers of that are there."""
         self.here: Any = None
@@ -136,26 +88,29 @@ class _Batch(BatchFields):
 class _Stream(StreamFields):
     """What kernels of one stream share: they run one after the other."""
 
-    def __init__(self, device: Any, handle: int, kernels: _Kernels) -> None:
+    def __init__(self, device: Any, handle: int, kernels: Kernels) -> None:
         most_blocks = kernels.most_blocks
         self.device, self.index, self.handle = device, device.index, handle
         self.most_blocks, self.launch = most_blocks, kernels.launch_address
         self.stream = torch.cuda.current_stream(device)
-        self.scratch = torch.zeros(most_blocks * ROW + 1, dtype=torch.float64, device=device)
+        self.scratch = torch.zeros(most_blocks * SKETCH_PART + 1, dtype=torch.float64, device=device)
         self.parts = self.scratch.data_ptr() + 8
         """A row for each block, behind the number of those that have ended."""
-        self.batch = _Batch(device)
+        self.batch = _Batch(device, ROW)
 
 
 class CudaTallies:
     """What was measured by kernels and is not in the journal yet."""
 
-    def __init__(self, give: Give, alarm: Callable[[], None], engine: Any) -> None:
-        self._give, self._alarm, self._engine = give, alarm, engine
+    def __init__(self, give: Give, alarm: Callable[[], None], engine: Any, sketched: Callable[[], Any]) -> None:
+        """``sketched`` gives what writes sketches into the journal."""
+        self._give, self._alarm, self._engine, self._sketched = give, alarm, engine, sketched
+        self.sketches = False
+        """Whether sketches are wanted, too."""
         self._streams: list[_Stream] = []
         self._sent: list[_Batch] = []
-        self._seen: dict[tuple[int, int, Any], tuple[weakref.ref[Any], int, _Batch, int]] = {}
-        """By address, size and dtype: the tensor that was measured there, its version, and where the numbers are."""
+        self._seen: dict[tuple[Any, ...], tuple[weakref.ref[Any], int, _Batch, int]] = {}
+        """By address, size, dtype and, with a sketch, order: the tensor measured there, its version, and its row."""
         self._lock = Lock()
         if engine is not None:
             engine.ask({
@@ -163,42 +118,48 @@ class CudaTallies:
                 "current_device": private.current_device, "current_raw_stream": private.current_raw_stream,
             })  # fmt: skip
 
-    def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
-        """The device, the kernel and the runs by which the compiled engine measures tensors like this one; or None."""
-        runs = None if self._engine is None or tensor.is_complex() or not tensor.numel() else _runs(tensor)
+    def plan(self, tensor: Any) -> tuple[Any, ...] | None:
+        """How the compiled engine has tensors like this one measured; None where it cannot.
+
+        The device, the kernel, the runs, how many numbers a block is given, and the order where there is a sketch.
+        """
+        is_one = self._engine is not None and not tensor.is_complex() and tensor.numel()
+        order = packed_order(tensor) if is_one and self.sketches else None
+        runs = (tensor.numel(), 0) if order is not None else _runs(tensor) if is_one and not self.sketches else None
         if runs is None:
             return None
-        kernels = _kernels_of(tensor.device.index)
-        return (tensor.device.index, kernels.address(tensor.dtype), *runs) if kernels.has(tensor.dtype) else None
+        kernels, dtype = kernels_of(tensor.device.index), tensor.dtype
+        if not kernels.has(dtype):
+            return None
+        share = THREADS * A_THREAD if order is None else sketch_share(dtype)
+        function: int = kernels.function(dtype, order).value or 0
+        return tensor.device.index, function, *runs, share, order or b""
 
-    def measure(self, tensor: Any, number: int, changed: bool) -> bool:
-        """Have a tensor measured; False where this cannot. Raises where there is no compiler or no library."""
+    def measure(self, tensor: Any, number: int, changed: bool) -> tuple[bool, bool]:
+        """Have a tensor measured: whether this can, and whether there will be a sketch where one is wanted.
+
+        Raises where there is no compiler or no library.
+        """
         device = tensor.device.index
-        kernels = _kernels_of(device)
-        if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == device:
-            part, times, dense, runs = tensor, 1, tensor, None  # as most are: nothing of torch runs
-        else:
-            with self._unseen(device):
-                part, times = _without_repeats(torch.view_as_real(tensor) if tensor.is_complex() else tensor)
-                runs = _runs(part) if part.data_ptr() % ALIGNED == 0 else None
-                dense = part if _fills(part) or runs is not None else part.contiguous()
-        if not kernels.has(dense.dtype) or not dense.numel():
-            return False
+        kernels = kernels_of(device)
+        part, times, run = self._run_of(tensor, kernels)
+        if run is None:
+            return False, False
+        dense, is_sketched = part, run.order is not None or not self.sketches
         if dense.untyped_storage().nbytes() < (dense.storage_offset() + _span(dense)) * dense.element_size():
-            return True  # its memory was given back: there is nothing to measure
-        place = (part.data_ptr(), part.numel(), part.dtype)
+            return True, True  # its memory was given back: there is nothing to measure
+        place = (part.data_ptr(), part.numel(), part.dtype, run.order)
         version = -1 if tensor.is_inference() else tensor._version
         with self._lock:
             known = None if changed else self._seen.get(place)
             if known is not None and known[1] == version >= 0 and _is_same(known[0](), part):
                 self._add(number, known[2], known[3], times)
-                return True
+                return True, is_sketched
             stream = self._stream(tensor.device, kernels)
-            if stream.batch.used >= BATCH:
-                self._send_unseen(stream)
-            batch, row = stream.batch, stream.batch.begin()
+            batch = self._batch(stream)
+            row = batch.begin()
             try:
-                kernels.launch(dense, runs or (dense.numel(), 0), stream, batch.address + row * ROW * 8)
+                kernels.launch(run, stream, batch.address + row * batch.width * 8)
             finally:
                 batch.end()
             batch.values += (number, row, times)
@@ -207,7 +168,42 @@ class CudaTallies:
             self._seen[place] = (weakref.ref(tensor), version, batch, row)
             if batch.used == BATCH:
                 self._send_unseen(stream)
-        return True
+        return True, is_sketched
+
+    def _run_of(self, tensor: Any, kernels: Kernels) -> tuple[Any, int, DeviceRun | None]:
+        """What a kernel is given of a tensor, how often each number of that is there, and how it goes through it."""
+        order: bytes | None = None
+        if tensor.is_contiguous() and kernels.has(tensor.dtype) and private.current_device() == tensor.device.index:
+            part, times, dense = tensor, 1, tensor  # as most are: nothing of torch runs
+            runs, order = (tensor.numel(), 0), packed_order(tensor) if self.sketches else None
+        else:
+            with self._unseen(tensor.device.index):
+                part, times = torch.view_as_real(tensor) if tensor.is_complex() else tensor, 1
+                if self.sketches and (part.numel() <= MOST or _span(part) >= part.numel()):
+                    order = packed_order(part)
+                if order is None:
+                    part, times = _without_repeats(part)
+                runs = _runs(part) if part.data_ptr() % ALIGNED == 0 else None
+                is_there = order is not None or runs is not None or _fills(part)
+                dense = part if is_there else part.contiguous()
+        if not kernels.has(dense.dtype) or not dense.numel():
+            return part, times, None
+        return dense, times, DeviceRun(dense.dtype, dense.data_ptr(), dense.numel(), runs or (dense.numel(), 0), order)
+
+    def _batch(self, stream: _Stream) -> _Batch:
+        """One that has room for a row as wide as is wanted now."""
+        if stream.batch.used >= BATCH:
+            self._send_unseen(stream)
+        if stream.batch.width != self._width:
+            with self._unseen(stream.index):
+                if stream.batch.used:
+                    self._send(stream)
+                stream.batch = _Batch(stream.device, self._width)
+        return stream.batch
+
+    @property
+    def _width(self) -> int:
+        return SKETCH_ROW if self.sketches else ROW
 
     def _send_full(self, stream: _Stream) -> None:
         """Asked by the compiled engine, when a batch is full."""
@@ -223,7 +219,7 @@ class CudaTallies:
     @staticmethod
     @contextmanager
     def _unseen(device: int) -> Iterator[None]:
-        """Run functions of torch's out of sight of modes and autograd, on a device.
+        """DeviceRun functions of torch's out of sight of modes and autograd, on a device.
 
         The two in the middle are at work from when they are made: made before the first, they would stay for ever.
         """
@@ -251,7 +247,7 @@ class CudaTallies:
             if id(known[0]()) in wanted:
                 self._seen.pop(place, None)
 
-    def _stream(self, device: Any, kernels: _Kernels) -> _Stream:
+    def _stream(self, device: Any, kernels: Kernels) -> _Stream:
         handle = private.current_raw_stream(device.index)
         found = next((each for each in self._streams if each.index == device.index and each.handle == handle), None)
         if found is None:
@@ -263,16 +259,16 @@ class CudaTallies:
     def _add(self, number: int, batch: _Batch, row: int, times: int) -> None:
         """The numbers of a value are those of another one."""
         if batch.has_arrived:
-            self._give(number, _times(batch.here[row].tolist(), times))
+            self._give_row(number, batch, row, times)
         else:
             batch.values += (number, row, times)
 
     def _send(self, stream: _Stream) -> None:
-        batch, stream.batch = stream.batch, _Batch(stream.device)
+        batch, stream.batch = stream.batch, _Batch(stream.device, self._width)
         while batch.launching:
             time.sleep(0)  # another thread has taken a row, and is about to launch
         with torch.cuda.stream(stream.stream):
-            batch.here = torch.empty((batch.used, ROW), dtype=torch.float64, pin_memory=True)
+            batch.here = torch.empty((batch.used, batch.width), dtype=torch.float64, pin_memory=True)
             batch.here.copy_(batch.table[: batch.used], non_blocking=True)
             batch.arrived = torch.cuda.Event()
             batch.arrived.record(stream.stream)
@@ -289,12 +285,17 @@ class CudaTallies:
             self._sent.pop(0)
             batch.has_arrived, batch.table = True, None
             if self._engine is not None:
-                if self._engine.take_rows(batch.values, batch.here.data_ptr()):
+                if self._engine.take_rows(batch.values, batch.here.data_ptr(), batch.width, self._sketched()):
                     self._alarm()
                 continue
-            found: list[list[float]] = batch.here.tolist()
             for number, row, times in zip(*[iter(batch.values)] * 3, strict=True):
-                self._give(number, _times(found[row], times))
+                self._give_row(number, batch, row, times)
+
+    def _give_row(self, number: int, batch: _Batch, row: int, times: int) -> None:
+        found = batch.here[row].numpy()
+        sketch: bytes = found[ROW:].tobytes()
+        is_sketched = times == 1 and any(sketch[:8])
+        self._give(number, _times(found[:ROW].tolist(), times), sketch if is_sketched else b"")
 
 
 def _times(row: list[float], times: int) -> list[float]:

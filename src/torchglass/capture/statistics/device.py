@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BATCH = 256
 """Values that are brought back together."""
 NO_KERNEL = "statistics on the GPU were taken by torch's own reductions, which take several times as long"
+NO_SKETCH = "some values on a device have statistics and no sketch: no kernel makes one of their dtype or layout"
 CAPTURING = (
     "statistics were not taken while a CUDA graph was captured: what is launched then would be part of the graph"
 )
@@ -50,9 +51,21 @@ class DeviceTallies:
         self._sent: list[_Sent] = []
         self._lock = Lock()
         self._kernels: CudaTallies | None = CudaTallies(
-            lambda value, row: write(value, _numbers(row), BY_KERNEL), alarm, session.engine
+            self._take_row, alarm, session.engine, lambda: session.journal.sketched
         )
         """None: they cannot be had here."""
+        self.sketches = False
+
+    def choose(self, sketches: bool) -> None:
+        """Whether sketches are wanted, too."""
+        self.sketches = sketches
+        if self._kernels is not None:
+            self._kernels.sketches = sketches
+
+    def _take_row(self, value: int, row: list[float], sketch: bytes) -> None:
+        self._write(value, _numbers(row), BY_KERNEL)
+        if sketch:
+            self._session.journal.sketched.write(value, sketch)
 
     def measure(self, tensor: Any, number: int, changed: bool = False) -> None:
         """Have a tensor measured behind what its stream is doing now."""
@@ -61,8 +74,11 @@ class DeviceTallies:
             return
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return
-        if tensor.is_cuda and self._by_kernel(tensor, number, changed):
+        is_plain = tensor.is_cuda and not tensor.is_conj() and not tensor.is_neg()  # its bits are its numbers
+        if is_plain and self._by_kernel(tensor, number, changed):
             return
+        if self.sketches and tensor.numel():
+            self._session.note(NO_SKETCH)
         with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
             row = _row(tensor.detach())
             stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
@@ -73,8 +89,8 @@ class DeviceTallies:
                 self._send((tensor.device, stream))
                 self._take(wait=False)
 
-    def plan(self, tensor: Any) -> tuple[int, int, int, int] | None:
-        """The device, the kernel and the runs by which the compiled engine measures tensors like this one; or None."""
+    def plan(self, tensor: Any) -> tuple[Any, ...] | None:
+        """How the compiled engine has tensors like this one measured by a kernel; None where it cannot."""
         if self._kernels is None or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return None
         return None if private.is_capturing() else self._kernels.plan(tensor)
@@ -83,7 +99,10 @@ class DeviceTallies:
         if self._kernels is None:
             return False
         try:
-            return self._kernels.measure(tensor, number, changed)
+            done, is_sketched = self._kernels.measure(tensor, number, changed)
+            if done and not is_sketched:
+                self._session.note(NO_SKETCH)
+            return done
         except Exception as reason:
             foreign(reason)
             self._kernels = None

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 SPARE = 4096
 WAITS = "stop_on waits for the device after each value that lies there: without it nothing waits"
-NO_SKETCH = "values on a device other than the CPU have statistics and no sketch: that would have to wait for them"
 LOST = "the device failed: the numbers of values that were still on their way from it are unknown"
 MOST_SEEN = 16384
 """Tensors of which it is known what was measured."""
@@ -190,6 +189,7 @@ class Measurer:
         ways = {each.options.values for each in recorders if each.options.chosen is None}
         self.measures_all, self.keeps_all = bool(ways - {""}), "all" in ways
         self.sketches = "stats+sketch" in ways
+        self.devices.choose(self.sketches)
         budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.values == "all"]
         if budgets and self.saver is None:
             way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
@@ -262,8 +262,8 @@ class Measurer:
             raise NoNumbers("it may refuse to be read")
         if not tensor.is_cpu:
             if not tensor.is_meta:
-                if self.sketches:
-                    self._session.note(NO_SKETCH)
+                if self.sketches and not tensor.numel() and tensor.dtype in KINDS:
+                    self._sketch(tensor, number, Tally(), -1)
                 self.devices.measure(tensor, number, changed)
                 if self.on_bad:
                     self._session.note(WAITS)

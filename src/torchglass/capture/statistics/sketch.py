@@ -3,7 +3,10 @@
 The definition, for numpy; ``engine/fast/sketch.c`` does the same. Of the numbers x in their logical order (what is not
 finite, or larger than 1e30, counts as 0 and is counted; a complex number is a last axis of two):
 
-- hash: of the bytes; equal bits have equal hashes.
+- hash: of the bytes; equal bits have equal hashes. Of each word of eight bytes, the last one filled with zeros, the
+  halves are multiplied, after a random key of its place in a block of 2,048 bytes; the product, its halves exchanged,
+  and the word itself are summed in a block, the sums of blocks with a random odd factor of each; all modulo 2**64. The
+  sum and the number of bytes are stirred. So blocks may be gone through in any order, and at once.
 - flat: 17 sums. Number i goes into sum ``(i mod 16 + i div 1024) mod 17`` with the weight r(i): a random sign times a
   number from 0.5 to 1.5, both of i mod 1024, times a random sign of i div 1024.
 - axes: 17 sums. The number at (i, j …) goes into the sum ``(g(i) + g(j) …) mod 17``, g being as above, with the weight
@@ -31,7 +34,9 @@ BLOCK, LANES, PRIME = 1024, 16, 17
 LARGEST = 1e30
 MOST = 1 << 27
 """Numbers that are gone through in their logical order where memory has fewer of them: in an expanded tensor."""
-_STIR = np.uint64(0x9FB21C651E98DF25)
+HASHED = 2048
+"""Bytes that are hashed together."""
+_KEYS, _FACTORS = np.uint64(1 << 32), np.uint64(2 << 32)
 
 
 def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
@@ -78,27 +83,23 @@ def sketch_array(array: Any, kind: Packing) -> bytes:
 
 
 def hash_of(array: Any) -> int:
-    """The hash of the bytes of an array, in its logical order."""
-    lanes = np.zeros(8, np.uint64)
-    keys = _stirred(np.arange(BLOCK // 8, dtype=np.uint64) + np.uint64(1 << 32)).reshape(-1, 8)
-    step = max(BLOCK * 64 // array.itemsize, 1)
+    """The hash of the bytes of an array, in its logical order; never 0, which stands for one that is not known."""
+    places, total = np.arange(HASHED // 8, dtype=np.uint64), np.uint64(0)
+    keys = _stirred(_KEYS + places % np.uint64(64)) ^ _stirred(_KEYS + np.uint64(64) + places // np.uint64(64))
+    step = HASHED * 64 // array.itemsize
     for first in range(0, array.size, step):
         raw = np.ascontiguousarray(array.flat[first : first + step]).view(np.uint8)
-        stripes = -(-raw.size // 64)
-        words = np.zeros(-(-raw.size // BLOCK) * BLOCK, np.uint8)
+        words = np.zeros(-(-raw.size // HASHED) * HASHED, np.uint8)
         words[: raw.size] = raw
-        words = words.view("<u8").reshape(-1, 16, 8)
+        words = words.view("<u8").reshape(-1, HASHED // 8)
         mixed = words ^ keys
-        found = (mixed & np.uint64(0xFFFFFFFF)) * (mixed >> np.uint64(32))
-        found += words << np.uint64(32) | words >> np.uint64(32)
-        found.reshape(-1, 8)[stripes:] = 0  # behind the end
-        for block in found.sum(axis=1, dtype=np.uint64):
-            lanes += block
-            lanes = (lanes ^ lanes >> np.uint64(47)) * _STIR
-    total = np.array([array.nbytes], np.uint64) * _STIR
-    for lane in lanes:
-        total = _stirred(total ^ lane)
-    return int(total[0])
+        product = (mixed & np.uint64(0xFFFFFFFF)) * (mixed >> np.uint64(32))
+        found = (product << np.uint64(32) | product >> np.uint64(32)) + words
+        found.reshape(-1)[-(-raw.size // 8) :] = 0  # behind the end
+        blocks = np.arange(len(words), dtype=np.uint64) + np.uint64(first // step * 64)
+        factors = _stirred(_FACTORS + blocks) | np.uint64(1)
+        total = (found.sum(axis=1, dtype=np.uint64) * factors).sum(dtype=np.uint64, initial=total)
+    return int(_stirred(total ^ _stirred(np.array([array.nbytes], np.uint64)))[0]) or 1
 
 
 def _stirred(counter: Any) -> Any:

@@ -23,10 +23,14 @@ template <typename Real> struct Sums {
 __device__ __forceinline__ bool is_plain(float d) { return fabsf(d) < 1e15f; } /* its square fits, and so do some more */
 __device__ __forceinline__ bool is_plain(double d) { return fabs(d) < 1e150; }
 
+/* Whether squares are too small for this type. */
+__device__ __forceinline__ bool is_lost(float sum, float squares) { return squares < 1e-25f && (sum != 0 || squares != 0); }
+__device__ __forceinline__ bool is_lost(double, double) { return false; }
+
 template <typename Real> __device__ __forceinline__ void add(Sums<Real> &t, Real x)
 {
     Real d = x - t.shift;
-    if (!is_plain(d)) {
+    if (!is_plain(d) || is_lost(d, d * d)) {
         if (x - x != (Real)0) {
             if (x != x) t.nans++;
             else if (x > (Real)0) t.posinf++;
@@ -57,7 +61,7 @@ template <int wide, typename Real> __device__ __forceinline__ void add_all(Sums<
     Real one = 0, two = 0;
 #pragma unroll
     for (int k = 0; k < wide; k++) { Real d = x[k] - t.shift; one += d; two += d * d; }
-    if (!(is_plain(one) && is_plain(two))) { /* also where one of them is NaN */
+    if (!(is_plain(one) && is_plain(two)) || is_lost(one, two)) { /* also where one of them is NaN */
         for (int k = 0; k < wide; k++) add(t, x[k]);
         return;
     }
@@ -107,7 +111,7 @@ template <typename Real> __device__ __forceinline__ void over_lanes(Tally<Real> 
 }
 
 /* The first thread gets what all have. */
-template <typename Real> __device__ Tally<Real> over_block(Tally<Real> t)
+template <typename Real> __device__ __noinline__ Tally<Real> over_block(Tally<Real> t)
 {
     __shared__ Tally<Real> warps[32];
     over_lanes(t, 16);
@@ -199,18 +203,26 @@ __device__ void measure(const Raw *data, u64 count, u64 run, u64 pitch, double *
     *ended = 0; /* for the next kernel of this stream */
 }
 
-#define KERNEL(NAME, RAW, REAL, READ) \
-struct read_##NAME { __device__ __forceinline__ REAL operator()(RAW x) const { return READ; } }; \
-extern "C" __global__ void NAME(const RAW *data, u64 count, u64 run, u64 pitch, double *parts, u32 *ended, double *row) \
-{ measure<RAW, REAL>(data, count, run, pitch, parts, ended, row, read_##NAME()); }
+/* A dtype: how a number lies in memory, in what it is summed, and what it is. */
+#define DTYPE(NAME, RAW, REAL, READ) \
+struct NAME##_numbers { \
+    typedef RAW Raw; \
+    typedef REAL Real; \
+    __device__ __forceinline__ REAL operator()(RAW x) const { return READ; } \
+};
+DTYPE(float32, float, float, x)
+DTYPE(float64, double, double, x)
+DTYPE(float16, u16, float, from_f16(x))
+DTYPE(bfloat16, u16, float, from_bf16(x))
+DTYPE(bool, u8, float, x != 0)
+DTYPE(uint8, u8, float, x)
+DTYPE(int8, signed char, float, x)
+DTYPE(int16, short, float, x)
+DTYPE(int32, int, double, x)
+DTYPE(int64, long long, double, (double)x)
 
-KERNEL(of_float32, float, float, x)
-KERNEL(of_float64, double, double, x)
-KERNEL(of_float16, u16, float, from_f16(x))
-KERNEL(of_bfloat16, u16, float, from_bf16(x))
-KERNEL(of_bool, u8, float, x != 0)
-KERNEL(of_uint8, u8, float, x)
-KERNEL(of_int8, signed char, float, x)
-KERNEL(of_int16, short, float, x)
-KERNEL(of_int32, int, double, x)
-KERNEL(of_int64, long long, double, (double)x)
+/* The kernel for a dtype; cuda.py says for which ones. */
+#define STATISTICS(NAME) \
+extern "C" __global__ void of_##NAME(const NAME##_numbers::Raw *data, u64 count, u64 run, u64 pitch, double *parts, u32 *ended, \
+                                     double *row) \
+{ measure<NAME##_numbers::Raw, NAME##_numbers::Real>(data, count, run, pitch, parts, ended, row, NAME##_numbers()); }

@@ -4,13 +4,13 @@
  * each value is the launch: libcuda is not linked, its cuLaunchKernel is handed over as an address.
  */
 #include "fast.h"
+#include "sketch.h"
 #include "structmember.h"
 #include <math.h>
 
-#define ROW 9 /* doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean */
+#define ROW 9 /* of a row, before the sketch: doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean */
 #define BY_KERNEL 4
 #define THREADS 256
-#define A_THREAD 32
 
 typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
                       void *stream, void **arguments, void **extra);
@@ -19,7 +19,7 @@ typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsig
 
 typedef struct {
     PyObject_HEAD
-    long long address, used, room, launching;
+    long long address, used, room, launching, width;
     char has_arrived;
     PyObject *values; /* a list: number, row and times of each value, by turns */
 } BatchFields;
@@ -66,6 +66,7 @@ static void batch_dealloc(BatchFields *batch)
 #define WORD(owner, name) {#name, T_LONGLONG, offsetof(owner, name), 0, NULL}
 static PyMemberDef batch_members[] = {
     WORD(BatchFields, address), WORD(BatchFields, used), WORD(BatchFields, room), WORD(BatchFields, launching),
+    WORD(BatchFields, width),
     {"has_arrived", T_BOOL, offsetof(BatchFields, has_arrived), 0, NULL},
     {"values", T_OBJECT, offsetof(BatchFields, values), 0, NULL}, {NULL},
 };
@@ -174,14 +175,18 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
 }
 
 /* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
-static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t row)
+static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t known, uint64_t row)
 {
     uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
     uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
-    const uint64_t share = THREADS * A_THREAD, wanted = (count + share - 1) / share;
+    const uint64_t share = (uint64_t)numbers->share, wanted = (count + share - 1) / share;
+    const uint64_t most = (uint64_t)(numbers->order == NULL ? stream->most_blocks : stream->most_blocks * 2 / 3);
     uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
-    void *arguments[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
-    unsigned blocks = (unsigned)(wanted < (uint64_t)stream->most_blocks ? wanted : (uint64_t)stream->most_blocks);
+    void *plainly[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
+    uint32_t what = known ? numbers->wanted : 0;
+    void *in_order[] = {&address, (void *)numbers->order, &what, &known, &parts, &ended, &row};
+    void **arguments = numbers->order == NULL ? plainly : in_order;
+    unsigned blocks = (unsigned)(wanted < most ? wanted : most);
     Launch call = (Launch)(intptr_t)stream->launch;
     void *handle = (void *)(intptr_t)stream->handle;
     int problem;
@@ -202,8 +207,10 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     }
     BatchFields *batch = (BatchFields *)Py_NewRef(stream->batch);
     int done = 0;
-    if ((*row = begin_row(batch)) != NONE) {
-        done = launch(stream, run, (uint64_t)batch->address + (uint64_t)*row * ROW * 8) == 0;
+    if ((batch->width > ROW) == (run->order != NULL) && (*row = begin_row(batch)) != NONE) {
+        const uint64_t table = (uint64_t)batch->address, width = (uint64_t)batch->width * 8;
+        const uint64_t known = run->known == (PyObject *)batch ? table + (uint64_t)run->known_row * width : 0; /* still there */
+        done = launch(stream, run, known, table + (uint64_t)*row * width) == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;
@@ -244,19 +251,30 @@ static int write_row(Engine *engine, int64_t number, const double *row, double t
     return counts[1] || counts[2] || (counts[3] && counts[0] == 1);
 }
 
-/* take_rows(values, address): the rows of a batch lie there; write down what they say of its values. True: one is bad. */
+/* The sketch behind a row's numbers; it has no hash where there is none. */
+static int write_row_sketch(ValueFields *sketched, int64_t number, const double *row, double times)
+{
+    Sketch sketch;
+    memcpy(&sketch, row + ROW, sizeof sketch);
+    return times != 1.0 || !sketch.hash ? 0 : write_sketch(sketched, number, &sketch);
+}
+
+/* take_rows(values, address, width, where sketches are written): the rows of a batch lie there; write down what they say of
+ * its values. True: one is bad. */
 PyObject *engine_take_rows(Engine *engine, PyObject *args)
 {
-    PyObject *values;
+    PyObject *values, *sketched;
     unsigned long long address;
-    if (!PyArg_ParseTuple(args, "O!K", &PyList_Type, &values, &address))
+    long long width;
+    if (!PyArg_ParseTuple(args, "O!KLO!", &PyList_Type, &values, &address, &width, &ValueFieldsType, &sketched))
         return NULL;
     int is_bad = 0;
     for (Py_ssize_t at = 0; at + 2 < PyList_GET_SIZE(values); at += 3) {
         int64_t number = PyLong_AsLongLong(PyList_GET_ITEM(values, at)), row = PyLong_AsLongLong(PyList_GET_ITEM(values, at + 1));
         double times = PyLong_AsDouble(PyList_GET_ITEM(values, at + 2));
-        int found = PyErr_Occurred() ? -1 : write_row(engine, number, (const double *)(uintptr_t)address + row * ROW, times);
-        if (found < 0)
+        const double *numbers = (const double *)(uintptr_t)address + row * width;
+        int found = PyErr_Occurred() ? -1 : write_row(engine, number, numbers, times);
+        if (found < 0 || (width > ROW && write_row_sketch((ValueFields *)sketched, number, numbers, times) < 0))
             return NULL;
         is_bad |= found;
     }

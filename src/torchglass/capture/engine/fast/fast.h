@@ -285,7 +285,14 @@ extern PyTypeObject SavedBytesType, BlockType; /* saved.c */
 /* ---------------------------------------------------------------- device.c */
 
 /* Numbers on a GPU, and the kernel for their dtype. */
-typedef struct { int64_t device, function, address, count, run, pitch; } DeviceRun; /* run, pitch: see cuda.py, _runs */
+typedef struct {
+    int64_t device, function, address, count, run, pitch; /* run, pitch: see cuda.py, _runs */
+    int64_t share; /* numbers that a block is given at least */
+    const char *order; /* where a sketch is wanted, else NULL */
+    PyObject *known; /* the batch in which the same numbers have a row, in another order, or NULL … */
+    int64_t known_row;
+    uint32_t wanted; /* … and what is to be found of them, then (sketch.cu) */
+} DeviceRun;
 int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where, int64_t *row);
 int measured_with(PyObject *batch, int64_t number, int64_t row); /* its numbers are in that row: 1; 0: no longer to be had */
 PyObject *engine_take_rows(Engine *engine, PyObject *args);

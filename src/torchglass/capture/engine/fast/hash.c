@@ -1,4 +1,7 @@
-/* A hash of bits: equal ones have equal hashes, and others, in practice, have not (statistics/sketch.py). */
+/* A hash of bits: equal ones have equal hashes, and others, in practice, have not (statistics/sketch.py).
+ *
+ * What each block of two thousand bytes adds hangs on it and on its place alone, so that blocks can be shared out.
+ */
 #include "fast.h"
 #include "sums.h"
 
@@ -6,7 +9,12 @@
 #include <immintrin.h>
 #endif
 
-static uint64_t keys[BLOCK / 8] __attribute__((aligned(64)));
+#define STRIPE 64 /* bytes that are hashed side by side */
+#define STRIPES (HASHED / STRIPE)
+#define KEYS (1ull << 32) /* counters of the keys … */
+#define FACTORS (2ull << 32) /* … and of the blocks' factors */
+
+static uint64_t keys[HASHED / 8] __attribute__((aligned(64)));
 
 uint64_t stirred(uint64_t counter)
 {
@@ -16,60 +24,65 @@ uint64_t stirred(uint64_t counter)
     return z ^ (z >> 31);
 }
 
-#define STIR 0x9FB21C651E98DF25u
-#define STRIPE 64
-
-static void hash_stripes(uint64_t lanes[8], const char *bytes, const uint64_t *with, int stripes)
+/* It is odd: so no block that differs is lost. */
+static uint64_t factor_of(int64_t block)
 {
-    for (int stripe = 0; stripe < stripes; stripe++)
+    return stirred(FACTORS + (uint64_t)block) | 1;
+}
+
+static uint64_t hash_word(uint64_t word, uint64_t key)
+{
+    const uint64_t mixed = word ^ key, product = (mixed & 0xffffffffu) * (mixed >> 32);
+    return (product << 32 | product >> 32) + word;
+}
+
+/* Stripes of as many blocks as that are, from one block on. */
+static void hash_plain(uint64_t lanes[8], const char *bytes, int64_t block, int64_t stripes)
+{
+    for (; stripes > 0; stripes -= STRIPES, bytes += HASHED, block++) {
+        const uint64_t factor = factor_of(block);
         for (int lane = 0; lane < 8; lane++) {
-            uint64_t word;
-            memcpy(&word, bytes + STRIPE * stripe + 8 * lane, 8);
-            uint64_t mixed = word ^ with[8 * stripe + lane];
-            lanes[lane] += (mixed & 0xffffffffu) * (mixed >> 32) + (word << 32 | word >> 32);
+            uint64_t sum = 0, word;
+            for (int at = lane; at < 8 * STRIPES && at < 8 * stripes; at += 8) {
+                memcpy(&word, bytes + 8 * at, 8);
+                sum += hash_word(word, keys[at]);
+            }
+            lanes[lane] += sum * factor;
         }
-}
-
-static void stir(uint64_t lanes[8])
-{
-    for (int lane = 0; lane < 8; lane++)
-        lanes[lane] = (lanes[lane] ^ (lanes[lane] >> 47)) * STIR;
-}
-
-static void hash_plain(uint64_t lanes[8], const char *bytes, int64_t blocks)
-{
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
-        hash_stripes(lanes, bytes, keys, BLOCK / STRIPE);
-        stir(lanes);
     }
 }
 
 #if defined(__x86_64__) && defined(__GNUC__)
-FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t blocks)
+FOR_AVX512 static inline __m512i add_block_avx512(__m512i lanes, __m512i sum, __m512i words, int64_t block)
 {
-    __m512i sum = _mm512_loadu_si512(lanes);
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
-        __m512i other = _mm512_setzero_si512();
-        for (int stripe = 0; stripe < BLOCK / STRIPE; stripe++) {
-            __m512i word = _mm512_loadu_si512(bytes + STRIPE * stripe);
-            __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * stripe));
-            sum = _mm512_add_epi64(sum, _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32)));
-            other = _mm512_add_epi64(other, _mm512_rol_epi64(word, 32));
-        }
-        sum = _mm512_add_epi64(sum, other);
-        sum = _mm512_xor_si512(sum, _mm512_srli_epi64(sum, 47));
-        sum = _mm512_mullo_epi64(sum, _mm512_set1_epi64((long long)STIR));
-    }
-    _mm512_storeu_si512(lanes, sum);
+    const __m512i factor = _mm512_set1_epi64((long long)factor_of(block));
+    return _mm512_add_epi64(lanes, _mm512_mullo_epi64(_mm512_add_epi64(sum, words), factor));
 }
 
-#define HASHED(stripe, flat, sizes, cubes, fourths)                                                                   \
+#define HASH_STRIPE(stripe)                                                                                           \
+    const __m512i word = _mm512_loadu_si512(bytes + STRIPE * (stripe));                                               \
+    const __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * (stripe)));                             \
+    const __m512i product = _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32));                                    \
+    sum = _mm512_add_epi64(sum, _mm512_rol_epi64(product, 32));                                                       \
+    words = _mm512_add_epi64(words, word)
+
+FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t block, int64_t stripes)
+{
+    __m512i all = _mm512_loadu_si512(lanes);
+    for (; stripes > 0; stripes -= STRIPES, bytes += HASHED, block++) {
+        __m512i sum = _mm512_setzero_si512(), words = sum;
+        for (int stripe = 0; stripe < STRIPES && stripe < stripes; stripe++) {
+            HASH_STRIPE(stripe);
+        }
+        all = add_block_avx512(all, sum, words, block);
+    }
+    _mm512_storeu_si512(lanes, all);
+}
+
+#define HASHED_AND_SUMMED(stripe, flat, sizes, cubes, fourths)                                                        \
     do {                                                                                                              \
-        const __m512i word = _mm512_loadu_si512(from + LANES * (stripe));                                             \
-        const __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * (stripe)));                         \
+        HASH_STRIPE(stripe);                                                                                          \
         const __m512 x = _mm512_castsi512_ps(word), xx = _mm512_mul_ps(x, x);                                         \
-        sum = _mm512_add_epi64(sum, _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32)));                           \
-        other = _mm512_add_epi64(other, _mm512_rol_epi64(word, 32));                                                  \
         flat = _mm512_fmadd_ps(x, _mm512_load_ps(by + LANES * (stripe)), flat);                                       \
         sizes = _mm512_add_ps(sizes, _mm512_abs_ps(x));                                                               \
         cubes = _mm512_fmadd_ps(xx, x, cubes);                                                                        \
@@ -77,23 +90,22 @@ FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t
     } while (0)
 
 /* A block of numbers, hashed and summed in passing: the same as hash_avx512 and floats_block of sums.c. */
-FOR_AVX512 void hashed_block_avx512(const float *from, uint64_t hash[8], double lanes[LANES], double powers[3])
+FOR_AVX512 void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3])
 {
     const float *by = weights;
-    __m512i sum = _mm512_loadu_si512(hash);
+    const char *bytes = (const char *)from;
+    __m512i all = _mm512_loadu_si512(hash->lanes);
     __m512 flat0 = _mm512_setzero_ps(), sizes0 = flat0, cubes0 = flat0, fourths0 = flat0;
     __m512 flat1 = flat0, sizes1 = flat0, cubes1 = flat0, fourths1 = flat0;
-    for (int part = 0; part < 4; part++, from += BLOCK / 4, by += BLOCK / 4) { /* so many numbers are a block of bytes */
-        __m512i other = _mm512_setzero_si512();
-        for (int stripe = 0; stripe < BLOCK / STRIPE; stripe += 2) {
-            HASHED(stripe, flat0, sizes0, cubes0, fourths0);
-            HASHED(stripe + 1, flat1, sizes1, cubes1, fourths1);
+    for (int half = 0; half < 2; half++, bytes += HASHED, by += BLOCK / 2) { /* so many numbers are a block of bytes */
+        __m512i sum = _mm512_setzero_si512(), words = sum;
+        for (int stripe = 0; stripe < STRIPES; stripe += 2) {
+            HASHED_AND_SUMMED(stripe, flat0, sizes0, cubes0, fourths0);
+            HASHED_AND_SUMMED(stripe + 1, flat1, sizes1, cubes1, fourths1);
         }
-        sum = _mm512_add_epi64(sum, other);
-        sum = _mm512_xor_si512(sum, _mm512_srli_epi64(sum, 47));
-        sum = _mm512_mullo_epi64(sum, _mm512_set1_epi64((long long)STIR));
+        all = add_block_avx512(all, sum, words, hash->blocks++);
     }
-    _mm512_storeu_si512(hash, sum);
+    _mm512_storeu_si512(hash->lanes, all);
     const __m512 flat[2] = {flat0, flat1};
     float found[2][LANES];
     for (int turn = 0; turn < 2; turn++)
@@ -105,20 +117,23 @@ FOR_AVX512 void hashed_block_avx512(const float *from, uint64_t hash[8], double 
     powers[2] = _mm512_reduce_add_ps(_mm512_add_ps(fourths0, fourths1));
 }
 
-FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blocks)
+FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t block, int64_t stripes)
 {
-    for (; blocks > 0; blocks--, bytes += BLOCK) {
+    for (; stripes > 0; stripes -= STRIPES, bytes += HASHED, block++) {
+        const uint64_t factor = factor_of(block);
         for (int half = 0; half < 2; half++) {
-            __m256i sum = _mm256_loadu_si256((const __m256i *)lanes + half);
-            for (int stripe = 0; stripe < BLOCK / STRIPE; stripe++) {
+            __m256i sum = _mm256_setzero_si256();
+            for (int stripe = 0; stripe < STRIPES && stripe < stripes; stripe++) {
                 __m256i word = _mm256_loadu_si256((const __m256i *)(bytes + STRIPE * stripe) + half);
                 __m256i mixed = _mm256_xor_si256(word, _mm256_load_si256((const __m256i *)(keys + 8 * stripe) + half));
-                sum = _mm256_add_epi64(sum, _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32)));
-                sum = _mm256_add_epi64(sum, _mm256_shuffle_epi32(word, 0xB1));
+                __m256i product = _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));
+                sum = _mm256_add_epi64(sum, _mm256_add_epi64(_mm256_shuffle_epi32(product, 0xB1), word));
             }
-            _mm256_storeu_si256((__m256i *)lanes + half, sum);
+            uint64_t found[4];
+            _mm256_storeu_si256((__m256i *)found, sum);
+            for (int lane = 0; lane < 4; lane++)
+                lanes[4 * half + lane] += found[lane] * factor;
         }
-        stir(lanes);
     }
 }
 #else
@@ -126,33 +141,39 @@ FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blo
 #define hash_avx2 hash_plain
 #endif
 
-static void (*const HASHES[PROCESSORS])(uint64_t *, const char *, int64_t) = {hash_plain, hash_avx2, hash_avx512};
+static void (*const HASHES[PROCESSORS])(uint64_t *, const char *, int64_t, int64_t) = {hash_plain, hash_avx2, hash_avx512};
 
+/* A key of the place in a quarter of the block, and one of the quarter. */
 void make_keys(void)
 {
-    for (int at = 0; at < BLOCK / 8; at++)
-        keys[at] = stirred((1ull << 32) + (uint64_t)at);
+    for (int at = 0; at < HASHED / 8; at++)
+        keys[at] = stirred(KEYS + (uint64_t)at % 64) ^ stirred(KEYS + 64 + (uint64_t)at / 64);
 }
 
 /* All bytes but the last come in whole blocks. */
-void add_to_hash(uint64_t lanes[8], const char *bytes, int64_t size, int processor)
+void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor)
 {
-    HASHES[processor](lanes, bytes, size / BLOCK);
-    bytes += size / BLOCK * BLOCK;
-    const int left = (int)(size % BLOCK), whole = left / STRIPE;
-    if (left == 0)
-        return;
-    char rest[STRIPE] = {0};
-    memcpy(rest, bytes + STRIPE * whole, (size_t)(left % STRIPE));
-    hash_stripes(lanes, bytes, keys, whole);
-    hash_stripes(lanes, rest, keys + 8 * whole, left % STRIPE != 0);
-    stir(lanes);
+    const int64_t stripes = size / STRIPE;
+    const int left = (int)(size % STRIPE);
+    HASHES[processor](hash->lanes, bytes, hash->blocks, stripes);
+    bytes += stripes * STRIPE;
+    hash->blocks += size / HASHED;
+    uint64_t sum = 0;
+    for (int at = 0; at < left; at += 8) { /* the last word is filled with zeros */
+        uint64_t word = 0;
+        memcpy(&word, bytes + at, (size_t)(left - at < 8 ? left - at : 8));
+        sum += hash_word(word, keys[8 * (stripes % STRIPES) + at / 8]);
+    }
+    if (left)
+        hash->lanes[0] += sum * factor_of(hash->blocks);
 }
 
-uint64_t finished_hash(const uint64_t lanes[8], int64_t bytes)
+/* Never 0, which stands for one that is not known. */
+uint64_t finished_hash(const Hash *hash, int64_t bytes)
 {
-    uint64_t hash = (uint64_t)bytes * STIR;
+    uint64_t sum = 0;
     for (int lane = 0; lane < 8; lane++)
-        hash = stirred(hash ^ lanes[lane]);
-    return hash;
+        sum += hash->lanes[lane];
+    sum = stirred(sum ^ stirred((uint64_t)bytes));
+    return sum ? sum : 1;
 }

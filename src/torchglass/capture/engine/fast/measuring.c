@@ -8,17 +8,22 @@
 
 #define ENTRY_BYTES 88
 #define SKETCH_BYTES 216
+#define SKETCHED_NOW 2 /* with this hash (journal/layout.py) */
 #define KEPT_BYTES 32
 #define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
 #define VIEWS 1024 /* places that are known to be measured */
 #define DEEPEST 8
+#define MOST_PACKED 256
 
 /* How the tensors of one row of metadata lie in memory. */
 typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
     int item; /* bytes of an element */
     long long device, function, run, pitch; /* which GPU, the kernel for the dtype there, and how its runs lie */
+    long long share; /* numbers that a block of it is given at least */
+    int has_device_order; /* the kernel makes a sketch, too */
+    char device_order[MOST_PACKED]; /* as it takes the logical order (statistics/axes.py) */
     Layout layout;
     Order order;
 } Plan;
@@ -108,13 +113,19 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
     *plan = (Plan){.way = BY_PYTHON};
     if (described != Py_None) {
         PyObject *layout, *order;
+        const char *packed = NULL;
+        Py_ssize_t packed_size = 0;
         plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 3 ? ON_DEVICE : HERE;
-        if (!PyArg_ParseTuple(described, "iO!O!|LLLL", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
-                              &plan->device, &plan->function, &plan->run, &plan->pitch)
-            || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
+        if (!PyArg_ParseTuple(described, "iO!O!|LLLLLy#", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
+                              &plan->device, &plan->function, &plan->run, &plan->pitch, &plan->share, &packed, &packed_size)
+            || packed_size > MOST_PACKED || (plan->way == ON_DEVICE && plan->share < 1) || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_ValueError, "a plan that is not known");
             return -1;
         }
+        if ((plan->has_device_order = packed_size > 0))
+            memcpy(plan->device_order, packed, (size_t)packed_size);
     }
     Py_DECREF(described);
     state = engine->measuring;
@@ -193,14 +204,13 @@ int write_measured(Engine *engine, int64_t number, const int64_t counts[5], cons
     return done == NULL ? -1 : 0;
 }
 
-static int write_sketch(Engine *engine, int64_t number, const Sketch *sketch)
+int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch)
 {
-    ValueFields *fields = engine->sketched;
     int64_t place = number * SKETCH_BYTES + fields->shift;
     if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
         && place + SKETCH_BYTES <= fields->view.len) {
         memcpy(fields->memory + place, sketch, sizeof *sketch);
-        *(volatile int64_t *)(fields->memory + place + sizeof *sketch) = 1; /* last: it says that the rest is there */
+        *(volatile int64_t *)(fields->memory + place + sizeof *sketch) = SKETCHED_NOW; /* last: it says that the rest is there */
         return 0;
     }
     PyObject *done = PyObject_CallMethod((PyObject *)fields, "write", "Ly#", (long long)number, (const char *)sketch,
@@ -217,7 +227,7 @@ static int write_found(Engine *engine, int64_t number, const Measured *found)
     tally_numbers(&found->tally, counts, numbers);
     if (write_measured(engine, number, counts, numbers, BY_COMPILED) < 0)
         return -1;
-    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine, number, &found->sketch) : 0;
+    return engine->sketched != NULL && found->is_sketched ? write_sketch(engine->sketched, number, &found->sketch) : 0;
 }
 
 static int may_sketch(const Engine *engine, const Plan *plan)
@@ -250,6 +260,7 @@ static int look_at(Engine *engine, const Plan *plan, const char *memory, Measure
 }
 
 enum { MEASURED_HERE, LEFT_TO_PYTHON, ERROR };
+enum { IN_OTHER_ORDER = 2 };
 
 static Measured measured_at(uintptr_t address, const Plan *plan, int64_t version, int64_t row)
 {
@@ -284,26 +295,60 @@ static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, cons
     return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
-static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
-                         int64_t version, int64_t row)
+/* What the kernel has to find of numbers that are known in another order (sketch.cu): all where nothing helps. */
+static uint32_t wanted_of(const Order *known, const Order *order)
 {
-    const DeviceRun run = {plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch};
+    enum { ALL, ONLY_AXES, ONLY_FLAT };
+    if (known->is_contiguous && order->is_contiguous)
+        return ONLY_AXES;
+    int found = known->dimensions == order->dimensions;
+    unsigned taken = 0;
+    for (int axis = 0; found && axis < order->dimensions; axis++) { /* the same axes, each once */
+        found = 0;
+        for (int other = 0; !found && other < known->dimensions; other++)
+            if (!(taken >> other & 1) && known->sizes[other] == order->sizes[axis] && known->steps[other] == order->steps[axis]) {
+                taken |= 1u << other;
+                found = 1;
+            }
+    }
+    return found ? ONLY_FLAT : ALL;
+}
+
+/* `known`: what was found in the same numbers before, or NULL. */
+static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const Plan *plan, uintptr_t address,
+                         int64_t version, int64_t row, const Measured *known)
+{
+    DeviceRun run = {
+        plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch, plan->share,
+        plan->has_device_order ? plan->device_order : NULL,
+    };
+    if (known != NULL && known->is_sketched && (run.wanted = wanted_of(&known->order, &plan->order)) != 0) {
+        run.known = known->batch;
+        run.known_row = known->batch_row;
+    }
     Measured found = measured_at(address, plan, version, row);
-    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || engine->sketched != NULL)
-        return LEFT_TO_PYTHON; /* Python says that there is no sketch of it */
+    found.is_sketched = plan->has_device_order;
+    found.order = plan->order;
+    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || (engine->sketched != NULL) != plan->has_device_order)
+        return LEFT_TO_PYTHON; /* or what is wanted has changed since the plan was made */
+    Py_XINCREF(run.known); /* other threads may run meanwhile */
     int done = measure_on_device(engine, &run, number, &found.batch, &found.batch_row);
+    Py_XDECREF(run.known);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
     remember(engine, tensor, plan, found);
     return MEASURED_HERE;
 }
 
-/* What was measured at the same place shows the same numbers: 1 taken over, 0 no, -1 error. */
+/* What was measured at the same place shows the same numbers: 1 taken over, IN_OTHER_ORDER not, but it does; 0 no, -1
+ * error. */
 static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t address, int64_t version, int64_t row)
 {
     const Measured *known = place_at(engine->measuring, address, plan);
     if ((plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
         return 0;
+    if (plan->way == ON_DEVICE && engine->sketched != NULL && !(known->is_sketched && is_same_order(&known->order, &plan->order)))
+        return IN_OTHER_ORDER;
     if (plan->way == ON_DEVICE)
         return measured_with(known->batch, number, known->batch_row);
     Measured found = *known; /* references of it are not used */
@@ -373,11 +418,13 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int cha
     if (taken < 0)
         return ERROR;
     int way = MEASURED_HERE;
-    if (taken == 0) {
+    if (taken != 1) {
         if (is_there(tensor, &plan) <= 0)
             return LEFT_TO_PYTHON;
-        way = (plan.way == ON_DEVICE ? launch_kernel : measure_memory)(engine, tensor, number, &plan, (uintptr_t)address,
-                                                                       version, row);
+        const Measured *known = taken == IN_OTHER_ORDER ? place_at(engine->measuring, (uintptr_t)address, &plan) : NULL;
+        way = plan.way == ON_DEVICE
+                  ? launch_kernel(engine, tensor, number, &plan, (uintptr_t)address, version, row, known)
+                  : measure_memory(engine, tensor, number, &plan, (uintptr_t)address, version, row);
     }
     if (way != MEASURED_HERE || engine->saved == NULL)
         return way;

@@ -142,7 +142,7 @@ static void scale_back(Sums *sums, int exponent)
 
 /* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. `hash` is not NULL where
  * their bits are to be hashed, too. */
-static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, uint64_t *hash)
+static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, Hash *hash)
 {
     const Ways *ways = &WAYS_OF[processor];
     double lanes[LANES], powers[3];
@@ -340,8 +340,8 @@ static void take_over(Sums *sums, const Tally *tally, int axes)
     sums->high = tally->high;
 }
 
-/* `lanes` of the hash NULL: only the sums by axes are wanted. */
-static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t *lanes)
+/* `hash` NULL: only the sums by axes are wanted. */
+static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
 {
     _Alignas(64) char gathered[PIECE * 8];
     _Alignas(64) double wide[PIECE + 2 * LANES];
@@ -361,8 +361,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
             gather_next(order, memory, index, gathered, elements);
             read = from = gathered;
         }
-        if (lanes != NULL && !is_read_there)
-            add_to_hash(lanes, from, (int64_t)elements * order->item, processor);
+        if (hash != NULL && !is_read_there)
+            add_to_hash(hash, from, (int64_t)elements * order->item, processor);
         if (is_wide) {
             for (int each = 0; each < count; each += BLOCK)
                 as_doubles(order->kind, from + (int64_t)each * WIDTHS[order->kind],
@@ -374,8 +374,8 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 add_narrow(sums, order->kind, from, count, is_odd, (float *)wide);
                 read = wide;
             }
-            if (lanes != NULL)
-                add_floats(sums, read, count, block, exponent, processor, is_read_there ? lanes : NULL);
+            if (hash != NULL)
+                add_floats(sums, read, count, block, exponent, processor, is_read_there ? hash : NULL);
         }
         if (place.count > 1)
             add_axes(sums, &place, read, count, is_wide, ways);
@@ -405,20 +405,20 @@ static void put_back(unsigned before)
 }
 
 /* With the lock of Python let go of where it takes a while. */
-static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, uint64_t *lanes)
+static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
 {
     make_weights();
     PyThreadState *saved = order->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
     const unsigned before = flush_small();
-    sketch_pieces(order, memory, tally, sums, lanes);
+    sketch_pieces(order, memory, tally, sums, hash);
     put_back(before);
     if (saved != NULL)
         PyEval_RestoreThread(saved);
 }
 
-static void finish(const Order *order, const Sums *sums, const uint64_t lanes[8], Sketch *sketch)
+static void finish(const Order *order, const Sums *sums, const Hash *hash, Sketch *sketch)
 {
-    *sketch = (Sketch){.hash = finished_hash(lanes, order->count * order->item), .odd = sums->odd};
+    *sketch = (Sketch){.hash = finished_hash(hash, order->count * order->item), .odd = sums->odd};
     fold(sums->flat, sketch->flat);
     fold(sums->axes, sketch->axes);
     const double orders[7] = {
@@ -432,13 +432,13 @@ static void finish(const Order *order, const Sums *sums, const uint64_t lanes[8]
 void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch)
 {
     Sums sums = {.low = INFINITY, .high = -INFINITY};
-    uint64_t lanes[8] = {0};
-    sketch_unlocked(order, memory, tally, &sums, lanes);
-    finish(order, &sums, lanes, sketch);
+    Hash hash = {0};
+    sketch_unlocked(order, memory, tally, &sums, &hash);
+    finish(order, &sums, &hash, sketch);
 }
 
 /* Where most are, and far: float32 that is all finite, in its order, read once for both. 0: it is none of these. */
-static int sketch_in_passing(const Order *order, const char *memory, Tally *tally, Sums *sums, uint64_t lanes[8])
+static int sketch_in_passing(const Order *order, const char *memory, Tally *tally, Sums *sums, Hash *hash)
 {
     const int processor = used_processor(), numbers = LARGE_PIECE / order->parts;
     const Ways *ways = &WAYS_OF[processor];
@@ -455,7 +455,7 @@ static int sketch_in_passing(const Order *order, const char *memory, Tally *tall
         join_tallies(tally, &piece);
         Sums part = {0};
         const int exponent = exponent_of(&piece);
-        add_floats(&part, (const float *)from, count, block, exponent, processor, lanes);
+        add_floats(&part, (const float *)from, count, block, exponent, processor, hash);
         scale_back(&part, exponent);
         for (int each = 0; each < 2 * LANES; each++)
             sums->flat[each] += part.flat[each];
@@ -474,16 +474,16 @@ int tally_and_sketch(const Layout *layout, const Order *order, const char *memor
     const int is_far = order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
     if (is_far && layout->repeats == 1) {
         Sums sums = {.low = INFINITY, .high = -INFINITY};
-        uint64_t lanes[8] = {0};
+        Hash hash = {0};
         make_weights();
         *tally = (Tally){0};
         PyThreadState *saved = PyEval_SaveThread();
         const unsigned before = flush_small();
-        const int is_done = sketch_in_passing(order, memory, tally, &sums, lanes);
+        const int is_done = sketch_in_passing(order, memory, tally, &sums, &hash);
         put_back(before);
         PyEval_RestoreThread(saved);
         if (is_done) {
-            finish(order, &sums, lanes, sketch);
+            finish(order, &sums, &hash, sketch);
             return 1;
         }
     }

@@ -28,6 +28,7 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
 void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
 /* Measures and sketches; where numbers are many, a piece at a time for both. 0: too large for double precision. */
 int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch);
+int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch); /* into the journal */
 int is_same_order(const Order *one, const Order *other);
 
 #endif

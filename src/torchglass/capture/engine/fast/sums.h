@@ -4,7 +4,8 @@
 
 #include "sketch.h"
 
-#define BLOCK 1024 /* numbers after which the weights repeat, with another sign; bytes after which the hash is stirred */
+#define BLOCK 1024 /* numbers after which the weights repeat, with another sign */
+#define HASHED 2048 /* bytes after which the keys of the hash repeat, with another factor */
 #define LANES 16
 #define PRIME 17
 #define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
@@ -29,6 +30,12 @@ typedef struct {
     int shift, has_axis;
 } Above;
 
+/* What was hashed so far: its sum, in lanes, and how many blocks it had. */
+typedef struct {
+    uint64_t lanes[8];
+    int64_t blocks;
+} Hash;
+
 /* One processor's ways to sum: of a block the weighted sum, in lanes, and |x|, x³, x⁴; of rows the sums by axes. */
 typedef struct {
     void (*floats_block)(const float *, int, float, double *, double *); /* as they are, whatever the scale … */
@@ -36,7 +43,7 @@ typedef struct {
     void (*doubles_block)(const double *, int, double, double *, double *);
     void (*floats_rows)(const float *, const float *, int, int, const Above *, double *);
     void (*doubles_rows)(const double *, const double *, int, int, const Above *, double *);
-    void (*hashed_block)(const float *, uint64_t *, double *, double *); /* of a whole block, and its bits; may be NULL */
+    void (*hashed_block)(const float *, Hash *, double *, double *); /* of a whole block, and its bits; may be NULL */
 } Ways;
 
 extern const Ways WAYS_OF[PROCESSORS];
@@ -47,10 +54,10 @@ double block_weight(int64_t block);                                 /* a sign, b
 void as_floats(int kind, const char *from, int count, float *to);   /* at most a block, of those that float32 holds */
 void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
 
-void hashed_block_avx512(const float *from, uint64_t hash[8], double lanes[LANES], double powers[3]); /* hash.c */
+void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3]); /* hash.c */
 uint64_t stirred(uint64_t counter); /* 64 bits of a counter */
 void make_keys(void);
-void add_to_hash(uint64_t lanes[8], const char *bytes, int64_t size, int processor);
-uint64_t finished_hash(const uint64_t lanes[8], int64_t bytes);
+void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor);
+uint64_t finished_hash(const Hash *hash, int64_t bytes);
 
 #endif

@@ -1,0 +1,122 @@
+"""The kernels that look at values on an NVIDIA GPU: compiled when first wanted, and launched by libcuda itself.
+
+NVRTC, which torch brings, compiles them (statistics.cu; with sketch.cu behind it where sketches are wanted, a dtype at
+a time). Torch's own way to launch a kernel takes ten times as long.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import torch
+
+from torchglass.capture.statistics.axes import is_small
+from torchglass.capture.torch import private
+
+THREADS = 256
+"""Of a block; the kernels rely on it."""
+A_THREAD = 32
+"""Elements that a thread is given at least …"""
+A_SKETCH = 32768
+"""… and bytes that a block is given where there is a sketch: its beginning and end take longer."""
+BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
+ROW = 9
+"""Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
+SKETCH_PART, SKETCH_ROW = 56, ROW + 26
+"""Doubles of a block's part, and of a row, where there is a sketch, too."""
+DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
+
+
+class DeviceRun(NamedTuple):
+    """What one launch looks at."""
+
+    dtype: Any
+    address: int
+    numbers: int
+    runs: tuple[int, int] = (0, 0)
+    """How long the runs of its memory are, and how far apart."""
+    order: bytes | None = None
+    """Its logical order, where a sketch is wanted: the runs do not matter then."""
+
+
+class Kernels:
+    """The kernels for each dtype, on one device; raises where they cannot be had."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._functions = dict(
+            zip(_dtypes(), self._compiled(["statistics.cu"], "STATISTICS", "of", DTYPES), strict=True)
+        )
+        self._sketches: dict[Any, Any] = {}
+        self._launch = private.cuda_library().cuLaunchKernel
+        self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self.processors: int = torch.cuda.get_device_properties(device).multi_processor_count
+        self.most_blocks = BLOCKS_A_PROCESSOR * self.processors
+        self._lock = Lock()
+
+    def _compiled(self, files: list[str], macro: str, prefix: str, dtypes: list[str]) -> list[Any]:
+        source = "".join(Path(__file__).with_name(name).read_text("utf-8") for name in files)
+        source += "".join(f"{macro}({name})\n" for name in dtypes)
+        names = [f"{prefix}_{name}" for name in dtypes]
+        with torch.cuda.device(self._device):
+            program, _ = private.nvrtc_compile(source, names[0])
+            found = private.load_cuda_module(program, names)
+        return [found[name].func for name in names]
+
+    def has(self, dtype: Any) -> bool:
+        """Whether there is a kernel for this dtype."""
+        return dtype in self._functions
+
+    def function(self, dtype: Any, order: bytes | None) -> Any:
+        """The kernel for a dtype, and for an order where there is a sketch, as libcuda knows it."""
+        if order is None:
+            return self._functions[dtype]
+        kernel = "sketch" if is_small(order) else "large_sketch"
+        with self._lock:
+            if (dtype, kernel) not in self._sketches:
+                files, name = ["statistics.cu", "sketch.cu"], str(dtype).removeprefix("torch.")
+                (self._sketches[dtype, kernel],) = self._compiled(files, kernel.upper(), kernel, [name])
+            return self._sketches[dtype, kernel]
+
+    def launch(self, run: DeviceRun, stream: Any, row: int) -> None:
+        """Look at a tensor behind what the stream is doing now."""
+        function, parts = self.function(run.dtype, run.order), ctypes.c_void_p(stream.parts)
+        data, ended, to = ctypes.c_void_p(run.address), ctypes.c_void_p(stream.parts - 8), ctypes.c_void_p(row)
+        if run.order is None:
+            share, most = THREADS * A_THREAD, self.most_blocks
+            what = [ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)]
+        else:
+            share, most = sketch_share(run.dtype), WITH_SKETCH * self.processors
+            order = ctypes.create_string_buffer(run.order, len(run.order))
+            what = [order, ctypes.c_uint(0), ctypes.c_void_p()]  # all of it: nothing is known of these numbers
+        fields: list[Any] = [data, *what, parts, ended, to]
+        arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
+        blocks = min(most, -(-run.numbers // share))
+        handle = ctypes.c_void_p(stream.handle)
+        problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, None)
+        if problem:
+            raise RuntimeError(f"cuLaunchKernel gave {problem}")
+
+
+def sketch_share(dtype: Any) -> int:
+    """Numbers of a dtype that a block is given at least."""
+    return A_SKETCH // dtype.itemsize
+
+
+def _dtypes() -> list[Any]:
+    return [getattr(torch, name) for name in DTYPES]
+
+
+_kernels: dict[int, Kernels] = {}
+"""By device: they take a second to compile, and stay for the process."""
+
+
+def kernels_of(device: int) -> Kernels:
+    """Those of a device; raises where there is no compiler or no library."""
+    found = _kernels.get(device)
+    if found is None:
+        found = _kernels[device] = Kernels(device)
+    return found

@@ -1,0 +1,92 @@
+"""The kernels for a GPU, run on this machine: of every dtype, shape and layout they find what the CPU finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.capture.statistics.emulated import row_of
+from tests.capture.statistics.sketching import by_numpy, check
+from tests.capture.statistics.test_memory import tensors
+from torchglass.capture.statistics.axes import MOST_AXES, SIZE, packed_order
+from torchglass.capture.statistics.device import _numbers
+from torchglass.capture.statistics.kernels import DTYPES
+from torchglass.capture.statistics.memory import KINDS, tally_of
+from torchglass.events.types import Sketch
+
+
+def check_row(tensor: Any, blocks: int) -> None:
+    row, sketch = row_of(tensor, blocks)
+    found, expected = Sketch.of(sketch), by_numpy(tensor)
+    assert found.hash == expected.hash
+    check(found, expected)
+    kind = KINDS[tensor.dtype]
+    assert _numbers(row) == pytest.approx(tally_of(tensor, kind).numbers(), rel=2e-5, abs=1e-6, nan_ok=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tensors(), st.integers(1, 3))
+def test_equals_the_cpu_for_every_dtype_and_layout(tensor: Any, blocks: int) -> None:
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if str(tensor.dtype).removeprefix("torch.") in DTYPES and tensor.numel() and packed_order(tensor) is not None:
+        check_row(tensor, blocks)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.uint8])
+@pytest.mark.parametrize(
+    "shape", [(5000,), (3, 1025), (1500, 3), (2, 3, 40, 64), (5, 2048), (2, 3000), (2,) * 9], ids=str
+)
+def test_shapes_beyond_a_block_of_weights(dtype: Any, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    tensor = (torch.randn(shape) * 50).to(dtype)
+    for each in (tensor, tensor.transpose(0, -1), tensor[::2], tensor[..., 1:]):
+        check_row(each, 2)
+        assert row_of(each, 2, "large_sketch") == row_of(each, 2)  # for more than 2**31 numbers
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38])
+def test_numbers_of_any_size(scale: float) -> None:
+    torch.manual_seed(0)
+    tensor = torch.randn(3000) * scale
+    tensor[::100], tensor[5], tensor[77] = 0.0, torch.finfo(torch.float32).min, torch.nan
+    check_row(tensor, 1)
+    check_row(torch.cat([tensor * 1e-5, tensor]).view(2, -1), 2)
+
+
+def test_zeros_come_first() -> None:
+    """The first number is the one that others are summed about: it must not change when another one comes."""
+    for dtype in (torch.float32, torch.int64):
+        tensor = torch.zeros(40_000, dtype=dtype)
+        tensor[20_000:] = 7
+        check_row(tensor, 1)
+
+
+def test_a_row_is_the_same_each_time() -> None:
+    torch.manual_seed(0)
+    tensor = torch.randn(70, 900).t()
+    assert row_of(tensor, 3) == row_of(tensor, 3)
+
+
+def test_how_an_order_is_packed() -> None:
+    assert len(packed_order(torch.ones(())) or b"") == SIZE
+    assert packed_order(torch.ones((2,) * (MOST_AXES + 1))) is None
+    assert packed_order(torch.ones(3, 0)) is None
+    assert packed_order(torch.ones(3, 1, 5)) == packed_order(torch.ones(3, 5))
+    assert packed_order(torch.ones(3, 5)) != packed_order(torch.ones(5, 3).t())
+
+
+@given(st.integers(1, (1 << 31) - 1), st.data())
+def test_the_numbers_by_which_the_kernel_divides(size: int, data: Any) -> None:
+    from torchglass.capture.statistics.axes import _AXIS, _packed
+
+    _, magic, shift, _ = _AXIS.unpack(_packed(size, 1, True))
+    assert 0 <= magic < 1 << 32
+    for near in (0, data.draw(st.integers(0, (1 << 31) // size)) * size):
+        for number in {max(near - 1, 0), near, near + 1}:
+            if number < 1 << 31:
+                assert ((number * magic >> 32) + number) >> shift == number // size
