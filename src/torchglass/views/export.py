@@ -9,24 +9,21 @@ from typing import Any
 
 from torchglass.errors import UsageError, closest
 from torchglass.views.digest import Recorded
-from torchglass.views.filters import check
-from torchglass.views.render import options_for
+from torchglass.views.render import check, options_for
 
 GRAPH, NONE = "graph", ""
 
 
 def _dot(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.dot import dot
-    from torchglass.views.graph.drawn import drawn_of
+    from torchglass.views.graph.drawn import dot, drawn_of
     from torchglass.views.graph.flow import flow_of
 
     return dot(drawn_of(flow_of(trace, options), options.depth), trace.name)
 
 
 def _mermaid(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.drawn import drawn_of
+    from torchglass.views.graph.drawn import drawn_of, mermaid
     from torchglass.views.graph.flow import flow_of
-    from torchglass.views.graph.mermaid import mermaid
 
     return mermaid(drawn_of(flow_of(trace, options), options.depth))
 

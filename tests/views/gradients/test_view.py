@@ -15,8 +15,7 @@ import torchglass as tg
 from tests.views.shown import sheet_of
 from torchglass.events.gradients import Gradients, Leaf, gradients_of
 from torchglass.events.trace import Trace
-from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE, range_of
-from torchglass.views.gradients.view import CALLED
+from torchglass.views.gradients.view import CALLED, GRADIENT, RATIO, UPDATE, range_of
 from torchglass.views.row import NAME, Row
 
 

@@ -7,12 +7,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from torchglass.events.types import Event, Location, Value
+from torchglass.views.code import Options
 from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
 from torchglass.views.digest import shape_key
+from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import CALL as SPAN_OF_CALL
 from torchglass.views.levels import Level, Levels
 from torchglass.views.nesting import relative_path, split_index
+from torchglass.views.stacks import is_constructor
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
 """Kinds of nodes; the last is a function of the program that torch called."""
@@ -267,6 +270,51 @@ class CodeForest:
             found.append(call)
             call = self.steps.calls[call]
         return found[::-1]
+
+    # ------------------------------------------------------------ constructors
+    # What those of modules do is no step of a computation: the line that builds one says how many there were.
+
+    def hides_constructors(self, options: Options) -> bool:
+        """Whether constructors stay closed: not where nothing else ran, nor where something failed or was asked for."""
+        if options.constructors or not options.fold or options.only is not None:
+            return False
+        digest = self.steps.digest
+        samples = [digest.samples[alike] for alike in {digest.alike[step] for step in self.steps.chosen}]
+        ends_well = not any(event.error for event in samples)
+        return ends_well and any(not any(is_constructor(at.function) for at in event.stack) for event in samples)
+
+    def without_built(self, item: Item) -> tuple[list[Item], list[int]]:
+        """What is in a line but constructors of modules, and how many steps those made, each time that it ran."""
+        if self.nodes[item.nodes[0]].kind != LINE:
+            return item.children, []
+        others = [child for child in item.children if not self._is_in_constructor(_first(child))]
+        if len(others) == len(item.children):
+            return others, []
+        below = [[child for child in self.below(node) if self._is_in_constructor(child)] for node in item.nodes]
+        return others, [sum(self.nodes[child].size for child in each) for each in below]
+
+    def _is_in_constructor(self, node: int) -> bool:
+        """Whether a node is in the constructor of a module, and no module was called there."""
+        first = node
+        while self.nodes[first].kind not in (LINE, STEP, CALL):
+            first = self.nodes[first].children[0]
+        here = self.nodes[first]
+        if here.kind != LINE or not is_constructor(self.lines.lines[here.number].where.function):
+            return False
+        pending, is_module = [node], False
+        while pending:
+            each = self.nodes[pending.pop()]
+            if each.kind == CALL:
+                return False
+            is_module = is_module or (each.kind == STEP and self.steps.events[each.number].owner is not None)
+            pending += each.children
+        return is_module
+
+
+def _first(item: Item) -> int:
+    while item.nodes == [TOGETHER]:
+        item = item.children[0]
+    return item.nodes[0]
 
 
 def _shared(items: Sequence[object], before: Sequence[object]) -> int:

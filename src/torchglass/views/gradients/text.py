@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE
-from torchglass.views.gradients.view import CALLED
+from torchglass.views.gradients.view import CALLED, GRADIENT, RATIO, UPDATE
 from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, Row, Sheet
 from torchglass.views.text.layout import guides, repeat_line
 from torchglass.views.text.style import Page

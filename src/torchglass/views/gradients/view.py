@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import hypot, prod, sqrt
+from typing import TypeVar
 
-from torchglass.events.gradients import Gradients, Leaf, gradients_of, missed_words, tells_of_gradients
-from torchglass.events.types import Event, Value
+from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, missed_words, tells_of_gradients
+from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Digest, Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.gradients import Options
-from torchglass.views.gradients.norms import norms_of
 from torchglass.views.nesting import split_index
 from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, NOTE, REMARK, REPEAT, Cell, Row, Sheet
-from torchglass.views.text.statistics import is_measured
+from torchglass.views.text.statistics import alarm_word, is_measured, number_word
 from torchglass.views.text.words import clean, count, plural, shape_word
 
 MODULE, PARAMETER = "module", "parameter"
@@ -213,3 +214,119 @@ def _below(found: Gradients, leaves: Sequence[Leaf], measured: bool) -> Iterator
         yield Cell(REMARK, NOT_MEASURED)
     if found.missed:
         yield Cell(NOTE, f"no gradient: {clean(missed_words(found))}")
+
+
+# ---------------------------------------------------------------- norms
+
+# The norms of gradients and updates over several steps, as ranges; of several parameters that of all together.
+
+GRADIENT, UPDATE, RATIO = "gradient", "update", "ratio"
+"""Kinds of cells; ``mark`` is the part that is an alarm."""
+Parameters = Sequence[Leaf]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """What is told of a module or a parameter, or of several that a row stands for."""
+
+    gradients: tuple[float, ...]
+    updates: tuple[float, ...]
+    ratios: tuple[float, ...]
+    alarm: str
+    """What is amiss: no gradient, only zeros, NaN."""
+    sampled: bool
+    """Whether some updates are an estimate."""
+
+    def cells(self) -> Iterator[Cell]:
+        """Those cells that have something to say."""
+        text = " ".join(filter(None, (range_of(self.gradients), self.alarm)))
+        if text:
+            mark = (len(text) - len(self.alarm), len(text)) if self.alarm and self.alarm != FROZEN else None
+            yield Cell(GRADIENT, text, mark=mark)
+        about = "≈ " if self.sampled else ""
+        if self.updates:
+            yield Cell(UPDATE, about + range_of(self.updates))
+        if self.ratios:
+            yield Cell(RATIO, about + range_of(self.ratios))
+
+
+FROZEN = "frozen"
+
+
+def norms_of(several: Sequence[Parameters]) -> Norms:
+    """Of one or more modules, each with its parameters: each round of each module is one norm."""
+    gradients = [norm for leaves in several for norm in _together([each.gradients for each in leaves], _norm)]
+    steps = [[leaf.steps for leaf in leaves] for leaves in several]
+    updates = [norm for each in steps for norm in _together(each, _update)]
+    weights = [norm for each in steps for norm in _together(each, lambda step: _norm(step.weight))]
+    ratios = [update / weight for update, weight in zip(updates, weights, strict=False) if weight]
+    leaves = [leaf for each in several for leaf in each]
+    return Norms(tuple(gradients), tuple(updates), tuple(ratios), _alarm(leaves), any(map(_is_sampled, leaves)))
+
+
+def range_of(numbers: Sequence[float]) -> str:
+    """``0.041 … 0.072``."""
+    if not numbers:
+        return ""
+    first, last = number_word(min(numbers)), number_word(max(numbers))
+    return first if first == last else f"{first} … {last}"
+
+
+def _together(rows: Sequence[Sequence[T]], norm: Callable[[T], float | None]) -> list[float]:
+    """The norm of all parameters together, round by round; rounds that only some had count for these."""
+    joined: list[list[float]] = []
+    for row in rows:
+        for number, each in enumerate(row):
+            found = norm(each)
+            if found is not None:
+                joined += [[] for _ in range(number + 1 - len(joined))]
+                joined[number].append(found)
+    return [hypot(*each) for each in joined if each]
+
+
+def _norm(value: Value) -> float | None:
+    stats = value.stats
+    if stats is None or not stats.count:
+        return None
+    return stats.norm if stats.finite else None
+
+
+def _update(step: Step) -> float | None:
+    """Of a sample, what all of it is about."""
+    norm = None if step.update is None else _norm(step.update)
+    if norm is None or step.update is None or step.update.stats is None:
+        return None
+    return norm * sqrt(max(_numbers(step.weight) / step.update.stats.count, 1))
+
+
+def _numbers(value: Value) -> int:
+    return prod(value.shape or (0,)) * (2 if value.dtype.startswith("complex") else 1)
+
+
+def _is_sampled(leaf: Leaf) -> bool:
+    measured = [(step.weight, step.update.stats) for step in leaf.steps if step.update is not None]
+    return any(stats is not None and stats.count < _numbers(weight) for weight, stats in measured)
+
+
+def _alarm(leaves: Parameters) -> str:
+    """What is amiss with some parameters: of one in its own words, of several how many."""
+    wanting = [leaf for leaf in leaves if leaf.value.requires_grad]
+    if not wanting:
+        return FROZEN if leaves else ""
+    missed = sum(leaf.is_missed for leaf in wanting)
+    stats = [[each.stats for each in leaf.gradients if each.stats is not None] for leaf in wanting]
+    zero = sum(bool(each) and all(map(_is_zero, each)) for each in stats)
+    some = [sum(map(_is_zero, each)) for each in stats]
+    words = [alarm_word([each for several in stats for each in several])]
+    if missed:
+        words.append("none" if missed == len(wanting) else f"{count(missed)} of {count(len(wanting))} none")
+    if zero:
+        words.append("zero" if zero == len(wanting) else f"{count(zero)} of {count(len(wanting))} zero")
+    elif len(wanting) == 1 and some[0]:
+        words.append(f"zero in {count(some[0])} of {count(len(stats[0]))}")
+    return ", ".join(filter(None, words))
+
+
+def _is_zero(stats: Stats) -> bool:
+    return stats.count > 0 and stats.zeros == stats.count

@@ -14,9 +14,8 @@ from torchglass.events.types import Event
 from torchglass.views.digest import Digest
 from torchglass.views.fold import TOGETHER, folded, unfolded
 from torchglass.views.fold import Item as Folded
-from torchglass.views.forest import Forest
+from torchglass.views.forest import Forest, Layers
 from torchglass.views.graph import Options
-from torchglass.views.layers import Layers
 from torchglass.views.levels import LOOP, Level
 from torchglass.views.text.spans import rounds_of
 

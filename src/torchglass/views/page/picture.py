@@ -14,8 +14,7 @@ from typing import Any
 from torchglass.errors import MissingExtra
 from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
-from torchglass.views.page.data import page_data
-from torchglass.views.page.html import built
+from torchglass.views.page.html import built, page_data
 
 MOST_BOXES = 26
 """Boxes up to which groups are opened, where no depth is given."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, said_once, unfolded
-from torchglass.views.forest import Forest
-from torchglass.views.layers import Layers
+from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
     CLASS,
