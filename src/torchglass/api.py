@@ -323,8 +323,8 @@ def first_bad(
     expression, line, module, what went in, where that came from, what came after.
     """
     expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
-    from torchglass.views.bad.judge import test_of
     from torchglass.views.bad.search import first_bad as search
+    from torchglass.views.bad.search import test_of
     from torchglass.views.bad.story import story_of
 
     test = test_of(when)

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt as error:
         if given[:1] == ["run"]:
-            from torchglass.cli.uncaught import raise_printed
+            from torchglass.cli.program import raise_printed
 
             raise_printed(error)  # of the program, which has ended by it, or of a user who did not wait for that
         return INTERRUPTED

@@ -29,7 +29,7 @@ def _mermaid(trace: Recorded, options: Any) -> Iterable[str]:
 
 
 def _timeline(trace: Recorded, options: Any) -> Iterable[str]:
-    return importlib.import_module("torchglass.views.timeline.chrome").chrome_json(trace)
+    return importlib.import_module("torchglass.views.timeline").chrome_json(trace)
 
 
 def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
@@ -38,12 +38,12 @@ def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
 
 
 def _svg(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    drawn: str = importlib.import_module("torchglass.views.page.picture").svg(trace, options)
+    drawn: str = importlib.import_module("torchglass.views.page.html").svg(trace, options)
     return drawn.encode("utf-8", "replace")
 
 
 def _png(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    return importlib.import_module("torchglass.views.page.picture").png(trace, options)
+    return importlib.import_module("torchglass.views.page.html").png(trace, options)
 
 
 FORMATS: dict[str, tuple[Callable[[Recorded, Any], Iterable[str] | bytes], str, str]] = {

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from torchglass.events.spelling import clean
 from torchglass.events.types import Location
-from torchglass.views.nesting import split_index
+from torchglass.views.digest import split_index
 from torchglass.views.order import Order
 from torchglass.views.row import SAME, THREAD, Cell, Row
 

@@ -7,18 +7,21 @@ from typing import Protocol
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
-from torchglass.views.digest import Digest, Key, shape_key, texts_of
-from torchglass.views.fold import TOGETHER, Item, range_label
-from torchglass.views.levels import CALL, LOOP, Level, Levels, count_of
-from torchglass.views.nesting import (
+from torchglass.views.digest import (
+    Digest,
+    Key,
     Nesting,
     is_inner_at,
     is_torch_helper,
     nesting,
     relative_path,
     settings_of,
+    shape_key,
     split_index,
+    texts_of,
 )
+from torchglass.views.fold import TOGETHER, Item, range_label
+from torchglass.views.levels import CALL, LOOP, Level, Levels, count_of
 from torchglass.views.stacks import is_constructor, is_own
 
 

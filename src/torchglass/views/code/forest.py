@@ -10,11 +10,10 @@ from torchglass.events.types import Event, Location, Value
 from torchglass.views.code import Options
 from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
-from torchglass.views.digest import shape_key
+from torchglass.views.digest import relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import CALL as SPAN_OF_CALL
 from torchglass.views.levels import Level, Levels
-from torchglass.views.nesting import relative_path, split_index
 from torchglass.views.stacks import is_constructor
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"

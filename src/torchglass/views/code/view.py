@@ -12,10 +12,9 @@ from torchglass.views.code import Options
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
 from torchglass.views.code.lines import Lines, SourceLines, assigned_word
 from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
-from torchglass.views.digest import Recorded, shape_key
+from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.levels import count_of
-from torchglass.views.nesting import relative_path, split_index
 from torchglass.views.row import (
     COUNT,
     EVENT,

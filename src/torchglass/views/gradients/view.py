@@ -9,10 +9,9 @@ from typing import TypeVar
 
 from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, missed_words, tells_of_gradients
 from torchglass.events.types import Event, Stats, Value
-from torchglass.views.digest import Digest, Recorded, digest_of
+from torchglass.views.digest import Digest, Recorded, digest_of, split_index
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
 from torchglass.views.gradients import Options
-from torchglass.views.nesting import split_index
 from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, NOTE, REMARK, REPEAT, Cell, Row, Sheet
 from torchglass.views.text.statistics import alarm_word, is_measured, number_word
 from torchglass.views.text.words import clean, count, plural, shape_word

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from torchglass.events.types import Event, Value
-from torchglass.views.nesting import called_by_torch, is_inner, relative_path
+from torchglass.views.digest import called_by_torch, is_inner, relative_path
 from torchglass.views.text.cells import BINARY, split_arguments
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, cut

@@ -10,9 +10,9 @@ from math import inf, isfinite
 from typing import Any
 
 from torchglass.events.types import Event, Location, Stats
+from torchglass.views.digest import settings_of
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.values import FlowValues
-from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import class_word, expression_of
 from torchglass.views.text.words import shape_word
 

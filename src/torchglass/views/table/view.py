@@ -9,9 +9,8 @@ from math import prod
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
-from torchglass.views.digest import Recorded, digest_of
+from torchglass.views.digest import Recorded, digest_of, settings_of, split_index
 from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
-from torchglass.views.nesting import settings_of, split_index
 from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
