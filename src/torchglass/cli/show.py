@@ -27,7 +27,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
 
-from torchglass.cli.progress import Bar
+from torchglass.cli.progress import loaded
 from torchglass.cli.views import add_options, given
 from torchglass.errors import UsageError
 from torchglass.views import VIEWS
@@ -49,9 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load and print."""
-    from torchglass.api import load
-    from torchglass.store import watched
-
     if None not in (options.named, options.view) and options.named != options.view:
         raise UsageError(f"two views are asked for, {options.named} and --view {options.view}: leave one out")
     options.view = options.view or options.named
@@ -60,9 +57,7 @@ def run(options: argparse.Namespace) -> int:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with Bar(f"reading {options.bundle}") as bar, watched(bar):
-            trace = load(options.bundle)
-        print_view(trace, options, chosen)
+        print_view(loaded(options.bundle), options, chosen)
     finally:
         if was_on:
             gc.enable()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from torchglass.cli.progress import Bar
+from torchglass.cli.progress import Bar, loaded
 from torchglass.errors import MissingExtra, NotRecorded, TorchglassError, UsageError, closest
 from torchglass.events.spelling import clean
 
@@ -35,11 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List, or write one."""
-    from torchglass.api import load
-    from torchglass.store import watched
-
-    with Bar(f"reading {options.bundle}") as bar, watched(bar):
-        trace = load(options.bundle)
+    trace = loaded(options.bundle)
     if options.out is None:
         _list(trace, options)
         return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
+from torchglass.events.types import is_contiguous
 from torchglass.settle.values import Kept
 from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name, shard_paths
 from torchglass.store.shards import HEADER, NAMES, SIZES
@@ -161,7 +162,7 @@ def saved_rows(
         if item is None or meta.shape is None or place.first % item or (present is not None and value not in present):
             continue
         stride, before = meta.stride, place.first // item
-        is_plain = not before and place.length == prod(meta.shape) * item and _is_contiguous(meta.shape, stride)
+        is_plain = not before and place.length == prod(meta.shape) * item and is_contiguous(meta.shape, stride)
         rows.append(
             SavedTensor(
                 first + len(rows), "", value, -1, place.shard, place.offset, place.length, meta.dtype, meta.shape,
@@ -169,17 +170,3 @@ def saved_rows(
             )
         )  # fmt: skip
     return rows
-
-
-def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...] | None) -> bool:
-    """Whether elements lie side by side in their order; of an axis of one the stride says nothing."""
-    if stride is None:
-        return True
-    if len(shape) != len(stride):
-        return False
-    expected = 1
-    for size, step in zip(reversed(shape), reversed(stride), strict=True):
-        if size != 1 and step != expected:
-            return False
-        expected *= size
-    return True

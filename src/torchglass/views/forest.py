@@ -90,7 +90,7 @@ class Forest:
 
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
-        return None if span is None or span.rounds is None else not span.rounds.over_layers
+        return None if span is None else span.is_laid_over
 
     def span(self, node: int) -> Level | None:
         """The span of a node; None: it is an event."""

@@ -107,7 +107,7 @@ class CodeForest:
 
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
-        return None if span is None or span.rounds is None else not span.rounds.over_layers
+        return None if span is None else span.is_laid_over
 
     def span(self, node: int) -> Level | None:
         """The span of a loop or round."""
@@ -204,7 +204,7 @@ class CodeForest:
         if found is None:
             if len(self._paths) >= MOST_PATHS:
                 self._paths.clear()  # those of earlier rounds do not come again
-            found = self._paths[key] = self._make_path(stack, call, self._rounds(event))
+            found = self._paths[key] = self._make_path(stack, call, self.levels.by_frame(event, called_back=True))
         return found
 
     def _span_of(self, event: int) -> int:
@@ -215,19 +215,6 @@ class CodeForest:
                 return span
             event = self.steps.digest.parents[event]
         return -1
-
-    def _rounds(self, event: int) -> dict[int, list[int]]:
-        """The loops and rounds around an event, outermost first, by the frame that they are in."""
-        found: dict[int, list[int]] = {}
-        while event >= 0:
-            number = self.levels.span_of[event]
-            while number >= 0:
-                span = self.levels.spans[number]
-                if span.kind != SPAN_OF_CALL or span.is_called_back:
-                    found.setdefault(span.frame, []).insert(0, number)
-                number = span.parent
-            event = self.steps.digest.parents[event]
-        return found
 
     def _make_path(self, stack: tuple[Location, ...], call: int, rounds: dict[int, list[int]]) -> _Path:
         """Loops and lines of each frame, and each call before the first line inside of it.

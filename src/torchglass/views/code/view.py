@@ -13,7 +13,7 @@ from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, Co
 from torchglass.views.code.lines import Lines, SourceLines, assigned_word
 from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
 from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
+from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
 from torchglass.views.row import (
     COUNT,
@@ -108,8 +108,7 @@ class _Code:
         for thread, roots in self._forest.threads.items():
             if len(self._forest.threads) > 1:
                 self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
-            fold = self._options.fold
-            self._emit(folded(self._forest, roots, self._own) if fold else unfolded(self._forest, roots))
+            self._emit(folded(self._forest, roots, self._own, self._options.fold))
         below = (
             Cell(COUNT, " · ".join(self._summary()))
             if self._steps.chosen

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from torchglass.events.types import Event, Value
+from torchglass.events.types import Event, Value, is_contiguous
 from torchglass.views.digest import Recorded
 from torchglass.views.text.words import clean, dtype_word
 
@@ -91,20 +91,11 @@ def _order(event: Event, error: str, inputs: Sequence[Named], history: History) 
     if "view size is not compatible" not in error and "contiguous" not in error:
         return
     for each in inputs:
-        if not _is_contiguous(each.value):
-            born = history.birth(each.value, lambda value: not _is_contiguous(value))
+        if not is_contiguous(each.shape, each.value.stride):
+            born = history.birth(each.value, lambda value: not is_contiguous(value.shape or (), value.stride))
             cure = " (reshape copies it, and contiguous() before a view)" if "view" in event.name else ""
             yield Misfit(f"{each.name} is not contiguous{cure}", born)
             return
-
-
-def _is_contiguous(value: Value) -> bool:
-    expected = 1
-    for size, stride in zip(reversed(value.shape or ()), reversed(value.stride or ()), strict=False):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _multiplied(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:

@@ -10,10 +10,11 @@ from typing import TypeVar
 from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, missed_words, tells_of_gradients
 from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Digest, Recorded, digest_of, split_index
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
+from torchglass.views.fold import Item, folded, range_label
 from torchglass.views.gradients import Options
-from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, NOTE, REMARK, REPEAT, Cell, Row, Sheet
-from torchglass.views.text.statistics import alarm_word, is_measured, number_word
+from torchglass.views.row import COUNT, GIVES, HEADING, NAME, NOTE, REMARK, Cell, Row, Sheet
+from torchglass.views.text.modules import ModuleForest, in_order
+from torchglass.views.text.statistics import alarm_word, is_measured, numbers_word
 from torchglass.views.text.words import clean, count, plural, shape_word
 
 MODULE, PARAMETER = "module", "parameter"
@@ -47,8 +48,10 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     if not leaves:
         return Sheet(below=[Cell(HEADING, NOT_CALLED)])
     nodes, roots = _nodes(leaves, trace)
-    rows = list(_Rows(_Forest(nodes), options).of(roots))
-    return Sheet(rows, list(_below(found, leaves, is_measured(trace))))
+    rows = _Rows(nodes)
+    forest = ModuleForest({at: node.children for at, node in enumerate(nodes)}, lambda node: nodes[node].name)
+    items = folded(forest, roots, rows.own, options.fold)
+    return Sheet(list(forest.rows(items, options.depth, rows.row)), list(_below(found, leaves, is_measured(trace))))
 
 
 def _telling(trace: Recorded, digest: Digest) -> Iterator[Event]:
@@ -105,41 +108,20 @@ def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Holder], list[
         within = roots if holder is None else nodes[module(holder.root, holder.path)].children
         within.append(len(nodes))
         nodes.append(Holder(leaf.name, leaf=leaf, below=[leaf]))
-    for node in reversed(_in_order(nodes, roots)):
+    for node in reversed(in_order({at: node.children for at, node in enumerate(nodes)}, roots)):
         if nodes[node].leaf is None:
             nodes[node].below = [leaf for child in nodes[node].children for leaf in nodes[child].below]
     return nodes, roots
 
 
-def _in_order(nodes: Sequence[Holder], roots: Sequence[int]) -> list[int]:
-    order: list[int] = []
-    pending = list(reversed(roots))
-    while pending:
-        order.append(pending.pop())
-        pending.extend(reversed(nodes[order[-1]].children))
-    return order
+# ---------------------------------------------------------------- rows
 
 
 @dataclass(slots=True)
-class _Forest:
-    """Modules and parameters to fold: none stands for another but where they are equal."""
+class _Rows:
+    """Makes the rows of modules and parameters."""
 
     nodes: list[Holder]
-
-    def below(self, node: int) -> Sequence[int]:
-        return self.nodes[node].children
-
-    def key(self, node: int) -> Hashable:
-        return node
-
-    def merges(self, node: int) -> bool:
-        return False
-
-    def rounds(self, node: int) -> bool | None:
-        return None
-
-    def line(self, node: int) -> int:
-        return 0
 
     def own(self, item: Item) -> Hashable:
         """What is the same for layers that are shown as one; norms are ranges, what got none is told apart."""
@@ -149,38 +131,9 @@ class _Forest:
         alarm = None if leaf is None else norms_of([[leaf]]).alarm
         return (node.cls, split_index(node.name)[0], said, alarm, leaf is None or leaf.value.requires_grad)
 
-
-# ---------------------------------------------------------------- rows
-
-
-@dataclass(slots=True)
-class _Rows:
-    forest: _Forest
-    options: Options
-
-    def of(self, roots: list[int]) -> Iterator[Row]:
-        """Depth first; a module that is not opened stands for all of its parameters."""
-        forest = self.forest
-        items = folded(forest, roots, forest.own) if self.options.fold else unfolded(forest, roots)
-        pending = [(item, 0, 0) for item in reversed(items)]
-        while pending:
-            item, depth, level = pending.pop()
-            if item.nodes == [TOGETHER]:
-                yield self._repeat(item, depth)
-                pending += [(child, depth + 1, level) for child in reversed(item.children)]
-                continue
-            cut = bool(item.children) and self.options.depth is not None and level >= self.options.depth
-            yield self._row(item, depth)
-            if not cut:
-                pending += [(child, depth + 1, level + 1) for child in reversed(item.children)]
-
-    def _repeat(self, item: Item, depth: int) -> Row:
-        names = [self.forest.nodes[node].name for node in sorted(n for child in item.children for n in child.nodes)]
-        often = Cell(FOLD, f"{clean(range_label(names))} × {count(item.times)}")
-        return Row(depth, REPEAT, (often, Cell(COUNT, f", {item.unit} layers each:")), times=item.times)
-
-    def _row(self, item: Item, depth: int) -> Row:
-        nodes = [self.forest.nodes[node] for node in item.nodes]
+    def row(self, item: Item, depth: int, is_closed: bool, says_times: bool) -> Row:
+        """A module that is not opened stands for all of its parameters."""
+        nodes = [self.nodes[node] for node in item.nodes]
         first = nodes[0]
         name = clean(range_label(node.name for node in nodes))
         name += f" × {count(len(nodes))}" if len(nodes) > 1 else ""
@@ -239,15 +192,15 @@ class Norms:
 
     def cells(self) -> Iterator[Cell]:
         """Those cells that have something to say."""
-        text = " ".join(filter(None, (range_of(self.gradients), self.alarm)))
+        text = " ".join(filter(None, (numbers_word(self.gradients), self.alarm)))
         if text:
             mark = (len(text) - len(self.alarm), len(text)) if self.alarm and self.alarm != FROZEN else None
             yield Cell(GRADIENT, text, mark=mark)
         about = "≈ " if self.sampled else ""
         if self.updates:
-            yield Cell(UPDATE, about + range_of(self.updates))
+            yield Cell(UPDATE, about + numbers_word(self.updates))
         if self.ratios:
-            yield Cell(RATIO, about + range_of(self.ratios))
+            yield Cell(RATIO, about + numbers_word(self.ratios))
 
 
 FROZEN = "frozen"
@@ -262,14 +215,6 @@ def norms_of(several: Sequence[Parameters]) -> Norms:
     ratios = [update / weight for update, weight in zip(updates, weights, strict=False) if weight]
     leaves = [leaf for each in several for leaf in each]
     return Norms(tuple(gradients), tuple(updates), tuple(ratios), _alarm(leaves), any(map(_is_sampled, leaves)))
-
-
-def range_of(numbers: Sequence[float]) -> str:
-    """``0.041 … 0.072``."""
-    if not numbers:
-        return ""
-    first, last = number_word(min(numbers)), number_word(max(numbers))
-    return first if first == last else f"{first} … {last}"
 
 
 def _together(rows: Sequence[Sequence[T]], norm: Callable[[T], float | None]) -> list[float]:

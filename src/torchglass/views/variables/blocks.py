@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 
 from torchglass.views.digest import Recorded
-from torchglass.views.fold import Item, folded, unfolded
+from torchglass.views.fold import Item, folded
 from torchglass.views.levels import Level, Levels
 from torchglass.views.text.spans import range_word, rounds_of
 from torchglass.views.text.words import count
@@ -232,7 +232,7 @@ class ForestRows:
     def items(self, roots: Sequence[int]) -> list[Item]:
         """What is shown once, for all nodes below those."""
         forest = self._forest
-        return folded(forest, roots, forest.own) if self._fold else unfolded(forest, roots)
+        return folded(forest, roots, forest.own, self._fold)
 
     def of(self, items: Sequence[Item], around: Around) -> list[AnyRow]:
         """Depth first, with a stack of our own: calls nest deeper than Python may."""

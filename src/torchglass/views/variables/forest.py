@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torchglass.events.types import Location
 from torchglass.views.fold import TOGETHER, Item
-from torchglass.views.levels import CALL, Level, Levels
+from torchglass.views.levels import Level, Levels
 from torchglass.views.variables.changes import NOTHING, Call, Change
 from torchglass.views.variables.lives import Life, numberless
 from torchglass.views.variables.origins import NO_STORY, Story
@@ -135,20 +135,9 @@ class ChangeForest:
         if levels is None:
             return {}
         key = (levels.span_of[change.id], change.parent)
-        found = self._rounds.get(key)
-        if found is not None:
-            return found
-        found = self._rounds[key] = {}
-        event = change.id
-        while event >= 0:
-            number = levels.span_of[event]
-            while number >= 0:
-                span = levels.spans[number]
-                if span.kind != CALL:
-                    found.setdefault(span.frame, []).insert(0, number)
-                number = span.parent
-            event = levels.digest.parents[event]
-        return found
+        if key not in self._rounds:
+            self._rounds[key] = levels.by_frame(change.id)
+        return self._rounds[key]
 
 
 def _own_frames(stack: tuple[Location, ...]) -> list[int]:
