@@ -15,6 +15,7 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType
@@ -243,11 +244,12 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
 
 def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
     """A row of ``saved_tensors``."""
-    return tuple([cell if type(cell) in _AS_THEY_ARE else cell_of(cell) for cell in _saved_cells(saved)])
+    return tuple([cell if type(cell) in _AS_THEY_ARE else _cell_of(cell) for cell in _saved_cells(saved)])
 
 
 _saved_cells = attrgetter(*(column.name for column in SAVED_TENSORS.columns))
 _AS_THEY_ARE = (int, NoneType)
+_cell_of = lru_cache(maxsize=1024)(cell_of)  # of thousands of values a few dtypes and shapes
 
 
 def new_database(path: Path) -> sqlite3.Connection:

@@ -9,8 +9,9 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from torchglass.events.schema import SavedTensor
+from torchglass.events.schema import Meta, SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.events.types import is_contiguous
 from torchglass.settle.values import Kept
@@ -156,17 +157,25 @@ def saved_rows(
 ) -> list[SavedTensor]:
     """In order of the values; numbered from ``first`` on. ``present``: only of these values."""
     rows: list[SavedTensor] = []
+    known: dict[int, tuple[Any, int, int]] = {}
+    """By the row of what is alike in many values."""
     for value, place in sorted(kept.items()):
-        meta = tables.metas[tables.value_meta[value]]
-        item = ITEM_SIZES.get(meta.dtype)
-        if item is None or meta.shape is None or place.first % item or (present is not None and value not in present):
+        number = tables.value_meta[value]
+        meta, item, size = known.get(number) or known.setdefault(number, _looked_at(tables.metas[number]))
+        if not item or place.first % item or (present is not None and value not in present):
             continue
-        stride, before = meta.stride, place.first // item
-        is_plain = not before and place.length == prod(meta.shape) * item and is_contiguous(meta.shape, stride)
         rows.append(
             SavedTensor(
                 first + len(rows), "", value, -1, place.shard, place.offset, place.length, meta.dtype, meta.shape,
-                None if is_plain else stride, before,
+                None if place.length == size and not place.first else meta.stride, place.first // item,
             )
         )  # fmt: skip
     return rows
+
+
+def _looked_at(meta: Meta) -> tuple[Any, int, int]:
+    """A description, the bytes of one element (0: not known), and those of all where they lie side by side, else -1."""
+    item = ITEM_SIZES.get(meta.dtype)
+    if item is None or meta.shape is None:
+        return meta, 0, -1
+    return meta, item, prod(meta.shape) * item if is_contiguous(meta.shape, meta.stride) else -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -14,6 +15,8 @@ import torch
 from torch import nn
 
 import torchglass as tg
+from torchglass import compiled
+from torchglass.capture.torch import modules
 
 
 class TwoLayers(nn.Module):
@@ -183,3 +186,29 @@ def test_a_timeout_by_signal_always_arrives(options: dict[str, Any], tmp_path: P
     last = [event for event in trace.events() if event.name == "TwoLayers"][-1]
     assert (last.error, last.parent) == (None, None)
     assert any("TimeoutOfTheProgram" in (event.error or "") for event in trace.events())
+
+
+@pytest.mark.skipif(compiled.engine() == compiled.COMPILED, reason="the compiled engine has no such call")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="variables are not followed by sys.settrace there")
+def test_a_signal_as_the_trace_function_is_put_back_leaves_no_module_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python runs a signal's handler behind a call: also behind the one that ends our opening of a module's event."""
+    model, given, puts_back = TwoLayers(), torch.ones(2, 4), 0
+
+    def interrupted(tracer: Any) -> None:
+        nonlocal puts_back
+        sys.settrace(tracer)
+        puts_back += tracer is not None
+        if puts_back == 1:  # the outermost: whatever stands around an inner one would put things right
+            raise TimeoutOfTheProgram
+
+    with tg.record(variables=True) as trace:
+        model(given)
+        puts_back = 0
+        monkeypatch.setattr(modules, "_settrace", interrupted)
+        with pytest.raises(TimeoutOfTheProgram):
+            model(given)
+        monkeypatch.undo()
+        model(given)
+    calls = [event for event in trace.events() if event.name == "TwoLayers"]
+    assert [each.parent for each in calls] == [None, None, None]
+    assert ["TimeoutOfTheProgram" in (each.error or "") for each in calls] == [False, True, False]

@@ -485,6 +485,20 @@ def test_a_line_that_builds_a_module_says_only_how_many_steps_that_took() -> Non
         assert "self.scale = torch.nn.Parameter" in tg.render(trace, "code", width=140, **options)
 
 
+def test_constructors_of_torchs_own_modules_are_closed_too() -> None:
+    with tg.record() as trace:
+        net, head = Built(), torch.nn.Linear(3, 2)
+        weight = torch.nn.Parameter(torch.empty(2))
+        torch.nn.init.ones_(weight)
+        head(net(torch.ones(1, 3)))
+    text = tg.render(trace, "code", width=140)
+    assert re.search(r"net, head = Built\(\), torch.nn.Linear\(3, 2\)  # .*13 steps in its constructor", text)
+    assert "kaiming" not in text
+    assert "nn.init.ones_(" in text  # by the program itself
+    assert text.count("empty(") == 2  # the program's own, in its line and in its step
+    assert "nn.init.kaiming_uniform_(" in tg.render(trace, "code", width=140, constructors=True)
+
+
 def test_a_constructor_is_shown_where_nothing_else_ran_or_it_failed() -> None:
     class Broken(torch.nn.Module):
         def __init__(self) -> None:

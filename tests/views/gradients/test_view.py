@@ -137,6 +137,26 @@ def test_nan_in_a_gradient_is_counted() -> None:
     assert cell.mark == (0, len("2 NaN"))
 
 
+def test_nan_in_an_update_is_counted_and_each_ratio_is_of_its_own_step() -> None:
+    net = nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        net.weight.fill_(1.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    with tg.record(values="stats") as trace:
+        for scale in (float("nan"), 0.5):
+            optimizer.zero_grad()
+            (net(torch.ones(1, 2)) * scale).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                net.weight.fill_(2.0)
+    row = rows_of(trace)["Linear.weight"]
+    update = row.cell(UPDATE)
+    assert update is not None
+    assert update.text == "0.71 2 NaN"
+    assert update.mark == (len("0.71 "), len("0.71 2 NaN"))
+    assert row.text(RATIO) == "0.25"  # half of each number of the second round, which were 2 before it
+
+
 def test_no_backward_says_so() -> None:
     with tg.record() as trace:
         nn.Linear(2, 1)(torch.ones(1, 2))

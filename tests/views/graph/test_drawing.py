@@ -50,6 +50,25 @@ def hostile_trace() -> HandmadeTrace:
     return HandmadeTrace(make.made)
 
 
+def test_what_an_unpacking_does_has_the_name_of_its_function() -> None:
+    x = torch.ones(3, 2)
+    with tg.record() as trace:
+        a, b, c = x.mul(2).add(1)
+        a @ b + c.sum()
+    text = tg.render(trace, "graph", width=100)
+    assert re.search(r"^unbind +a, b, c → f32\[2\] ×3", text, re.MULTILINE)
+    assert re.search(r"^@ +unbind #\d+ → f32\[\]", text, re.MULTILINE)
+
+
+def test_places_stand_below_each_other_where_the_page_has_room() -> None:
+    with tg.record(values="stats") as trace:
+        x = torch.arange(24.0).reshape(2, 3, 4)
+        y = (x - x.mean()) / x.std()
+        y.flatten(1).log().nan_to_num().softmax(-1)
+    lines = tg.render(trace, "graph", width=160).splitlines()[1:-1]
+    assert {line.rindex(" :") for line in lines} == {lines[0].rindex(" :")}
+
+
 def test_the_text_names_the_source_of_each_step(trace: tg.Trace) -> None:
     text = tg.render(trace, "graph", width=100)
     assert re.search(r"0–2 × 3 +Block +input, 0–2 before → f32\[2, 4\]", text)

@@ -50,32 +50,34 @@ def make_call(original: Callable[..., Any]) -> Callable[..., Any]:
         parent, anchor, base, module = log.parent, log.anchor, log.base, log.module
         tracers = log.session.stacks.tracers
         tracer = tracers.get(_gettrace()) if tracers else None
+        at = NONE
         try:
-            if tracer is not None:
-                _settrace(None)  # as in edges.py; here it spares the calls of what follows, too
-            at = _open(log, self, _frame(1), args, kwargs)
-            if at >= 0:
-                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
-        except BaseException as fault:
-            log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
-            log.session.forgive(fault)
-            at = NONE
-        finally:
-            if tracer is not None:
-                _settrace(tracer)
-        if at < 0:
-            return original(self, *args, **kwargs)
-        try:
-            if chooses and self._compiled_call_impl is None:
+            try:
+                if tracer is not None:
+                    _settrace(None)  # as in edges.py; here it spares the calls of what follows, too
+                at = _open(log, self, _frame(1), args, kwargs)
+                if at >= 0:
+                    log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
+            except BaseException as fault:
+                log.parent, log.anchor, log.base, log.module = parent, anchor, base, module
+                at = NONE
+                log.session.forgive(fault)
+            finally:
+                if tracer is not None:
+                    _settrace(tracer)  # a signal's exception may come out of this call, too: hence the outer `try`
+            if chooses and at >= 0 and self._compiled_call_impl is None:
                 result = self._call_impl(*args, **kwargs)
             else:
                 result = original(self, *args, **kwargs)
         except BaseException as error:
             row, log.module = log.module, module
             log.parent, log.anchor, log.base = parent, anchor, base
-            _fail(log, at, row, self, error)
+            if at >= 0:
+                _fail(log, at, row, self, error)
             args = kwargs = None  # type: ignore[assignment]  # the traceback must not keep tensors alive
             raise
+        if at < 0:
+            return result
         row, log.module = log.module, module
         log.parent, log.anchor, log.base = parent, anchor, base
         tracer = tracers.get(_gettrace()) if tracers else None

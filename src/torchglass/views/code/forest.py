@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.code import Options
@@ -14,7 +15,7 @@ from torchglass.views.digest import relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import CALL as SPAN_OF_CALL
 from torchglass.views.levels import Level, Levels
-from torchglass.views.stacks import is_constructor
+from torchglass.views.stacks import is_constructor, is_own
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
 """Kinds of nodes; the last is a function of the program that torch called."""
@@ -285,6 +286,8 @@ class CodeForest:
         while self.nodes[first].kind not in (LINE, STEP, CALL):
             first = self.nodes[first].children[0]
         here = self.nodes[first]
+        if here.kind == STEP:
+            return self._is_in_torchs(here.number)
         if here.kind != LINE or not is_constructor(self.lines.lines[here.number].where.function):
             return False
         pending, is_module = [node], False
@@ -295,6 +298,13 @@ class CodeForest:
             is_module = is_module or (each.kind == STEP and self.steps.events[each.number].owner is not None)
             pending += each.children
         return is_module
+
+    def _is_in_torchs(self, step: int) -> bool:
+        """Whether a step of the line itself is in the constructor of one of torch's modules: ``nn.Linear(4, 4)``."""
+        digest = self.steps.digest
+        event = digest.samples[digest.alike[step]]
+        below = takewhile(lambda at: not is_own(at), reversed(event.stack))
+        return event.owner is not None and any(is_constructor(at.function) for at in below)
 
 
 def _first(item: Item) -> int:

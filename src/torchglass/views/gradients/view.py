@@ -187,6 +187,8 @@ class Norms:
     ratios: tuple[float, ...]
     alarm: str
     """What is amiss: no gradient, only zeros, NaN."""
+    bad_updates: str
+    """Of the updates what is not finite."""
     sampled: bool
     """Whether some updates are an estimate."""
 
@@ -197,8 +199,9 @@ class Norms:
             mark = (len(text) - len(self.alarm), len(text)) if self.alarm and self.alarm != FROZEN else None
             yield Cell(GRADIENT, text, mark=mark)
         about = "≈ " if self.sampled else ""
-        if self.updates:
-            yield Cell(UPDATE, about + numbers_word(self.updates))
+        if self.updates or self.bad_updates:
+            text = about + " ".join(filter(None, (numbers_word(self.updates), self.bad_updates)))
+            yield Cell(UPDATE, text, mark=(len(text) - len(self.bad_updates), len(text)) if self.bad_updates else None)
         if self.ratios:
             yield Cell(RATIO, about + numbers_word(self.ratios))
 
@@ -208,25 +211,29 @@ FROZEN = "frozen"
 
 def norms_of(several: Sequence[Parameters]) -> Norms:
     """Of one or more modules, each with its parameters: each round of each module is one norm."""
-    gradients = [norm for leaves in several for norm in _together([each.gradients for each in leaves], _norm)]
-    steps = [[leaf.steps for leaf in leaves] for leaves in several]
-    updates = [norm for each in steps for norm in _together(each, _update)]
-    weights = [norm for each in steps for norm in _together(each, lambda step: _norm(step.weight))]
-    ratios = [update / weight for update, weight in zip(updates, weights, strict=False) if weight]
+    gradients = [norm for leaves in several for norm in _together([each.gradients for each in leaves], _norm).values()]
+    updates, ratios = list[float](), list[float]()
+    for leaves in several:
+        steps = [leaf.steps for leaf in leaves]
+        moved, weights = _together(steps, _update), _together(steps, lambda step: _norm(step.weight))
+        updates += moved.values()
+        ratios += (norm / weights[number] for number, norm in moved.items() if weights.get(number))
     leaves = [leaf for each in several for leaf in each]
-    return Norms(tuple(gradients), tuple(updates), tuple(ratios), _alarm(leaves), any(map(_is_sampled, leaves)))
+    changes = [step.update.stats for leaf in leaves for step in leaf.steps if step.update is not None]
+    bad = alarm_word([each for each in changes if each is not None])
+    sampled = any(map(_is_sampled, leaves))
+    return Norms(tuple(gradients), tuple(updates), tuple(ratios), _alarm(leaves), bad, sampled)
 
 
-def _together(rows: Sequence[Sequence[T]], norm: Callable[[T], float | None]) -> list[float]:
-    """The norm of all parameters together, round by round; rounds that only some had count for these."""
-    joined: list[list[float]] = []
+def _together(rows: Sequence[Sequence[T]], norm: Callable[[T], float | None]) -> dict[int, float]:
+    """By round the norm of all parameters together; rounds that only some had count for these."""
+    joined: dict[int, list[float]] = {}
     for row in rows:
         for number, each in enumerate(row):
             found = norm(each)
             if found is not None:
-                joined += [[] for _ in range(number + 1 - len(joined))]
-                joined[number].append(found)
-    return [hypot(*each) for each in joined if each]
+                joined.setdefault(number, []).append(found)
+    return {number: hypot(*joined[number]) for number in sorted(joined)}
 
 
 def _norm(value: Value) -> float | None:

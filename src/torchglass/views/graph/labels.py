@@ -71,7 +71,7 @@ def label_of(flow: Flow, item: Box) -> Label:
 def _event_label(flow: Flow, item: Box) -> Label:
     outline, node = flow.outline, item.nodes[0]
     event = outline.events[node]
-    is_helper = node in outline.forest.helpers and bool(event.code)
+    is_helper = len(outline.forest.helpers.get(node, ())) > 1 and bool(event.code)  # one says its own name
     digest = outline.digest
     alike = [digest.samples[each] for each in dict.fromkeys(digest.alike[node] for node in item.nodes)]
     gives = "" if event.error or is_helper or is_summed_up(event) else ", ".join(_gives(alike))

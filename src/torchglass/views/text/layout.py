@@ -178,7 +178,8 @@ def _columns_for(lines: Iterable[_Line], width: int) -> _Columns:
     right = min(gives, width // 3) + len(ARROW) + tail
     needed = suits_most([_needed(before, words, tab) for before, words, _ in different if words.gives], slack)
     arrow = max(min(needed, width - right), 0)
-    return _Columns(tab, arrow, min(width, arrow + right))
+    # Arrows leave the results a third of the page; places stand behind them, where there is more room.
+    return _Columns(tab, arrow, min(width, arrow + len(ARROW) + gives + tail))
 
 
 # ---------------------------------------------------------------- rows
