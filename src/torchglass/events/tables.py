@@ -9,12 +9,9 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchglass.events.column import INTS
 from torchglass.events.schema import EVENT_COLUMNS, NONE, Form, Meta, ModulePath, SiteNames, StackColumns, What
 from torchglass.events.types import Event, Location, ModuleInfo, Sketch, Stats, Value
-
-
-def _ints() -> array[int]:
-    return array("q")
 
 
 @dataclass(slots=True)
@@ -31,9 +28,9 @@ class Tables(StackColumns):
     """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
     sources: dict[str, str] = field(default_factory=dict[str, str])
 
-    first_io: array[int] = field(default_factory=_ints)
+    first_io: array[int] = field(default_factory=INTS)
     """Offset of an event's values in ``io``: its inputs, then its outputs."""
-    io: array[int] = field(default_factory=_ints)
+    io: array[int] = field(default_factory=INTS)
     """Value ids. The addresses of values, and what they were before, are empty once they are linked."""
 
     sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
