@@ -20,7 +20,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import torchglass as tg
 from torchglass.views.graph.flow import flow_of
-from torchglass.views.page.data import page_data
+from torchglass.views.page.html import page_data
 
 IN_BROWSER = """async () => {
   const app = torchglass;

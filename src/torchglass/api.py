@@ -16,7 +16,7 @@ from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
-from torchglass.capture.transparency.signals import Uninterrupted
+from torchglass.capture.transparency.patches import Uninterrupted
 from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
@@ -29,7 +29,7 @@ from torchglass.views.text.style import Page, page_for, writable
 
 
 def _in_notebook(shown: Trace) -> dict[str, str]:
-    from torchglass.views.page.notebook import mimebundle  # not needed to record
+    from torchglass.views.page.html import mimebundle  # not needed to record
 
     with unseen():
         return mimebundle(shown)
@@ -323,8 +323,8 @@ def first_bad(
     expression, line, module, what went in, where that came from, what came after.
     """
     expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
-    from torchglass.views.bad.judge import test_of
     from torchglass.views.bad.search import first_bad as search
+    from torchglass.views.bad.search import test_of
     from torchglass.views.bad.story import story_of
 
     test = test_of(when)

@@ -13,13 +13,14 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.store.samples import recorded
-from torchglass.cli import command, info
+from torchglass.cli import info
+from torchglass.cli._main import add
 from torchglass.store import save
 
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add(info, parser.add_subparsers())
+    add(info, parser.add_subparsers())
     options = parser.parse_args(["info", *arguments])
     return options.run(options)
 

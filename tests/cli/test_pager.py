@@ -17,7 +17,7 @@ import pytest
 import torchglass as tg
 from tests import programs
 from torchglass.cli import main
-from torchglass.cli.pager import pager
+from torchglass.cli.show import pager
 
 ROWS, COLUMNS = 24, 100
 LONGEST = 120

@@ -10,7 +10,8 @@ import pytest
 
 import torchglass as tg
 from tests import programs
-from torchglass.cli import command, repair
+from torchglass.cli import repair
+from torchglass.cli._main import add
 from torchglass.errors import BundleError
 from torchglass.store import load
 from torchglass.store.layout import part_paths
@@ -18,7 +19,7 @@ from torchglass.store.layout import part_paths
 
 def run(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add(repair, parser.add_subparsers())
+    add(repair, parser.add_subparsers())
     options = parser.parse_args(["repair", *arguments])
     return options.run(options)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torchglass.compat.ttracker import auto_diff, h4logger, log2file, logger
-from torchglass.compat.ttracker.files import LineFiles
+from torchglass.compat.ttracker.output import LineFiles
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from torchglass.journal.chunks import Chunk, rows_in
 from torchglass.journal.layout import PAGE, RECORDING, RECORDS, ROWS, START
 from torchglass.journal.reader import BadJournal, StoredBytes, read_journal
 from torchglass.settle.interned import Interned
-from torchglass.settle.stored import settle_stored
 from torchglass.settle.values import UNKNOWN, meta_of
 from torchglass.store import load
 from torchglass.store.checks import check_tables
 from torchglass.store.layout import Unsound
+from torchglass.store.loading import settle_stored
 
 SEEN: set[Meta] = set()
 """What tensors were like that no event of the trace took or gave: a damaged number may lead there."""

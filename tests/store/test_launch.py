@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from torchglass.errors import BundleError
-from torchglass.store.bundle import Bundle, find_joinable, is_being_written, make_bundle, make_or_join
-from torchglass.store.launch import Launch, ancestors, launched, rank
+from torchglass.store.bundle import (
+    Bundle,
+    Launch,
+    ancestors,
+    find_joinable,
+    is_being_written,
+    launched,
+    make_bundle,
+    make_or_join,
+    rank,
+)
 from torchglass.store.layout import Hold
 
 
@@ -132,7 +141,7 @@ def test_a_folder_that_nobody_makes_into_a_bundle_is_refused(
 
 
 def test_the_agent_is_the_parent_where_torchrun_keeps_no_logs() -> None:
-    code = "from torchglass.store.launch import launched; print(launched().agent)"
+    code = "from torchglass.store.bundle import launched; print(launched().agent)"
     environment = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_ERROR_FILE": ""}
 
     def agent(*before: str) -> str:

@@ -21,16 +21,15 @@ from torchglass.capture.keeping import Keeper, Keeping
 from torchglass.capture.release import is_quiet
 from torchglass.capture.session import Listener, Session, error_text
 from torchglass.capture.torch.names import HAS_TORCH
-from torchglass.capture.transparency.patches import Patch, PatchSet
-from torchglass.capture.transparency.signals import Uninterrupted
+from torchglass.capture.transparency.patches import Patch, PatchSet, Uninterrupted
 from torchglass.capture.variables.events import VariablesProbe
 from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import NONE
 from torchglass.journal.ring import Limits
-from torchglass.settle.kept import Kept, kept_values
 from torchglass.settle.settler import Settler, Source
+from torchglass.settle.values import Kept, kept_values
 
 listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""

@@ -18,10 +18,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from torchglass._version import __version__
-from torchglass.cli import command
 from torchglass.errors import TorchglassError
 from torchglass.events.spelling import clean
 
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt as error:
         if given[:1] == ["run"]:
-            from torchglass.cli.uncaught import raise_printed
+            from torchglass.cli.program import raise_printed
 
             raise_printed(error)  # of the program, which has ended by it, or of a user who did not wait for that
         return INTERRUPTED
@@ -113,5 +112,38 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"torchglass {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in commands:
-        command.add(cast("command.Command", importlib.import_module(f"torchglass.cli.{name}")), subparsers)
+        add(cast("Command", importlib.import_module(f"torchglass.cli.{name}")), subparsers)
     return parser
+
+
+# ---------------------------------------------------------------- command
+
+# What every command is: a module whose docstring is its help.
+
+
+class Command(Protocol):
+    """A command: its name is the module's last name, its help the module's docstring."""
+
+    __name__: str
+    __doc__: str | None
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's own arguments."""
+        ...
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Do it; returns the exit status."""
+        ...
+
+
+def add(command: Command, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] - argparse has no public name for it
+    """Put a command under the main parser."""
+    text = (command.__doc__ or "").strip()
+    parser = subparsers.add_parser(
+        command.__name__.rpartition(".")[2],
+        help=text.partition("\n")[0].rstrip("."),
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.configure(parser)
+    parser.set_defaults(run=command.run)

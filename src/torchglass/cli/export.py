@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchglass.cli.progress import Bar
+from torchglass.cli.progress import loaded
 from torchglass.cli.views import add_options, given
 
 
@@ -29,13 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load, write, and say where."""
-    from torchglass.api import export, load
-    from torchglass.store import watched
+    from torchglass.api import export
     from torchglass.views.export import suffix_of
 
     suffix_of(Path(options.out))  # before a long trace is read for nothing
-    with Bar(f"reading {options.bundle}") as bar, watched(bar):
-        trace = load(options.bundle)
-    export(trace, options.out, **given(options, "graph", ["graph"]))
+    export(loaded(options.bundle), options.out, **given(options, "graph", ["graph"]))
     print(f"wrote {options.out}")
     return 0

@@ -15,7 +15,7 @@ import argparse
 import webbrowser
 from pathlib import Path
 
-from torchglass.cli.progress import Bar
+from torchglass.cli.progress import loaded
 from torchglass.cli.views import add_options, given
 
 
@@ -31,14 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page, say where, and show it."""
-    from torchglass.api import export, load
-    from torchglass.store import watched
+    from torchglass.api import export
 
     bundle: Path = options.bundle
     out: Path = options.out or bundle.with_name(bundle.name.removesuffix(".trace") + ".html")
-    with Bar(f"reading {bundle}") as bar, watched(bar):
-        trace = load(bundle)
-    export(trace, out, **given(options, "graph", ["graph"]))
+    export(loaded(bundle), out, **given(options, "graph", ["graph"]))
     print(f"wrote {out}")
     if not options.no_browser and not _shown(out):
         print("no browser could be opened here: open the file in one, on this machine or another")

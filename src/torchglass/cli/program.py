@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
 import os
 import pkgutil
 import runpy
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace, TracebackType
+from typing import Any, NoReturn
 
 Found = tuple[CodeType, dict[str, Any]]
 """The code of a program, and what its ``__main__`` module knows of itself."""
@@ -144,3 +146,206 @@ def _as_main(details: tuple[str, importlib.machinery.ModuleSpec, CodeType]) -> F
     _, spec, code = details
     names = {"__name__": "__main__", "__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
     return code, {**names, "__package__": spec.parent, "__spec__": spec}
+
+
+# ---------------------------------------------------------------- uncaught
+
+# What an uncaught exception prints: python's own traceback, as it would be had nobody recorded.
+
+OUR_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
+MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "torch" / "modules.py")
+HANDOVER = "handle_torch_function"
+"""The function by which a torch function written in Python asks whoever listens."""
+Place = tuple[FrameType, int, int]
+"""A frame, and the instruction and line at which it calls another."""
+
+
+def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
+    """Print a traceback as python would have, without the frames that are ours.
+
+    ``by_runpy``: with the frames above the program's own that python would show.
+    """
+    clean_tracebacks(error)
+    if by_runpy:
+        error.__traceback__ = _below_runpy(error.__traceback__)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as failed:  # the program's own hook
+        clean_tracebacks(failed)
+        _say("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(failed), failed, failed.__traceback__)
+        _say("\nOriginal exception was:\n")
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        del error  # the traceback may hold this frame (_places), which must not hold it
+
+
+def raise_printed(error: BaseException) -> NoReturn:
+    """Have python end as it does by an uncaught exception, without printing this one once more."""
+    as_usual = sys.excepthook
+
+    def excepthook(kind: Any, value: BaseException, _: TracebackType | None) -> None:
+        sys.excepthook = as_usual
+        clean_tracebacks(value)
+        sys.last_type, sys.last_value, sys.last_traceback = kind, value, value.__traceback__
+
+    sys.excepthook = excepthook
+    raise error
+
+
+def watch_others() -> None:
+    """Have what an exception prints in a thread, at exit and in a finaliser be python's own too."""
+    as_usual, as_ever = threading.excepthook, sys.unraisablehook
+
+    def excepthook(args: Any) -> Any:
+        if args.exc_value is None:
+            return as_usual(args)
+        clean_tracebacks(args.exc_value)
+        cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
+        return as_usual(threading.ExceptHookArgs(cleaned))
+
+    def unraisablehook(args: Any) -> Any:
+        if args.exc_value is None:
+            return as_ever(args)
+        clean_tracebacks(args.exc_value)
+        cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.err_msg, args.object)
+        return as_ever(type(args)(cleaned))
+
+    threading.excepthook = excepthook
+    sys.unraisablehook = unraisablehook
+
+
+def clean_tracebacks(error: BaseException) -> None:
+    """Take our frames out of an exception and of all that it was raised in answer to."""
+    for each in _chain(error):
+        each.__traceback__ = without_ours(each.__traceback__)
+        del each  # as in print_uncaught
+    del error
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception and all that it was raised in answer to; they may form a circle."""
+    pending: list[BaseException] = [error]
+    seen = {id(error)}
+    while pending:
+        each = pending.pop()
+        yield each
+        others: list[BaseException | None] = [each.__cause__, each.__context__]
+        others += each.exceptions if isinstance(each, BaseExceptionGroup) else ()  # pyright: ignore[reportUnknownMemberType]
+        for other in others:
+            if other is not None and id(other) not in seen:
+                seen.add(id(other))
+                pending.append(other)
+
+
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without what recording put into it, and with what it stood in the place of."""
+    kept: list[TracebackType] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith(OUR_FOLDER):
+            if kept and _is_copied(kept[-1].tb_frame, trace.tb_frame):
+                del kept[-1]  # it asked, and C called its copy
+            kept.append(trace)
+        elif code.co_filename == MODULE_CALL and _runs(trace.tb_next, "_call_impl"):
+            kept += [_entry(place) for place in _places(_call_module)]
+        elif kept and kept[-1].tb_frame.f_code.co_name == HANDOVER:
+            # The function that asked us runs once more, below us: that is the one that python would show.
+            del kept[-2:]
+        trace = trace.tb_next
+    return _linked(kept)
+
+
+def _is_copied(asked: FrameType, frame: FrameType) -> bool:
+    """Whether one function runs twice, the second time as a copy that does not ask whoever listens."""
+    one, two = asked.f_code, frame.f_code
+    same = (one.co_filename, one.co_qualname) == (two.co_filename, two.co_qualname)
+    return same and HANDOVER in one.co_names and (one is not two or asked.f_globals is not frame.f_globals)
+
+
+def _runs(trace: TracebackType | None, function: str) -> bool:
+    return trace is not None and trace.tb_frame.f_code.co_name == function
+
+
+def _entry(place: Place) -> TracebackType:
+    return TracebackType(None, *place)
+
+
+def _linked(entries: list[TracebackType]) -> TracebackType | None:
+    following: TracebackType | None = None
+    for each in reversed(entries):
+        each.tb_next = following
+        following = each
+    return following
+
+
+# Frames of others, as they stand while they call something
+
+
+def _places(call: Callable[[Callable[..., Any]], object]) -> list[Place]:
+    """Where the one stands who calls what ``call`` hands to it; nothing when it does not call it."""
+    found: list[Place] = []
+
+    def called(*_: Any, **__: Any) -> Any:
+        frame = inspect.currentframe()
+        if frame is not None and frame.f_back is not None:
+            found.append((frame.f_back, frame.f_back.f_lasti, frame.f_back.f_lineno))
+        return _nothing()
+
+    try:
+        call(called)
+    except Exception:  # another version of torch or python: the line is missing
+        return []
+    return found
+
+
+def _call_module(called: Callable[..., Any]) -> None:
+    """Our wrapper of module calls stands in the place of this function of torch's."""
+    module: Any = sys.modules["torch.nn.modules.module"]
+    module.Module._wrapped_call_impl(SimpleNamespace(_compiled_call_impl=None, _call_impl=called))
+
+
+def _below_runpy(trace: TracebackType | None) -> TracebackType | None:
+    """The same below the functions of ``runpy`` that find and run a module or a folder."""
+    if trace is not None and trace.tb_frame.f_globals.get("__name__") == "__main__":
+        places = _places(_run_code)
+    else:
+        places = _places(_asked_for_main if _runs(trace, "_get_main_module_details") else _asked_for_module)
+    entries = [_entry(place) for place in places]
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    return _linked(entries)
+
+
+def _asked_for_module(called: Callable[..., Any]) -> None:
+    _run_module_as_main("", _get_module_details=called, _run_code=_nothing)
+
+
+def _asked_for_main(called: Callable[..., Any]) -> None:
+    _run_module_as_main("__main__", _get_main_module_details=called, _run_code=_nothing)
+
+
+def _run_code(called: Callable[..., Any]) -> None:
+    """Two places: in the function that runs modules, and in the one by which it does."""
+    _run_module_as_main("", _get_module_details=_nothing, _run_code=called)
+    FunctionType(runpy_parts._run_code.__code__, {"exec": called}, argdefs=(None,) * 5)(None, {})
+
+
+def _nothing(*_: Any) -> tuple[Any, ...]:
+    return "", SimpleNamespace(origin=""), None
+
+
+def _run_module_as_main(name: str, **names: Any) -> None:
+    """Call python's function of that name with others in the place of those that it calls."""
+    names["sys"] = SimpleNamespace(modules={"__main__": SimpleNamespace()}, argv=[""])
+    names["_Error"] = ZeroDivisionError
+    FunctionType(runpy_parts._run_module_as_main.__code__, names)(name, name != "__main__")
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)

@@ -7,9 +7,15 @@ import sys
 import threading
 import time
 from types import TracebackType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchglass.events.spelling import clean
+from torchglass.views.text.style import is_terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torchglass.events.trace import Trace
 
 PATIENCE = 1.0
 """Seconds of work that need no bar."""
@@ -35,7 +41,7 @@ class Bar:
         self._done = max(done, self._done or 0.0)
 
     def __enter__(self) -> Bar:
-        if _is_terminal(self._stream):
+        if is_terminal(self._stream):
             self._thread = threading.Thread(target=self._work, name="torchglass progress", daemon=True)
             self._thread.start()
         return self
@@ -71,8 +77,10 @@ class Bar:
         return f"{self._label} {state}"[-max(width - 1, 0) :]
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
-    except ValueError:  # closed
-        return False
+def loaded(bundle: str | Path) -> Trace:
+    """The trace of a bundle, with a bar while it is read."""
+    from torchglass.api import load
+    from torchglass.store import watched
+
+    with Bar(f"reading {bundle}") as bar, watched(bar):
+        return load(bundle)

@@ -27,8 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from torchglass.cli.program import CannotStart, Program, find_module, find_script
-from torchglass.cli.uncaught import print_uncaught, watch_others
+from torchglass.cli.program import CannotStart, Program, find_module, find_script, print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
 from torchglass.events.spelling import clean
 

@@ -16,16 +16,22 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
+import shlex
+import shutil
+import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TextIO
 
-from torchglass.cli.pager import paged
-from torchglass.cli.progress import Bar
+from torchglass.cli.progress import loaded
 from torchglass.cli.views import add_options, given
 from torchglass.errors import UsageError
 from torchglass.views import VIEWS
+from torchglass.views.text.style import is_terminal
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +49,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Load and print."""
-    from torchglass.api import load
-    from torchglass.store import watched
-
     if None not in (options.named, options.view) and options.named != options.view:
         raise UsageError(f"two views are asked for, {options.named} and --view {options.view}: leave one out")
     options.view = options.view or options.named
@@ -54,9 +57,7 @@ def run(options: argparse.Namespace) -> int:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        with Bar(f"reading {options.bundle}") as bar, watched(bar):
-            trace = load(options.bundle)
-        print_view(trace, options, chosen)
+        print_view(loaded(options.bundle), options, chosen)
     finally:
         if was_on:
             gc.enable()
@@ -75,3 +76,58 @@ def print_view(trace: Any, options: argparse.Namespace, chosen: dict[str, Any]) 
     with paged(not options.no_pager) as stream:
         for line in chain(first, lines):
             print(writable(line, sys.stdout), file=stream)
+
+
+# ---------------------------------------------------------------- pager
+
+# Long output on a terminal goes through a pager, as git's does: $PAGER, else less, which ends by itself if it fits.
+
+LESS = "FRX"
+"""End at once if it fits on one screen, let colours through, leave the screen as it is: what git gives to less."""
+
+
+@contextmanager
+def paged(wanted: bool = True) -> Generator[TextIO]:
+    """Where to print to: a pager's input where there is a terminal and a pager, else stdout itself."""
+    command = pager() if wanted and is_terminal(sys.stdout) else ""
+    if not command:
+        yield sys.stdout
+        return
+    import subprocess  # only here: whoever prints into a pipe or a file need not wait for it
+
+    sys.stdout.flush()
+    environment = {"LESS": LESS, "LV": "-c", **os.environ}
+    encoding = sys.stdout.encoding or "utf-8"
+    process: Any = subprocess.Popen(
+        command, shell=True, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="replace"
+    )
+    try:
+        with suppress(BrokenPipeError, KeyboardInterrupt):  # the reader has seen enough
+            yield process.stdin
+    finally:
+        _wait(process)
+
+
+def pager() -> str:
+    """The command; "" where none is wanted or found."""
+    chosen = os.environ.get("PAGER")
+    if chosen is None:
+        return "less" if shutil.which("less") else ""
+    try:
+        words = shlex.split(chosen)
+    except ValueError:
+        return ""
+    if not words or words == ["cat"] or shutil.which(words[0]) is None:
+        return ""
+    return chosen
+
+
+def _wait(process: Any) -> None:
+    """Until it is left; Ctrl-C is the pager's own meanwhile."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)

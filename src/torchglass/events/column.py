@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import MISSING, field
+from functools import partial
 from typing import Any, NamedTuple
 
 FORMAT = 6
@@ -46,12 +48,8 @@ class Column(NamedTuple):
     """Of numbers: the field of ``Tables``."""
 
 
-def _ints() -> array[int]:
-    return array("q")
-
-
-def _floats() -> array[float]:
-    return array("d")
+INTS: Callable[[], array[int]] = partial(array, "q")
+FLOATS: Callable[[], array[float]] = partial(array, "d")
 
 
 def numbers(meaning: str, **facts: Any) -> Any:
@@ -59,13 +57,13 @@ def numbers(meaning: str, **facts: Any) -> Any:
     low = NONE if facts.pop("none", False) else facts.pop("low", 0)
     name = facts.pop("name", "")
     made = Column(name, facts.pop("type", "int"), meaning, low=low, **facts)
-    return field(default_factory=_ints, metadata={"column": made})
+    return field(default_factory=INTS, metadata={"column": made})
 
 
 def reals(meaning: str, **facts: Any) -> Any:
     """A column of floats in memory, one for each row or none at all; NaN stands for nothing."""
     made = Column("", "float | None", meaning, **facts)
-    return field(default_factory=_floats, metadata={"column": made})
+    return field(default_factory=FLOATS, metadata={"column": made})
 
 
 def cell(meaning: str, default: Any = MISSING, **facts: Any) -> Any:

@@ -10,7 +10,6 @@ from math import isfinite, prod, sqrt
 from typing import NamedTuple
 
 from torchglass.errors import NotRecorded, WrongType
-from torchglass.events.schema import NONE
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Sketch, Value
@@ -102,19 +101,15 @@ def find(tables: Tables, wanted: Value, tolerance: float | None = None) -> list[
     """The values of a trace that hold these numbers, in order of the events."""
     found: list[Occurrence] = []
     seen: set[int] = set()
-    for number, first in enumerate(tables.first_io):
-        forms = [each for each in (tables.args[number], tables.result[number]) if each != NONE]
-        roles = [role for form in forms for role in tables.forms[form].roles]
-        for value, role in zip(tables.io[first : first + len(roles)], roles, strict=True):
-            if value in seen or value not in tables.sketches:
-                continue
-            seen.add(value)
-            known = tables.value(value, role)
-            likeness = same(wanted, known, tolerance) if _count(known) == _count(wanted) else None
-            if likeness:
-                found.append(
-                    Occurrence(tables.event(number if known.producer is None else known.producer), known, likeness)
-                )
+    for number, value, role in tables.mentions():
+        if value in seen or value not in tables.sketches:
+            continue
+        seen.add(value)
+        known = tables.value(value, role)
+        likeness = same(wanted, known, tolerance) if _count(known) == _count(wanted) else None
+        if likeness:
+            maker = number if known.producer is None else known.producer
+            found.append(Occurrence(tables.event(maker), known, likeness))
     return sorted(found, key=lambda each: each.event.id)
 
 

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import cast
 
 from torchglass.errors import UnknownOption, UsageError, WrongType, closest
+from torchglass.events.column import KINDS
 from torchglass.events.types import Event
 
 Patterns = str | tuple[str, ...]
-KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
 CRITERIA = ("module", "function", "op", "variable", "kind", "path", "hide", "where")
 
 

@@ -6,15 +6,12 @@ Plain data: 100,000 events are a few arrays, an ``Event`` is made only when some
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from torchglass.events.column import INTS
 from torchglass.events.schema import EVENT_COLUMNS, NONE, Form, Meta, ModulePath, SiteNames, StackColumns, What
 from torchglass.events.types import Event, Location, ModuleInfo, Sketch, Stats, Value
-
-
-def _ints() -> array[int]:
-    return array("q")
 
 
 @dataclass(slots=True)
@@ -31,9 +28,9 @@ class Tables(StackColumns):
     """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
     sources: dict[str, str] = field(default_factory=dict[str, str])
 
-    first_io: array[int] = field(default_factory=_ints)
+    first_io: array[int] = field(default_factory=INTS)
     """Offset of an event's values in ``io``: its inputs, then its outputs."""
-    io: array[int] = field(default_factory=_ints)
+    io: array[int] = field(default_factory=INTS)
     """Value ids. The addresses of values, and what they were before, are empty once they are linked."""
 
     sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
@@ -101,6 +98,14 @@ class Tables(StackColumns):
         if form == NONE:
             return ()
         return tuple([self.value(self.io[first + i], role) for i, role in enumerate(self.forms[form].roles)])
+
+    def mentions(self) -> Iterator[tuple[int, int, str]]:
+        """Each value that an event took or gave, under its role there: (event, value, role), in order of events."""
+        for number, first in enumerate(self.first_io):
+            forms = [each for each in (self.args[number], self.result[number]) if each != NONE]
+            roles = [role for form in forms for role in self.forms[form].roles]
+            for value, role in zip(self.io[first : first + len(roles)], roles, strict=True):
+                yield number, value, role
 
     def text_of(self, form: int, first: int) -> str:
         """Arguments or a result as text, tensors as ``f32[8, 3]``."""
@@ -175,7 +180,7 @@ class Tables(StackColumns):
 
     def pack_values(self, io: array[int]) -> None:
         """Lay the values of the events one behind the other, in order of the events; ``io`` is where they are now."""
-        counts = [*(len(form.roles) for form in self.forms), 0]  # the last is for NONE, which is -1
+        counts = form_sizes(self)
         packed, first_io = array("q"), array("q")
         for first, args, result in zip(self.first_io, self.args, self.result, strict=True):
             first_io.append(len(packed))

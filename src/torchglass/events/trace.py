@@ -17,7 +17,7 @@ from torchglass.events.likeness import Occurrence, find
 from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
-from torchglass.events.tables import Tables
+from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import Event, ModuleInfo, Value
 
 
@@ -152,7 +152,7 @@ class Trace:
         For views of big traces: a hundred thousand events are a few hundred looks, and need not all be made.
         """
         tables = self.tables
-        counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+        counts = form_sizes(tables)
         # A column at a time, and the metas of an event's values as a slice of bytes: two thirds of a loop that
         # makes the tuples one by one, and all views of a big trace begin with this.
         metas = array("q", map(tables.value_meta.__getitem__, tables.io)).tobytes()
@@ -174,16 +174,10 @@ class Trace:
         """Every value once, under the role of its first mention, in order of that mention."""
         tables = self.tables
         seen: set[int] = set()
-        for number in range(len(tables)):
-            first = tables.first_io[number]
-            roles = tables.forms[tables.args[number]].roles if tables.args[number] != NONE else ()
-            if tables.result[number] != NONE:
-                roles += tables.forms[tables.result[number]].roles
-            for offset, role in enumerate(roles):
-                value = tables.io[first + offset]
-                if value not in seen:
-                    seen.add(value)
-                    yield tables.value(value, role)
+        for _, value, role in tables.mentions():
+            if value not in seen:
+                seen.add(value)
+                yield tables.value(value, role)
 
     def tensor(self, value: Value | int) -> Any:
         """The content of a value as it was when it was marked or saved: a tensor, or an array."""

@@ -246,3 +246,17 @@ class ModuleInfo:
     detail: str
     parameters: tuple[Value, ...]
     """Its own parameters, not its children's; ``role`` is the name. Equal ids are one shared parameter."""
+
+
+def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...] | None) -> bool:
+    """Whether elements lie side by side in their order; of an axis of one the stride says nothing."""
+    if stride is None:
+        return True
+    if len(shape) != len(stride):
+        return False
+    expected = 1
+    for size, step in zip(reversed(shape), reversed(stride), strict=True):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return True

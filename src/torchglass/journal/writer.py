@@ -15,7 +15,6 @@ from typing import Any
 
 from torchglass.compiled import Log, slots
 from torchglass.journal.chunks import COPY, WIDTHS, Chunk
-from torchglass.journal.handing import Chunks, ignore
 from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
     CLOSING,
@@ -30,7 +29,7 @@ from torchglass.journal.layout import (
     pack_record,
 )
 from torchglass.journal.ring import Limits, Ring
-from torchglass.journal.shared import KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter
+from torchglass.journal.shared import Chunks, KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter, ignore
 
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has written it …"""

@@ -10,8 +10,7 @@ from torchglass.events.types import Location
 from torchglass.journal.rows import ClassRow, CodeRow
 from torchglass.settle.interned import Interned
 from torchglass.source.codes import Code, instruction_at
-from torchglass.source.origins import origin_of
-from torchglass.source.sites import Site, resolve
+from torchglass.source.sites import Site, origin_of, resolve
 from torchglass.source.syntax import char_column
 from torchglass.source.text import FOLDERS, SourceText, known_text, read_source, read_unchanged, text_holding
 

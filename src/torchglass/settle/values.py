@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from math import isnan
+from typing import NamedTuple
 
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED, Meta
 from torchglass.events.tables import Tables
@@ -16,6 +17,8 @@ from torchglass.journal.layout import (
     BY_KERNEL,
     BY_NUMPY,
     COUNTS,
+    KEPT,
+    KEPT_WORDS,
     MEASURED,
     MEASURED_WORDS,
     META_AND_1,
@@ -29,6 +32,7 @@ from torchglass.journal.layout import (
     VALUES,
     VERSION,
     WITH_OTHER_HASH,
+    read_place,
 )
 from torchglass.journal.rows import MetaRow
 from torchglass.settle.interned import Interned
@@ -211,3 +215,33 @@ def _is_sound(entry: Entry) -> bool:
     """Counts add up; of a damaged journal nothing is believed."""
     how, count, *kinds = entry[: COUNTS + 1]
     return BY_NUMPY <= how <= BY_KERNEL and min(kinds) >= 0 and sum(kinds) <= count
+
+
+# ---------------------------------------------------------------- kept
+
+# Which values have a copy, and where it lies, from the journal.
+
+
+class Kept(NamedTuple):
+    """Some bytes, and where in them a value begins; values that share memory share them."""
+
+    shard: int
+    """Of the recording's folder; else the number of a piece of memory."""
+    offset: int
+    length: int
+    first: int
+
+
+def kept_values(streams: Streams, values: Values, *owners: int) -> list[dict[int, Kept]]:
+    """By number in the tables, for each of the owners: NONE is memory, else it is the folder of that recording."""
+    found: dict[int, dict[int, Kept]] = {owner: {} for owner in owners}
+    for chunk in streams.of(KEPT):
+        words = chunk.words(chunk.first, chunk.last).tolist()
+        places = words[KEPT_WORDS - 1 :: KEPT_WORDS]
+        for index in [index for index, place in enumerate(places) if place]:
+            owner, shard = read_place(places[index])
+            number = values.number(chunk.first + index)
+            if owner in found and number != NONE:
+                at = index * KEPT_WORDS
+                found[owner][number] = Kept(shard, *words[at : at + KEPT_WORDS - 1])
+    return list(found.values())

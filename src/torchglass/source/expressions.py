@@ -10,8 +10,7 @@ from typing import TypeVar
 from torchglass.source.codes import CALLS, COMPARISONS, Instruction
 from torchglass.source.operands import Argument, CallShape
 from torchglass.source.statements import STORES, store_text
-from torchglass.source.syntax import Located, Syntax
-from torchglass.source.targets import assigned_value, assignment_to, target_names, targets_of
+from torchglass.source.syntax import Located, Syntax, assigned_value, assignment_to, target_names, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 

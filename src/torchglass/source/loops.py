@@ -6,8 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from torchglass.source.jumps import may_break, may_jump, yields
-from torchglass.source.statements import Span, Statement, Statements
+from torchglass.source.statements import Span, Statement, Statements, may_break, may_jump, yields
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FOR = (ast.For, ast.AsyncFor)

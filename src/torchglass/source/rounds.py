@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from torchglass.source.jumps import LOOPS, may_break
 from torchglass.source.loops import Loop, Place
-from torchglass.source.statements import Statement, Statements
+from torchglass.source.statements import LOOPS, Statement, Statements, may_break
 
 _CALL_BACK = frozenset(
     "all any apply dict enumerate filter list map max min next reduce set sort sorted sum tuple zip".split()

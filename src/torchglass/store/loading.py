@@ -11,12 +11,15 @@ from pathlib import Path
 from torchglass.errors import BundleError
 from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
+from torchglass.journal.chunks import Streams
 from torchglass.journal.reader import BadJournal, OtherJournal, StoredFile, read_journal
 from torchglass.journal.rows import SavedRow
-from torchglass.settle.stored import settle_stored
+from torchglass.settle.interned import Interned
+from torchglass.settle.places import Texts
+from torchglass.settle.settler import Settler, Source
+from torchglass.settle.values import Kept, kept_values
 from torchglass.store.bundle import read_manifest
-from torchglass.store.checks import check_tables
-from torchglass.store.kept import saved_rows
+from torchglass.store.checks import check_tables, opened
 from torchglass.store.layout import (
     DIGEST,
     DONE,
@@ -41,10 +44,9 @@ from torchglass.store.layout import (
     spelt,
 )
 from torchglass.store.merging import merged
-from torchglass.store.opening import opened
 from torchglass.store.progress import stretch
 from torchglass.store.reader import PartContents, check_saved, read_contents
-from torchglass.store.tensors import Content, Maps, are_there, check_extents
+from torchglass.store.tensors import Content, Maps, are_there, check_extents, saved_rows
 
 Stamp = tuple[object, ...]
 TRIES = 4
@@ -291,3 +293,40 @@ def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None
         path = bundle / SOURCES / (f"{digest}.py" if DIGEST.fullmatch(digest) else "")
         with reading(path, bundle):
             contents.tables.sources[file] = _read_source(bundle, digest) if text is None else text
+
+
+# ---------------------------------------------------------------- stored
+
+# A journal that lies in a file, settled: of a process that is gone, or still at work.
+
+FAULTS = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError)
+"""What comes of numbers and texts that make no sense."""
+Saved = list[tuple[int, int, SavedRow]]
+"""The number of each saved tensor, that of its value in the tables (NONE: it is not there), and its row."""
+
+
+def settle_stored(streams: Streams, recording: int, texts: Texts) -> tuple[Tables, Saved, dict[int, Kept]]:
+    """The tables of one recording, and which tensors were kept, by rows or by values.
+
+    ``BadJournal`` where there is nothing to be had.
+    """
+    interned = Interned(streams)
+    try:
+        interned.update()
+        if recording not in interned.recordings:
+            if interned.journal is not None:
+                raise BadJournal("it does not say what was recorded")
+            return Tables(complete=False), [], {}  # the process died before anything was in the file
+        settler = Settler(streams, recording, Source(texts, is_here=False), interned)
+        tables = settler.settle()
+        saved = [
+            (number, settler.values.number(row.value), row)
+            for (owner, number), row in sorted(interned.saved.items())
+            if owner == recording
+        ]
+        [kept] = kept_values(streams, settler.values, recording)
+    except BadJournal:
+        raise
+    except FAULTS as fault:
+        raise BadJournal(f"it makes no sense: {type(fault).__name__}: {fault}") from None
+    return tables, saved, kept

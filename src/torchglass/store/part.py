@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +26,7 @@ from torchglass.events.database import all_rows, cell_of, encoded, insert
 from torchglass.events.schema import FORMAT, SAVED_TENSORS, SavedTensor, statements
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
-from torchglass.store.bundle import Bundle, make_or_join, refused
+from torchglass.store.bundle import Bundle, make_bundle, make_or_join, refused
 from torchglass.store.layout import (
     DONE,
     EVENTS,
@@ -288,3 +289,35 @@ def _warn(problem: str) -> None:
         warnings.warn(f"torchglass: {problem}; the program goes on", RuntimeWarning, stacklevel=2)
     except Warning:
         pass
+
+
+# ---------------------------------------------------------------- saving
+
+# Keeping a whole trace at once, as a finished bundle.
+
+Tensors = Iterable[tuple[SavedTensor, Any]]
+
+
+def save(tables: Tables, path: Path | str, tensors: Tensors = ()) -> None:
+    """Keep a trace as a bundle, with tensors (their rows and their bytes); all of it, or a ``BundleError``."""
+    bundle = make_bundle(path)
+    try:
+        part = Part(bundle, bundle.new_part(), report=lambda _: None)
+        there: dict[tuple[int, int, int, int], SavedTensor | None] = {}
+        for row, content in tensors:
+            given = Given(
+                row.name, row.dtype, row.shape, memoryview(content).nbytes, row.value, row.event, row.stride,
+                row.storage_offset,
+            )  # fmt: skip
+            place = (row.part, row.shard, row.offset, row.length)
+            known = there.get(place) if row.length else None
+            if known is None:
+                there[place] = part.copy_tensor(given, content)
+            else:
+                part.share_tensor(given, known)
+        part.finish(tables, lambda value: value)
+        if part.problem is not None:
+            raise BundleError(f"{part.problem}; nothing was kept there")
+    except BaseException:  # also Ctrl-C, or tensors that cannot be read
+        shutil.rmtree(bundle.path, ignore_errors=True)
+        raise

@@ -15,7 +15,7 @@ from torchglass.events import schema
 from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
 from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
-from torchglass.events.tables import Tables, link_storages, link_values
+from torchglass.events.tables import Tables, form_sizes, link_storages, link_values
 from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
     check_tables,
@@ -218,7 +218,7 @@ def _read_events(connection: sqlite3.Connection, tables: Tables, number: int) ->
     _missing(tables, schema.EVENT_ROWS, number)
     within("args", tables.args, NONE, len(tables.forms))
     within("result", tables.result, NONE, len(tables.forms))
-    counts = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+    counts = form_sizes(tables)
     if lengths != list(map(add, map(counts.__getitem__, tables.args), map(counts.__getitem__, tables.result))):
         raise Unsound("an event has another number of values than its form")
     tables.first_io = array("q", accumulate(lengths, initial=0))

@@ -98,6 +98,13 @@ class Given:
     stride: tuple[int, ...] | None = None
     storage_offset: int = 0
 
+    def at(self, number: int, shard: int, offset: int) -> SavedTensor:
+        """The row of it, once its bytes have a place."""
+        return SavedTensor(
+            number, self.name, self.value, self.event, shard, offset, self.length, self.dtype, self.shape,
+            self.stride, self.storage_offset,
+        )  # fmt: skip
+
 
 class Shards:
     """Appends the contents of tensors to the shards of one part; threads take turns."""
@@ -119,10 +126,7 @@ class Shards:
             if shard is None or shard.is_full(given, self._shard_bytes):
                 shard = self._next_shard()
             offset = shard.append(given, pieces)
-            saved = SavedTensor(
-                len(self.saved), given.name, given.value, given.event, shard.number, offset, given.length,
-                given.dtype, given.shape, given.stride, given.storage_offset,
-            )  # fmt: skip
+            saved = given.at(len(self.saved), shard.number, offset)
             shard.charge(ShardEntry.of(saved))
             self.saved.append(saved)
             return saved
@@ -130,13 +134,7 @@ class Shards:
     def share(self, given: Given, with_: SavedTensor) -> None:
         """One more tensor over bytes that are there."""
         with self._lock:
-            place = (with_.shard, with_.offset, with_.length)
-            self.saved.append(
-                SavedTensor(
-                    len(self.saved), given.name, given.value, given.event, *place, given.dtype, given.shape,
-                    given.stride, given.storage_offset,
-                )
-            )  # fmt: skip
+            self.saved.append(given.at(len(self.saved), with_.shard, with_.offset))
 
     def new_region(self, size: int, unused: int = -1) -> Region | None:
         """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here.

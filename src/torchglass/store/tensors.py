@@ -5,12 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
-from torchglass.events.schema import SavedTensor
+from torchglass.events.schema import Meta, SavedTensor
+from torchglass.events.tables import Tables
+from torchglass.events.types import is_contiguous
+from torchglass.settle.values import Kept
 from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name, shard_paths
 from torchglass.store.shards import HEADER, NAMES, SIZES
 
@@ -141,3 +145,37 @@ def check_header(file: int, size: int) -> None:
         end = last
     if HEADER + end != size:
         raise Unsound("its header does not speak of all of it")
+
+
+# ---------------------------------------------------------------- kept
+
+# Rows of saved tensors for values whose copies lie where the journal says: what they are stands with the values.
+
+
+def saved_rows(
+    tables: Tables, kept: Mapping[int, Kept], first: int = 0, present: Container[int] | None = None
+) -> list[SavedTensor]:
+    """In order of the values; numbered from ``first`` on. ``present``: only of these values."""
+    rows: list[SavedTensor] = []
+    known: dict[int, tuple[Any, int, int]] = {}
+    """By the row of what is alike in many values."""
+    for value, place in sorted(kept.items()):
+        number = tables.value_meta[value]
+        meta, item, size = known.get(number) or known.setdefault(number, _looked_at(tables.metas[number]))
+        if not item or place.first % item or (present is not None and value not in present):
+            continue
+        rows.append(
+            SavedTensor(
+                first + len(rows), "", value, -1, place.shard, place.offset, place.length, meta.dtype, meta.shape,
+                None if place.length == size and not place.first else meta.stride, place.first // item,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _looked_at(meta: Meta) -> tuple[Any, int, int]:
+    """A description, the bytes of one element (0: not known), and those of all where they lie side by side, else -1."""
+    item = ITEM_SIZES.get(meta.dtype)
+    if item is None or meta.shape is None:
+        return meta, 0, -1
+    return meta, item, prod(meta.shape) * item if is_contiguous(meta.shape, meta.stride) else -1

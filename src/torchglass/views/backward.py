@@ -41,8 +41,17 @@ class TiedTrace:
     made: list[Event] = field(default_factory=list[Event])
     origin: list[int] = field(default_factory=list[int])
     """For each event its id in the trace itself."""
+    name: str = ""
+    notes: tuple[str, ...] = ()
+    duration_ns: int = 0
+    complete: bool = True
+    sources: dict[str, str] = field(default_factory=dict[str, str])
+    measured: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("name", "notes", "duration_ns", "complete", "sources"):
+            setattr(self, name, getattr(self.trace, name))
+        self.measured = is_measured(self.trace)
         behind = ran_for(self.trace)
         moved = {event.id for several in behind.values() for event in several if event.kind == "op"}
         numbers: dict[int, int] = {}
@@ -72,30 +81,6 @@ class TiedTrace:
     def _add(self, event: Event, shown: Event) -> None:
         self.origin.append(event.id)
         self.made.append(shown._replace(id=len(self.made)))
-
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.trace.notes
-
-    @property
-    def duration_ns(self) -> int:
-        return self.trace.duration_ns
-
-    @property
-    def complete(self) -> bool:
-        return self.trace.complete
-
-    @property
-    def sources(self) -> dict[str, str]:
-        return self.trace.sources
-
-    @property
-    def measured(self) -> bool:
-        return is_measured(self.trace)
 
     def __len__(self) -> int:
         return len(self.made)

@@ -9,30 +9,27 @@ from typing import Any
 
 from torchglass.errors import UsageError, closest
 from torchglass.views.digest import Recorded
-from torchglass.views.filters import check
-from torchglass.views.render import options_for
+from torchglass.views.render import check, options_for
 
 GRAPH, NONE = "graph", ""
 
 
 def _dot(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.dot import dot
-    from torchglass.views.graph.drawn import drawn_of
+    from torchglass.views.graph.drawn import dot, drawn_of
     from torchglass.views.graph.flow import flow_of
 
     return dot(drawn_of(flow_of(trace, options), options.depth), trace.name)
 
 
 def _mermaid(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.drawn import drawn_of
+    from torchglass.views.graph.drawn import drawn_of, mermaid
     from torchglass.views.graph.flow import flow_of
-    from torchglass.views.graph.mermaid import mermaid
 
     return mermaid(drawn_of(flow_of(trace, options), options.depth))
 
 
 def _timeline(trace: Recorded, options: Any) -> Iterable[str]:
-    return importlib.import_module("torchglass.views.timeline.chrome").chrome_json(trace)
+    return importlib.import_module("torchglass.views.timeline").chrome_json(trace)
 
 
 def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
@@ -41,12 +38,12 @@ def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
 
 
 def _svg(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    drawn: str = importlib.import_module("torchglass.views.page.picture").svg(trace, options)
+    drawn: str = importlib.import_module("torchglass.views.page.html").svg(trace, options)
     return drawn.encode("utf-8", "replace")
 
 
 def _png(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    return importlib.import_module("torchglass.views.page.picture").png(trace, options)
+    return importlib.import_module("torchglass.views.page.html").png(trace, options)
 
 
 FORMATS: dict[str, tuple[Callable[[Recorded, Any], Iterable[str] | bytes], str, str]] = {

@@ -10,17 +10,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from torchglass.events.spelling import clean
-from torchglass.events.types import Location
-from torchglass.views.nesting import split_index
-from torchglass.views.order import Order
-from torchglass.views.row import SAME, THREAD, Cell, Row
+from torchglass.views.digest import split_index
 
 LONGEST_UNIT = 64
 TRIES = 4
 WORTH_IT = 2
-WORTH_SAYING = 5
-"""Rows from which on those that stand above already are not shown again."""
 TOGETHER = -1
 """The node of an item above others that repeat together."""
 
@@ -80,7 +74,7 @@ _Sequences = list[tuple[Sequence[int], Label]]
 """What is in each node, or round, of an item, and the round that this is in."""
 
 
-def unfolded(forest: Foldable, roots: Sequence[int]) -> list[Item]:
+def _unfolded(forest: Foldable, roots: Sequence[int]) -> list[Item]:
     """Every node by itself."""
     top = Item()
     pending = [(top, roots)]
@@ -91,8 +85,13 @@ def unfolded(forest: Foldable, roots: Sequence[int]) -> list[Item]:
     return top.children
 
 
-def folded(forest: Foldable, roots: Sequence[int], own: Callable[[Item], Hashable]) -> list[Item]:
-    """Items for all nodes, each in exactly one; ``own`` is equal for items of which the same is said."""
+def folded(forest: Foldable, roots: Sequence[int], own: Callable[[Item], Hashable], fold: bool = True) -> list[Item]:
+    """Items for all nodes, each in exactly one; ``own`` is equal for items of which the same is said.
+
+    Without ``fold`` every node is one by itself.
+    """
+    if not fold:
+        return _unfolded(forest, roots)
     top = Item(size=1)
     order: list[Item] = [top]
     pending: list[tuple[Item, _Sequences]] = [(top, [(roots, (0, 0))])]
@@ -294,64 +293,6 @@ def in_order(items: Sequence[Item]) -> Iterator[Item]:
         pending.extend(reversed(item.children))
 
 
-# ---------------------------------------------------------------- rows that were said before
-
-
-def said_once(rows: Sequence[Row]) -> list[Row]:
-    """Without what is below a call where a call of the same function or module above has the same below it."""
-    inside = _rows_inside(rows)
-    numbers: dict[Hashable, int] = {}
-    below: list[list[int]] = [[] for _ in rows]
-    content = [0] * len(rows)
-    stack: list[int] = []
-    for at, row in enumerate(rows):  # parents of all rows
-        while stack and (rows[stack[-1]].depth >= row.depth or row.kind == THREAD):
-            stack.pop()
-        if stack:
-            below[stack[-1]].append(at)
-        stack.append(at)
-    whole = [0] * len(rows)
-    for at in range(len(rows) - 1, -1, -1):
-        content[at] = numbers.setdefault(tuple(whole[child] for child in below[at]), len(numbers))
-        own = (rows[at].kind, rows[at].cells, rows[at].below)
-        whole[at] = numbers.setdefault((own, content[at]), len(numbers))
-    found: list[Row] = []
-    first: dict[tuple[str, int], Row] = {}
-    at = 0
-    while at < len(rows):
-        row = rows[at]
-        found.append(row)
-        at += 1
-        if not row.subject or inside[at - 1] < WORTH_SAYING:
-            continue
-        same = first.setdefault((row.subject, content[at - 1]), row)
-        if same is not row and same.place is not None:
-            left_out = rows[at : at + inside[at - 1]]
-            row.cells = (*row.cells, Cell(SAME, _as_at(same.place, row.place), at=same.place))
-            row.hidden += sum(each.each + each.hidden for each in left_out)
-            at += inside[at - 1]
-    return found
-
-
-def _as_at(at: Location, here: Location | None) -> str:
-    file = "" if here is not None and here.file == at.file else clean(at.file.rpartition("/")[2])
-    return f"as at {file}:{at.line}"
-
-
-def _rows_inside(rows: Sequence[Row]) -> list[int]:
-    """For each row how many that follow stand deeper."""
-    inside = [0] * len(rows)
-    stack: list[int] = []
-    for at, row in enumerate(rows):
-        while stack and (rows[stack[-1]].depth >= row.depth or row.kind == THREAD):
-            inside[stack[-1]] = at - 1 - stack[-1]
-            stack.pop()
-        stack.append(at)
-    for each in stack:
-        inside[each] = len(rows) - 1 - each
-    return inside
-
-
 # ---------------------------------------------------------------- labels
 
 
@@ -368,3 +309,58 @@ def range_label(paths: Iterable[str]) -> str:
         return f"{head}{first}–{numbers[-1]}"
     rest = [str(number) for number in numbers]
     return head + ", ".join(rest if len(rest) <= 4 else [*rest[:2], "…", rest[-1]])
+
+
+# ---------------------------------------------------------------- order
+
+
+class Order:
+    """An order in which several sequences agree as far as they do: what is new stands behind what came before it.
+
+    Of two that never came together, the branches of an ``if``, the one whose line comes first stands first.
+    """
+
+    def __init__(self, line: Callable[[Hashable], int]) -> None:
+        self._line = line
+        self._after: dict[Hashable, Hashable] = {}
+        self._first: Hashable = None
+
+    def add(self, places: Sequence[Hashable]) -> None:
+        """One more sequence."""
+        known = self._after
+        new = [place not in known for place in places]
+        if not any(new):
+            return
+        here = set(places)
+        before: Hashable = None
+        is_alone = all(new)
+        for place, is_new in zip(places, new, strict=True):
+            if is_new and place not in known:
+                before = self._behind(before, place, here, is_alone)
+                known[place] = self._first if before is None else known[before]
+                if before is None:
+                    self._first = place
+                else:
+                    known[before] = place
+            before = place
+
+    def _behind(self, before: Hashable, place: Hashable, here: set[Hashable], is_alone: bool) -> Hashable:
+        """What a new place comes behind: what it came behind, and what was never there with it and is written above.
+
+        Where no lines are known a sequence that shares nothing with the others comes behind them.
+        """
+        line = self._line(place)
+        while True:
+            following = self._first if before is None else self._after[before]
+            if following is None or following in here:
+                return before
+            if not (is_alone if line == 0 else 0 < self._line(following) <= line):
+                return before
+            before = following
+
+    def places(self) -> Iterator[Hashable]:
+        """All of them, in order."""
+        place = self._first
+        while place is not None:
+            yield place
+            place = self._after[place]

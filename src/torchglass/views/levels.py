@@ -50,6 +50,11 @@ class Level:
     frame: int = 0
     """Its frame's place in the stack of the events in it."""
 
+    @property
+    def is_laid_over(self) -> bool | None:
+        """Of a loop whether its rounds may be laid over each other; False: they are layers. None: no loop."""
+        return None if self.rounds is None else not self.rounds.over_layers
+
 
 @dataclass(slots=True, eq=False)
 class _Rounds:
@@ -143,7 +148,6 @@ class Levels:
         """By event; -1: it is directly in the event around it."""
         self._stacks = Stacks(digest.trace.sources)
         self._call_number = call_numbers(digest.trace)
-        self._entries: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
         self._under_way: dict[str, list[tuple[int, _State]]] = {}
         self._read()
 
@@ -157,7 +161,7 @@ class Levels:
                 self.span_of.append(state.frames[-1].span if state.frames else -1)
                 continue
             around = samples[digest.alike[parent]].stack if parent >= 0 else ()
-            entries = self._entries_of(event, around)
+            entries = self._stacks.inside(event, around)
             self.span_of.append(self._add(state, entries, event, number, parent) if entries else -1)
 
     def call_of(self, event: int, parent: int) -> int:
@@ -166,6 +170,19 @@ class Levels:
         while number >= 0 and self.spans[number].kind != CALL:
             number = self.spans[number].parent
         return parent if number < 0 else -2 - number
+
+    def by_frame(self, event: int, called_back: bool = False) -> dict[int, list[int]]:
+        """The loops and rounds around an event, outermost first, by the frame they are in; and calls by torch."""
+        found: dict[int, list[int]] = {}
+        while event >= 0:
+            number = self.span_of[event]
+            while number >= 0:
+                span = self.spans[number]
+                if span.kind != CALL or (called_back and span.is_called_back):
+                    found.setdefault(span.frame, []).insert(0, number)
+                number = span.parent
+            event = self.digest.parents[event]
+        return found
 
     def _state(self, thread: str, parent: int) -> _State:
         """Events that end are left behind: their children come before the next event of the one around them."""
@@ -288,15 +305,18 @@ class Levels:
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1
         for index, (_, span, _) in enumerate(frame.loops):
-            rounds = self.spans[span].rounds
-            assert rounds is not None
+            rounds = self._rounds(span)
             if not rounds.in_body and not (place.is_head and index == innermost):
                 rounds.in_body = True
                 rounds.with_body += 1
 
-    def _begin_round(self, span: int, number: int, owner: int) -> int:
-        rounds = self.spans[span].rounds
+    def _rounds(self, loop: int) -> _Rounds:
+        rounds = self.spans[loop].rounds
         assert rounds is not None
+        return rounds
+
+    def _begin_round(self, span: int, number: int, owner: int) -> int:
+        rounds = self._rounds(span)
         rounds.begun += 1
         rounds.in_body = rounds.failed = False
         return self._new(Level(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
@@ -319,12 +339,8 @@ class Levels:
         """Where a function calls itself from one place again and again, all these calls are beside each other."""
         for frame in reversed(frames):
             span = self.spans[frame.call] if frame.call >= 0 else None
-            if (
-                span is not None
-                and span.place is caller
-                and caller is not None
-                and frame.entry.function == entry.function
-            ):
+            is_same = span is not None and span.place is caller and frame.entry.function == entry.function
+            if span is not None and is_same and caller is not None:
                 return span.parent
         return None
 
@@ -336,8 +352,7 @@ class Levels:
             if place is None or not place.always:
                 return
             if frame.loops:
-                rounds = self.spans[frame.loops[-1][1]].rounds
-                assert rounds is not None
+                rounds = self._rounds(frame.loops[-1][1])
                 times, last = rounds.seen.get(place, (0, -1))
                 if last < rounds.begun - 1:
                     rounds.seen[place] = (times + 1, rounds.begun - 1)
@@ -353,8 +368,7 @@ class Levels:
         """A module was called: in the innermost loop around, by another name than in the rounds before?"""
         frame = next((each for each in reversed(frames) if each.loops), None)
         if frame is not None and frame.place is not None:
-            rounds = self.spans[frame.loops[-1][1]].rounds
-            assert rounds is not None
+            rounds = self._rounds(frame.loops[-1][1])
             module = (event.root, event.module)
             if rounds.layers.setdefault(frame.place, module) != module:
                 rounds.over_layers = True
@@ -362,29 +376,12 @@ class Levels:
     def _fail(self, frames: list[_Frame]) -> None:
         for frame in frames:
             for _, span, _ in frame.loops:
-                rounds = self.spans[span].rounds
-                assert rounds is not None
-                rounds.failed = True
+                self._rounds(span).failed = True
 
     def _new(self, span: Level, frame: int) -> int:
         span.frame = frame
         self.spans.append(span)
         return len(self.spans) - 1
-
-    # ------------------------------------------------------------ stacks
-
-    def _entries_of(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
-        """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
-        stores = event.operator == "[]="
-        key = (id(event.stack), id(around), stores)
-        found = self._entries.get(key)
-        if found is None:
-            base = len(around)
-            if event.stack[:base] != around:
-                pairs = zip(event.stack, around, strict=False)
-                base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
-            found = self._entries[key] = (self._stacks.entries(event.stack, base, stores), event.stack, around)
-        return found[0]
 
 
 def _is_level(at: Location) -> bool:

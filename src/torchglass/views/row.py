@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from torchglass.events.spelling import clean
 from torchglass.events.types import Location
 
 # ---------------------------------------------------------------- kinds of cells
@@ -124,3 +126,51 @@ class Sheet:
     rows: list[Row] = field(default_factory=list[Row])
     below: list[Cell] = field(default_factory=list[Cell])
     """How many there were and why some have no row (COUNT), explanations (REMARK), what is amiss (NOTE, HEADING)."""
+
+
+# ---------------------------------------------------------------- rows that were said before
+
+WORTH_SAYING = 5
+"""Rows from which on those that stand above already are not shown again."""
+
+
+def said_once(rows: Sequence[Row]) -> list[Row]:
+    """Without what is below a call where a call of the same function or module above has the same below it."""
+    inside, below = [0] * len(rows), [list[int]() for _ in rows]
+    stack: list[int] = []
+    for at, row in enumerate(rows):  # how many rows follow that stand deeper, and which of them by one
+        while stack and (rows[stack[-1]].depth >= row.depth or row.kind == THREAD):
+            inside[stack[-1]] = at - 1 - stack[-1]
+            stack.pop()
+        if stack:
+            below[stack[-1]].append(at)
+        stack.append(at)
+    for each in stack:
+        inside[each] = len(rows) - 1 - each
+    numbers: dict[Hashable, int] = {}
+    content, whole = [0] * len(rows), [0] * len(rows)
+    for at in range(len(rows) - 1, -1, -1):
+        content[at] = numbers.setdefault(tuple(whole[child] for child in below[at]), len(numbers))
+        own = (rows[at].kind, rows[at].cells, rows[at].below)
+        whole[at] = numbers.setdefault((own, content[at]), len(numbers))
+    found: list[Row] = []
+    first: dict[tuple[str, int], Row] = {}
+    at = 0
+    while at < len(rows):
+        row = rows[at]
+        found.append(row)
+        at += 1
+        if not row.subject or inside[at - 1] < WORTH_SAYING:
+            continue
+        same = first.setdefault((row.subject, content[at - 1]), row)
+        if same is not row and same.place is not None:
+            left_out = rows[at : at + inside[at - 1]]
+            row.cells = (*row.cells, Cell(SAME, _as_at(same.place, row.place), at=same.place))
+            row.hidden += sum(each.each + each.hidden for each in left_out)
+            at += inside[at - 1]
+    return found
+
+
+def _as_at(at: Location, here: Location | None) -> str:
+    file = "" if here is not None and here.file == at.file else clean(at.file.rpartition("/")[2])
+    return f"as at {file}:{at.line}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torchglass.events.selection import is_installed
-from torchglass.events.types import Location
+from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loops, Place
 from torchglass.source.statements import Span
 
@@ -51,10 +51,24 @@ class Stacks:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
         self._loops: dict[str, Loops | None] = {}
+        self._inside: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
         self._alone: dict[Place, Place] = {}
         self._places: dict[tuple[Location, Location | None, bool], Place | None] = {}
         """By a frame and the one that it called: stacks of a recursion have the same ones a thousand times."""
+
+    def inside(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
+        """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
+        stores = event.operator == "[]="
+        key = (id(event.stack), id(around), stores)
+        found = self._inside.get(key)
+        if found is None:
+            base = len(around)
+            if event.stack[:base] != around:
+                pairs = zip(event.stack, around, strict=False)
+                base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+            found = self._inside[key] = (self.entries(event.stack, base, stores), event.stack, around)
+        return found[0]
 
     def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
         """The frames of a stack from ``base`` on, outermost first."""

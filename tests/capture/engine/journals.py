@@ -24,7 +24,7 @@ import torchglass as tg
 from tests import programs, programs_plain, zoo
 from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, SKETCHED, VALUE_WORDS, VALUES
 from torchglass.settle.interned import Interned
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 
 Program = Callable[[], Any]
 ENTRY = struct.Struct("=5q5dq")

@@ -15,9 +15,9 @@ import torchglass as tg
 from tests.views.shown import sheet_of
 from torchglass.events.gradients import Gradients, Leaf, gradients_of
 from torchglass.events.trace import Trace
-from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE, range_of
-from torchglass.views.gradients.view import CALLED
+from torchglass.views.gradients.view import CALLED, GRADIENT, RATIO, UPDATE
 from torchglass.views.row import NAME, Row
+from torchglass.views.text.statistics import numbers_word
 
 
 class Net(nn.Module):
@@ -89,17 +89,17 @@ def test_norms_are_those_that_torch_computes(ops: bool) -> None:
             for before, after in zip(noted["before"], noted["after"], strict=True)
         ]
         weights = [each[name].double().norm().item() for each in noted["before"]]
-        assert rows[f"Net.{name}"].text(GRADIENT) == range_of(gradients)
-        assert rows[f"Net.{name}"].text(UPDATE) == range_of(updates)
-        assert rows[f"Net.{name}"].text(RATIO) == range_of([a / b for a, b in zip(updates, weights, strict=True)])
+        assert rows[f"Net.{name}"].text(GRADIENT) == numbers_word(gradients)
+        assert rows[f"Net.{name}"].text(UPDATE) == numbers_word(updates)
+        assert rows[f"Net.{name}"].text(RATIO) == numbers_word([a / b for a, b in zip(updates, weights, strict=True)])
         assert rows[f"Net.{name}"].text(CALLED) == "3"
 
 
 def test_a_module_has_the_norm_of_all_its_parameters_together() -> None:
     trace, noted = trained(values="stats")
     together = [hypot(each["fc.weight"].norm(), each["fc.bias"].norm()) for each in noted["gradient"]]
-    assert rows_of(trace)["Net.fc"].text(GRADIENT) == range_of(together)
-    assert rows_of(trace, depth=1)["Net.fc"].text(GRADIENT) == range_of(together)
+    assert rows_of(trace)["Net.fc"].text(GRADIENT) == numbers_word(together)
+    assert rows_of(trace, depth=1)["Net.fc"].text(GRADIENT) == numbers_word(together)
     assert "Net.fc.weight" not in rows_of(trace, depth=1)
 
 

@@ -15,10 +15,8 @@ import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.export import export
 from torchglass.views.graph import Options
-from torchglass.views.graph.dot import dot
-from torchglass.views.graph.drawn import drawn_of
+from torchglass.views.graph.drawn import dot, drawn_of, escaped, mermaid
 from torchglass.views.graph.flow import flow_of
-from torchglass.views.graph.mermaid import escaped, mermaid
 
 HOSTILE = [
     '</script><script>alert(1)</script>', 'a"; evil [label="x', "back\\slash\\N", "<b>bold</b>", "line\nbreak",

@@ -21,7 +21,7 @@ from tests.views.tree.test_text import ESCAPES, TRACES
 from tests.zoo import FAMILIES
 from torchglass.errors import NotRecorded
 from torchglass.events.selection import select
-from torchglass.views.listing.comments import free_lines
+from torchglass.views.listing.text import free_lines
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
 

@@ -368,7 +368,7 @@ def test_processes_have_a_selector(browser: Any, tmp_path: Path) -> None:
 
 
 def test_in_a_sandboxed_frame_everything_works(browser: Any, tmp_path: Path, files: Any) -> None:
-    from torchglass.views.page.notebook import mimebundle
+    from torchglass.views.page.html import mimebundle
 
     shown = mimebundle(recorded("mlp"))
     (tmp_path / "cell.html").write_text(f"<!doctype html><title>cell</title>{shown['text/html']}", encoding="utf-8")

@@ -17,10 +17,8 @@ import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.events.types import Stats
-from torchglass.views.page.columns import Texts, differences, newest_first
-from torchglass.views.page.data import page_data
-from torchglass.views.page.happened import plain
-from torchglass.views.page.html import page, script
+from torchglass.views.page.happened import Texts, differences, newest_first, plain
+from torchglass.views.page.html import page, page_data, script
 from torchglass.views.page.sources import sources_of
 
 
@@ -157,7 +155,7 @@ def test_a_trace_that_is_still_running_is_text_in_a_notebook(trace: tg.Trace) ->
 
 
 def test_a_large_page_is_cut_to_its_outer_levels_in_a_notebook() -> None:
-    from torchglass.views.page.notebook import mimebundle
+    from torchglass.views.page.html import mimebundle
 
     model, x = nn.Sequential(*[nn.Linear(4, 4) for _ in range(40)]), torch.ones(2, 4)
     with tg.record(name="large") as trace:

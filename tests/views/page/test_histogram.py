@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import torchglass as tg
-from torchglass.views.page.data import page_data
 from torchglass.views.page.happened import BARS, HIGHEST, MOST_NUMBERS, spread
+from torchglass.views.page.html import page_data
 
 
 def _expected(numbers: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 import torchglass as tg
 from tests.modules import module_of
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
-from torchglass.views.variables.patterns import CallRow, Changes, LoopRow
+from torchglass.views.variables.forest import CallRow, Changes, LoopRow
 
 
 def test_coroutines_that_take_turns() -> None:

@@ -20,7 +20,7 @@ from torchglass.events.types import Location
 from torchglass.views.levels import Count, count_of
 from torchglass.views.variables import Options
 from torchglass.views.variables.blocks import Block, Variables, variables_of
-from torchglass.views.variables.patterns import CallRow, Changes, LoopRow, Repeat
+from torchglass.views.variables.forest import CallRow, Changes, LoopRow, Repeat
 
 PROGRAMS = (
     "attention",

@@ -19,7 +19,7 @@ from torchglass.capture.torch.names import CALL_IMPL, no_functions
 from torchglass.capture.variables.frames import content, slot, slots_of
 from torchglass.capture.variables.watch import UNBOUND
 from torchglass.journal.layout import STACK
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 
 USER = "user"
 IS_FUNCTION = 0x1 | 0x2

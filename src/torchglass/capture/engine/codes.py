@@ -19,7 +19,7 @@ from torchglass.journal import layout
 from torchglass.journal.rows import ClassRow, CodeRow, encoded, packed
 from torchglass.journal.writer import Journal
 from torchglass.source.codes import digest_of
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 from torchglass.source.text import FOLDERS, find_exec_source, look_at
 
 MOST_KEPT = 8192

@@ -13,12 +13,12 @@ from torch.utils import dlpack
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private, scripted
+from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, make_mode
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
 from torchglass.capture.torch.ops import make_op_mode
-from torchglass.capture.transparency import compiled, fused, swapped
+from torchglass.capture.transparency import compiled, mode_sensitive, swapped
 from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode
 from torchglass.capture.transparency.modes import finish_pops as finish_pops
 from torchglass.capture.transparency.patches import Patch, PatchSet
@@ -30,8 +30,8 @@ _CALL = Patch(nn.Module, "__call__", modules.make_call)
 @cache
 def _wanted() -> list[Patch]:
     return [
-        Patch(torch.overrides, "has_torch_function", fused.make_has_torch_function),
-        Patch(torch.jit.ScriptFunction, "__call__", scripted.make_script_call),
+        Patch(torch.overrides, "has_torch_function", mode_sensitive.make_has_torch_function),
+        Patch(torch.jit.ScriptFunction, "__call__", custom.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
         Patch(torch.autograd.Function, "apply", custom.make_apply),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),

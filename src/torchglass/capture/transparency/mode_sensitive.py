@@ -9,6 +9,7 @@ take it off for as long as the node runs.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from threading import get_ident
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from torchglass.capture.engine.log import LOGS
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.modes import OP_MODES, take_op_mode
 
@@ -139,3 +141,34 @@ def _nodes_behind(result: Any, most: int) -> Iterator[Any]:
             seen.add(node)
             yield node
             pending.extend(each for each, _ in node.next_functions if each is not None)
+
+
+# ---------------------------------------------------------------- fused
+
+# Keeps the fused attention path that any function mode would switch off.
+
+ASKING = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
+FUSED = frozenset(["_native_multi_head_attention", "_transformer_encoder_layer_fwd"])
+FUSED_NOTE = 'fused: one step, its inside is not seen; record(fused="open") takes the unfused path and shows it'
+
+
+def make_has_torch_function(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """The replacement for ``torch.overrides.has_torch_function``."""
+
+    def has_torch_function(relevant_args: Any) -> bool:
+        log = LOGS.get(get_ident())
+        if (
+            log is None
+            or log.session.fused != "keep"
+            or private.count_function_modes() != 1
+            or sys._getframe(1).f_globals.get("__name__") not in ASKING
+            or private.function_mode_at(0) is not log.session.function_mode
+        ):
+            return original(relevant_args)
+        mode = private.pop_function_mode()
+        try:
+            return original(relevant_args)
+        finally:
+            private.push_function_mode(mode)
+
+    return has_torch_function

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.errors import BadValue
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 
 OUR_CLASSES = ("builtins", "torch", "torchglass")
 """The packages whose exceptions may come from our own doing."""

@@ -23,7 +23,7 @@ from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, INSTALLED, is_of_an_import, is_text, is_user_code
 from torchglass.capture.variables.snapshots import Known, Snapshots
 from torchglass.capture.variables.watch import CallSink, Fields, PathStep, RememberingSink, Sink, VariableChange, Watch
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 from torchglass.source.text import codes_of
 
 _MOST_SHARED = 20_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from torchglass.source.origins import origin_of
+from torchglass.source.sites import origin_of
 
 _NOT_MEANT = re.compile(r"[\\/](site|dist)-packages[\\/](numpy[\\/]|typing_extensions\.py$)")
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")

@@ -16,8 +16,7 @@ from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from torchglass.compat.ttracker import settings
-from torchglass.compat.ttracker.output import send
+from torchglass.compat.ttracker.output import send, words
 from torchglass.compat.ttracker.values import shown, type_name
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import MOST_ITEMS, Words
@@ -133,7 +132,7 @@ class Call:
         """Begin; called by the wrapper of the function, whose caller is told."""
         self._tracked = tracked
         self._watcher = watcher
-        self._words = settings.words()
+        self._words = words()
         self.depth = depth_here()
         self._begin(sys._getframe(1), args, kwargs)
         self._token: Token[tuple[int, int]] | None = None

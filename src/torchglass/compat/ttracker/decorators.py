@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar, overload
 
 from torchglass.compat.ttracker.calls import Call, Tracked, Watcher
-from torchglass.compat.ttracker.settings import is_off
+from torchglass.compat.ttracker.output import is_off
 from torchglass.compat.ttracker.variables import VariableWatcher
 from torchglass.errors import WrongType
 

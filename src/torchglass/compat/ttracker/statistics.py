@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torchglass.compat.ttracker.calls import guarded
-from torchglass.compat.ttracker.output import send
-from torchglass.compat.ttracker.settings import is_off, words
+from torchglass.compat.ttracker.output import is_off, send, words
 from torchglass.compat.ttracker.values import numpy_of, shown, torch_of
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import MOST_ITEMS, Shown

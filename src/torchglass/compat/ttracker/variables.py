@@ -9,9 +9,8 @@ import threading
 from types import CodeType, FrameType
 
 from torchglass.capture.variables import Engine, Past, VariableChange, Watch
-from torchglass.compat.ttracker import settings
 from torchglass.compat.ttracker.calls import Tracked, depth_here, guarded, is_ours
-from torchglass.compat.ttracker.output import send
+from torchglass.compat.ttracker.output import send, words
 from torchglass.compat.ttracker.values import shown, stamp_of
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import Shown
@@ -136,7 +135,7 @@ class VariableWatcher:
         for name in self.names:
             if name.isidentifier() and name not in known and name not in self.seen:
                 near = difflib.get_close_matches(name, sorted(known), n=1)
-                send([lines.missing(settings.words(), depth_here(), name, near)])
+                send([lines.missing(words(), depth_here(), name, near)])
 
 
 def _variables_of(code: CodeType) -> set[str]:
@@ -146,9 +145,9 @@ def _variables_of(code: CodeType) -> set[str]:
 
 def _shown(change: VariableChange) -> Shown:
     if change.how == "deleted":
-        return lines.deleted(settings.words())
+        return lines.deleted(words())
     value = shown(change.new, _device(change.old))
-    return lines.changed_in_place(settings.words(), value) if change.how == "changed" else value
+    return lines.changed_in_place(words(), value) if change.how == "changed" else value
 
 
 def _device(old: object) -> str:

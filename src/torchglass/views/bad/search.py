@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
+from torchglass.errors import UsageError, WrongType
 from torchglass.events.gradients import CHECKS
-from torchglass.events.types import Event, Value
-from torchglass.views.bad import judge
+from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Recorded
+from torchglass.views.text.words import file_name
 
 NEVER = 1 << 62
 MOST_USES = 1000
@@ -29,7 +34,7 @@ class Found:
     notes: list[str] = field(default_factory=list[str])
 
 
-def first_bad(trace: Recorded, test: judge.Test, allow: tuple[str, ...] = ()) -> Found | None:
+def first_bad(trace: Recorded, test: Test, allow: tuple[str, ...] = ()) -> Found | None:
     """None when there is no bad value, or only such as were meant."""
     return _Search(trace, test, allow).found()
 
@@ -50,7 +55,7 @@ def _scales(event: Event, function: str = "") -> bool:
 class _Search:
     """One trace while it is gone through."""
 
-    def __init__(self, trace: Recorded, test: judge.Test, allow: tuple[str, ...]) -> None:
+    def __init__(self, trace: Recorded, test: Test, allow: tuple[str, ...]) -> None:
         self._test, self._allow = test, allow
         self._events = list(trace.events())
         known = [event for event in self._events if event.kind not in ("variable", "mark") and event.end_ns is not None]
@@ -66,7 +71,7 @@ class _Search:
         met: set[int] = set()
         notes: list[str] = []
         for event in self._ended:
-            if event.inputs and judge.overwrites(event):
+            if event.inputs and overwrites(event):
                 self._excused.add(event.inputs[0].id)
             taken = [value for value in event.inputs if self._is_bad(value)]
             outside = [value for value in taken if value.producer is None and value.id not in met]
@@ -102,11 +107,11 @@ class _Search:
         """Whether an event did what it was told; then what it made is no longer bad."""
         inherits = any(value.id in self._excused for value in event.inputs)
         meant = (
-            judge.UNFILLED.match(judge.base_name(event)) is not None
-            or judge.is_allowed(event, self._allow)
-            or judge.is_written(event, made)
-            or (inherits and all(judge.only_minus(value) for value in made))
-            or (inherits and judge.base_name(event) in judge.PASSES and all(map(judge.only_infinite, made)))
+            UNFILLED.match(base_name(event)) is not None
+            or is_allowed(event, self._allow)
+            or is_written(event, made)
+            or (inherits and all(only_minus(value) for value in made))
+            or (inherits and base_name(event) in PASSES and all(map(only_infinite, made)))
         )
         if meant:
             self._excused.update(value.id for value in made)
@@ -116,7 +121,7 @@ class _Search:
 
     def _is_mask(self, value: Value) -> bool:
         """Whether -inf is added to scores that then go through a softmax, and to nothing else."""
-        if not judge.only_minus(value) or not self._ends_in_softmax(value.id):
+        if not only_minus(value) or not self._ends_in_softmax(value.id):
             return False
         self._excused.add(value.id)
         return True
@@ -125,11 +130,11 @@ class _Search:
         uses, pending, seen, reached = self._all_uses(), [value], {value}, False
         while pending:
             for event in uses.get(pending.pop(), ()):
-                name = judge.base_name(event)
-                if name in judge.ENDS:
+                name = base_name(event)
+                if name in ENDS:
                     reached = True
                     continue
-                if name not in judge.ADDS and name not in judge.PASSES:
+                if name not in ADDS and name not in PASSES:
                     return False
                 fresh = [each.id for each in event.outputs if each.id not in seen]
                 seen.update(fresh)
@@ -159,7 +164,7 @@ class _Search:
         before, scaled = 0, 0
         for event in self._ended:
             if CHECKS in event.name:
-                if any(value.stats is not None and judge.is_nonfinite(value.stats) for value in event.inputs):
+                if any(value.stats is not None and is_nonfinite(value.stats) for value in event.inputs):
                     spans.append((before, event.end_ns or 0))
                 before = event.end_ns or 0
             elif not is_over and _scales(event, "GradScaler.scale"):
@@ -192,3 +197,107 @@ class _Search:
             each for each in after if any(map(self._is_bad, each.outputs)) and any(map(self._is_bad, each.inputs))
         ]
         return Found(event, tuple(values), came_in, spread, notes)
+
+
+# ---------------------------------------------------------------- judge
+
+# What counts as bad, and what of it was meant: masks of -inf, memory that nobody has filled yet.
+
+Test = Callable[[Stats], bool]
+NONFINITE = "nonfinite"
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
+}  # fmt: skip
+_CONDITION = re.compile(r"\s*(abs|min|max|mean|std|norm|nan|posinf|neginf|zeros)\s*(>=|<=|>|<)\s*(\S+)\s*")
+_LITERAL = re.compile(r"(?<![\w.])-?inf(?!\w)")
+"""An infinity among the arguments of a call."""
+UNFILLED = re.compile(r"(new_)?empty|resize_|set_\b")
+FILLS = frozenset(
+    "uniform_ normal_ zero_ fill_ copy_ trunc_normal_ random_ exponential_ bernoulli_ cauchy_ geometric_ log_normal_ "
+    "ones_ zeros_ constant_ eye_".split()
+)
+"""What overwrites whatever was there: memory that nobody had filled may hold anything."""
+ADDS = frozenset("add add_ __add__ __radd__ __iadd__ + += where masked_fill masked_fill_".split())
+ENDS = frozenset(
+    "softmax log_softmax _softmax _safe_softmax _log_softmax logsumexp scaled_dot_product_attention max argmax topk "
+    "cross_entropy multi_head_attention_forward".split()
+)
+"""After which a mask of -inf has done what it is for."""
+PASSES = frozenset(
+    "view reshape expand expand_as unsqueeze squeeze transpose permute t T mT contiguous to _to_copy clone detach type "
+    "__getitem__ slice select float half bfloat16 double unsafe_view _unsafe_view repeat flatten triu tril alias cat "
+    "broadcast_to lift_fresh clone type_as split chunk narrow requires_grad_ masked_fill neg mul div".split()
+)
+
+
+def test_of(when: object) -> Test:
+    """What ``first_bad(when=…)`` was given, as a function of statistics."""
+    if when == NONFINITE:
+        return is_nonfinite
+    if callable(when):
+        return lambda stats: bool(when(stats))
+    if not isinstance(when, str):
+        raise WrongType(f"first_bad(when=…) takes a condition or a function of statistics, not {type(when).__name__}")
+    found = _CONDITION.fullmatch(when)
+    try:
+        if found is None:
+            raise ValueError
+        limit = float(found[3])
+    except ValueError:
+        raise UsageError(
+            f"first_bad(when={when!r}): give 'nonfinite', a condition such as 'abs>1e4', 'std<1e-6' or 'nan>0', "
+            "or a function of statistics"
+        ) from None
+    compare, name = _COMPARE[found[2]], found[1]
+    return lambda stats: compare(_measure(stats, name), limit)
+
+
+def _measure(stats: Stats, name: str) -> float:
+    if name != "abs":
+        return getattr(stats, name)
+    if stats.posinf or stats.neginf:
+        return float("inf")
+    return max(abs(stats.min), abs(stats.max))
+
+
+def is_nonfinite(stats: Stats) -> bool:
+    """Whether any number is NaN or infinite."""
+    return bool(stats.nan or stats.posinf or stats.neginf)
+
+
+def base_name(event: Event) -> str:
+    """``softmax`` of ``F.softmax``, ``aten::_softmax.int``."""
+    name = event.name.partition("::")[2] or event.name
+    return name.partition(".")[0] if "::" in event.name else name.rpartition(".")[2]
+
+
+def overwrites(event: Event) -> bool:
+    """Whether an event fills its first argument, whatever was there."""
+    return base_name(event) in FILLS or event.name.startswith("nn.init.")
+
+
+def only_infinite(value: Value) -> bool:
+    """Whether nothing is NaN, but something infinite."""
+    stats = value.stats
+    return stats is not None and not stats.nan and bool(stats.posinf or stats.neginf)
+
+
+def only_minus(value: Value) -> bool:
+    """Whether nothing is NaN or +inf, but something -inf."""
+    return only_infinite(value) and value.stats is not None and not value.stats.posinf
+
+
+def is_allowed(event: Event, allow: tuple[str, ...]) -> bool:
+    """Whether an event is one of those that may give what it likes: by function, or by ``file.py:12``."""
+    place = f"{file_name(event.file)}:{event.line}" if event.file else ""
+    return any(
+        fnmatchcase(event.name, each)
+        or fnmatchcase(base_name(event), each)
+        or each in (place, f"{event.file}:{event.line}")
+        for each in allow
+    )
+
+
+def is_written(event: Event, made: list[Value]) -> bool:
+    """Whether an infinity stands among the arguments themselves: ``masked_fill(mask, -inf)``."""
+    return bool(_LITERAL.search(event.args)) and all(map(only_infinite, made))

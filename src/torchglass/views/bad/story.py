@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchglass.events.types import Event, Stats, Value
-from torchglass.views.bad.judge import base_name
-from torchglass.views.bad.search import Found
+from torchglass.views.bad.search import Found, base_name
 from torchglass.views.digest import Recorded
 from torchglass.views.text.cells import expression_of
 from torchglass.views.text.statistics import alarm_word, stats_word

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from torchglass.events.types import Event
 from torchglass.views.calls import Options
 from torchglass.views.digest import Recorded, digest_of, texts_of
-from torchglass.views.fold import TOGETHER, Item, folded, in_order, unfolded
+from torchglass.views.fold import TOGETHER, Item, folded, in_order
 from torchglass.views.levels import LOOP, Level, Levels, count_of
 from torchglass.views.row import COUNT, EVENT, EXPRESSION, FOLD, NAME, REPEAT, THREAD, TIMES, Cell, Row, Sheet
 from torchglass.views.row import LOOP as LOOP_ROW
@@ -44,7 +44,7 @@ class _Calls:
         for number, (name, tops) in enumerate(self._forest().items()):
             if number:
                 rows.append(Row(0, THREAD, (Cell(NAME, name),)))
-            items = folded(self, tops, self._own) if self._options.fold else unfolded(self, tops)
+            items = folded(self, tops, self._own, self._options.fold)
             rows += self._rows(items)
         return Sheet(rows, [Cell(COUNT, self._summary())])
 
@@ -122,7 +122,7 @@ class _Calls:
 
     def rounds(self, node: int) -> bool | None:
         span = self._span(node)
-        return None if span is None or span.rounds is None else not span.rounds.over_layers
+        return None if span is None else span.is_laid_over
 
     def _span(self, node: int) -> Level | None:
         return self._levels.spans[node - len(self._digest)] if node >= len(self._digest) else None

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from torchglass.events.types import Event, Location, Value
+from torchglass.views.code import Options
 from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
-from torchglass.views.digest import shape_key
+from torchglass.views.digest import relative_path, shape_key, split_index
+from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import CALL as SPAN_OF_CALL
 from torchglass.views.levels import Level, Levels
-from torchglass.views.nesting import relative_path, split_index
+from torchglass.views.stacks import is_constructor, is_own
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
 """Kinds of nodes; the last is a function of the program that torch called."""
@@ -105,7 +108,7 @@ class CodeForest:
 
     def rounds(self, node: int) -> bool | None:
         span = self.span(node)
-        return None if span is None or span.rounds is None else not span.rounds.over_layers
+        return None if span is None else span.is_laid_over
 
     def span(self, node: int) -> Level | None:
         """The span of a loop or round."""
@@ -202,7 +205,7 @@ class CodeForest:
         if found is None:
             if len(self._paths) >= MOST_PATHS:
                 self._paths.clear()  # those of earlier rounds do not come again
-            found = self._paths[key] = self._make_path(stack, call, self._rounds(event))
+            found = self._paths[key] = self._make_path(stack, call, self.levels.by_frame(event, called_back=True))
         return found
 
     def _span_of(self, event: int) -> int:
@@ -213,19 +216,6 @@ class CodeForest:
                 return span
             event = self.steps.digest.parents[event]
         return -1
-
-    def _rounds(self, event: int) -> dict[int, list[int]]:
-        """The loops and rounds around an event, outermost first, by the frame that they are in."""
-        found: dict[int, list[int]] = {}
-        while event >= 0:
-            number = self.levels.span_of[event]
-            while number >= 0:
-                span = self.levels.spans[number]
-                if span.kind != SPAN_OF_CALL or span.is_called_back:
-                    found.setdefault(span.frame, []).insert(0, number)
-                number = span.parent
-            event = self.steps.digest.parents[event]
-        return found
 
     def _make_path(self, stack: tuple[Location, ...], call: int, rounds: dict[int, list[int]]) -> _Path:
         """Loops and lines of each frame, and each call before the first line inside of it.
@@ -267,6 +257,60 @@ class CodeForest:
             found.append(call)
             call = self.steps.calls[call]
         return found[::-1]
+
+    # ------------------------------------------------------------ constructors
+    # What those of modules do is no step of a computation: the line that builds one says how many there were.
+
+    def hides_constructors(self, options: Options) -> bool:
+        """Whether constructors stay closed: not where nothing else ran, nor where something failed or was asked for."""
+        if options.constructors or not options.fold or options.only is not None:
+            return False
+        digest = self.steps.digest
+        samples = [digest.samples[alike] for alike in {digest.alike[step] for step in self.steps.chosen}]
+        ends_well = not any(event.error for event in samples)
+        return ends_well and any(not any(is_constructor(at.function) for at in event.stack) for event in samples)
+
+    def without_built(self, item: Item) -> tuple[list[Item], list[int]]:
+        """What is in a line but constructors of modules, and how many steps those made, each time that it ran."""
+        if self.nodes[item.nodes[0]].kind != LINE:
+            return item.children, []
+        others = [child for child in item.children if not self._is_in_constructor(_first(child))]
+        if len(others) == len(item.children):
+            return others, []
+        below = [[child for child in self.below(node) if self._is_in_constructor(child)] for node in item.nodes]
+        return others, [sum(self.nodes[child].size for child in each) for each in below]
+
+    def _is_in_constructor(self, node: int) -> bool:
+        """Whether a node is in the constructor of a module, and no module was called there."""
+        first = node
+        while self.nodes[first].kind not in (LINE, STEP, CALL):
+            first = self.nodes[first].children[0]
+        here = self.nodes[first]
+        if here.kind == STEP:
+            return self._is_in_torchs(here.number)
+        if here.kind != LINE or not is_constructor(self.lines.lines[here.number].where.function):
+            return False
+        pending, is_module = [node], False
+        while pending:
+            each = self.nodes[pending.pop()]
+            if each.kind == CALL:
+                return False
+            is_module = is_module or (each.kind == STEP and self.steps.events[each.number].owner is not None)
+            pending += each.children
+        return is_module
+
+    def _is_in_torchs(self, step: int) -> bool:
+        """Whether a step of the line itself is in the constructor of one of torch's modules: ``nn.Linear(4, 4)``."""
+        digest = self.steps.digest
+        event = digest.samples[digest.alike[step]]
+        below = takewhile(lambda at: not is_own(at), reversed(event.stack))
+        return event.owner is not None and any(is_constructor(at.function) for at in below)
+
+
+def _first(item: Item) -> int:
+    while item.nodes == [TOGETHER]:
+        item = item.children[0]
+    return item.nodes[0]
 
 
 def _shared(items: Sequence[object], before: Sequence[object]) -> int:

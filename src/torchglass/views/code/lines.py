@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.events.selection import in_package
-from torchglass.events.types import Location
+from torchglass.events.types import Location, Value
 from torchglass.views.code import Options
+from torchglass.views.digest import shape_key
+from torchglass.views.row import SOURCE, Cell
 from torchglass.views.stacks import is_own
+from torchglass.views.text.cells import shape_words
+from torchglass.views.text.ranges import values_words
+from torchglass.views.text.words import clean, one_line
 
 FEWEST_LEVELS = 8
 """Recursion is shown as it is up to here; a line that calls itself deeper is shown once, with a count."""
@@ -123,3 +130,104 @@ def _both(one: Location, other: Location) -> Location:
     """The place that holds both, which begin on one line."""
     end = max((one.end_line, one.end_col), (other.end_line, other.end_col))
     return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1])
+
+
+# ---------------------------------------------------------------- source
+
+# A source line as it is shown: its text, the expression in it, and what it assigned.
+
+NOT_KNOWN = "(source not known)"
+LONGEST_LINE = 500
+MOST_LINES = 40
+MOST_VALUES = 6
+_LOOP = re.compile(r"(async\s+)?for\b")
+
+
+class SourceLines:
+    """Lines of source by their place; whole expressions where they go over several lines."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._sources = sources
+        self._split: dict[str, list[str]] = {}
+        self._known: dict[Location, Cell] = {}
+
+    def cell(self, at: Location) -> Cell:
+        """The text at a place, with the expression that ran. What the trace has no proof of is not shown."""
+        if at not in self._known:
+            before, expression, after = self._read(at)
+            end = len(before) + len(expression)
+            self._known[at] = Cell(SOURCE, before + expression + after, at=at, mark=(len(before), end))
+        return self._known[at]
+
+    def _read(self, at: Location) -> tuple[str, str, str]:
+        """The text around the expression, and the expression."""
+        if not at.source:
+            return NOT_KNOWN, "", ""
+        if at.file not in self._split:
+            self._split[at.file] = self._sources.get(at.file, "").split("\n")
+        lines = self._split[at.file][at.line - 1 : min(at.end_line, at.line + MOST_LINES)]
+        if not lines or lines[0].strip() != at.source or (at.end_line == at.line and at.col >= at.end_col):
+            return _safe(at.source), "", ""
+        if len(lines) > 1 and _LOOP.match(lines[0], at.col):
+            return "", _safe(one_line("\n".join(_loop_head(lines))).strip()), ""
+        after = lines[-1][at.end_col :]
+        if len(lines) == 1:
+            expression = lines[0][at.col : at.end_col]
+        else:
+            expression = one_line("\n".join([lines[0][at.col :], *lines[1:-1], lines[-1][: at.end_col]]))
+        return _safe(lines[0][: at.col].lstrip()), _safe(expression), _safe(after.rstrip())
+
+
+def _loop_head(lines: Sequence[str]) -> Sequence[str]:
+    """The head of a loop: Python 3.11 gives the step to its next round the place of all of it."""
+    for size in range(1, len(lines) + 1):
+        head = "\n".join(lines[:size]).lstrip()
+        try:
+            ast.parse(f"{head}\n  pass")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return lines[:size]
+    return lines[:1]
+
+
+def _safe(text: str) -> str:
+    """No more of it than any page can hold, with nothing that a terminal obeys."""
+    return clean(text[:LONGEST_LINE].replace("\t", " "))
+
+
+# ---------------------------------------------------------------- what a line assigned
+
+
+def assigned_word(assigned: Mapping[tuple[str, ...], Sequence[tuple[Value, ...]]]) -> str:
+    """``f32[2, 7, 32]``; of several names each with its shape; what differed between rounds as a range."""
+    return "; ".join(_values(names, _different(several)) for names, several in assigned.items())
+
+
+def _different(several: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+    """Those of which not the same is said."""
+    return list({tuple(map(shape_key, values)): values for values in reversed(several)}.values())[::-1]
+
+
+def _values(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> str:
+    words = values_words(several)
+    grouped = shape_words(several[0]) if len(several) == 1 else words
+    if len(names) == 1 or (len(names) == len(words) and len(grouped) == 1):
+        return ", ".join(grouped)
+    by_name = _by_name(names, several)
+    if len(set(by_name.values())) > 1:
+        pairs = [f"{clean(name)}: {word}" for name, word in by_name.items()]
+        return ", ".join(pairs[:MOST_VALUES] + ["…"] * (len(pairs) > MOST_VALUES))
+    return f"{clean(', '.join(by_name or names))}: {', '.join(dict.fromkeys(by_name.values()) or grouped)}"
+
+
+def _by_name(names: tuple[str, ...], several: Sequence[tuple[Value, ...]]) -> dict[str, str]:
+    """The shape that each name got; nothing where that is not certain."""
+    if any(name.startswith("*") for name in names) or len({len(values) for values in several}) > 1:
+        return {}
+    roles = [value.role for value in several[0]]
+    places = {f"out[{index}]": name for index, name in enumerate(names)}
+    found = {at: places[role] for at, role in enumerate(roles) if role in places}
+    if len(found) < len(roles):
+        found = dict(enumerate(names)) if len(names) == len(roles) else {}
+    words = values_words(several)
+    return {name: words[at] for at, name in found.items() if name != "_"}

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 from torchglass.views.code import Options
-from torchglass.views.digest import Digest, Recorded, digest_of
-from torchglass.views.nesting import is_inner, is_torch_helper
+from torchglass.views.digest import Digest, Recorded, digest_of, is_inner, is_torch_helper
 from torchglass.views.row import CLASS, COUNT, ERROR, GIVES, HEADING, NAME, TAKES, Cell
 from torchglass.views.text.cells import Cells, op_name, op_words, shape_words
 from torchglass.views.text.ranges import args_in_common, texts_word

@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from torchglass.events.types import Location, Value
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
-from torchglass.views.code.building import hides_constructors, without_built
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
-from torchglass.views.code.lines import Lines
-from torchglass.views.code.source import SourceLines, assigned_word
+from torchglass.views.code.lines import Lines, SourceLines, assigned_word
 from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
-from torchglass.views.digest import Recorded, shape_key
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
+from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
+from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
-from torchglass.views.nesting import relative_path, split_index
 from torchglass.views.row import (
     COUNT,
     EVENT,
@@ -104,15 +101,14 @@ class _Code:
         self._cells: dict[Hashable, Cells] = {}
         self._rows: list[Row] = []
         self._deeper = self._built = self._shown_ns = 0
-        self._hides_built = hides_constructors(self._steps, options)
+        self._hides_built = self._forest.hides_constructors(options)
 
     def sheet(self) -> Sheet:
         """All rows. The sum of ``each`` of the steps and of ``hidden`` is the number of steps."""
         for thread, roots in self._forest.threads.items():
             if len(self._forest.threads) > 1:
                 self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
-            fold = self._options.fold
-            self._emit(folded(self._forest, roots, self._own) if fold else unfolded(self._forest, roots))
+            self._emit(folded(self._forest, roots, self._own, self._options.fold))
         below = (
             Cell(COUNT, " · ".join(self._summary()))
             if self._steps.chosen
@@ -172,7 +168,7 @@ class _Code:
 
     def _without_built(self, item: Item, row: Row) -> Sequence[Item]:
         """What is in a line but constructors of modules, of which it says how many steps they made."""
-        others, sizes = without_built(self._forest, item)
+        others, sizes = self._forest.without_built(item)
         if sizes:
             row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'step')} in its constructor"))
             row.hidden = sum(sizes)

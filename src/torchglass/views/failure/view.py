@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.digest import Recorded
+from torchglass.views.digest import Recorded, visible_events
 from torchglass.views.failure import Options
-from torchglass.views.failure.history import History
-from torchglass.views.failure.misfit import Misfit, Named, misfits
-from torchglass.views.nesting import visible_events
+from torchglass.views.failure.misfit import History, Misfit, Named, misfits
 from torchglass.views.row import (
     CLASS,
     COUNT,

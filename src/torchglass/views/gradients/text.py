@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.gradients.norms import GRADIENT, RATIO, UPDATE
-from torchglass.views.gradients.view import CALLED
-from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, Row, Sheet
+from torchglass.views.gradients.view import CALLED, GRADIENT, RATIO, UPDATE
+from torchglass.views.row import GIVES, NAME, REPEAT, Row, Sheet
 from torchglass.views.text.layout import guides, repeat_line
+from torchglass.views.text.modules import cells_of, with_guides, words_of
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
 
@@ -31,7 +31,7 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
         return
     kinds = [kind for kind in TITLES if kind == NAME or any(row.cell(kind) for row in sheet.rows)]
     kinds, widths = _fitting(sheet, kinds, page)
-    words = [_words(row, kinds, page) for row in sheet.rows]
+    words = [words_of(row, kinds, page) for row in sheet.rows]
     titles = [TITLES[kind] for kind in kinds]
     rule = page.paint("dim", "─" * min(sum(widths) + 2 * (len(widths) - 1), page.width))
     yield page.paint("heading", _line(titles, widths, page))
@@ -42,13 +42,6 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
         else:
             yield _painted(row, kinds, said, widths, page)
     yield rule
-
-
-def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
-    before = guides(row.depth, page.width)
-    if row.kind == REPEAT:
-        return [before + row.text(FOLD) + row.text(COUNT), *[""] * (len(kinds) - 1)]
-    return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
 
 
 def _fitting(sheet: Sheet, kinds: Sequence[str], page: Page) -> tuple[list[str], list[int]]:
@@ -67,7 +60,7 @@ def _fitting(sheet: Sheet, kinds: Sequence[str], page: Page) -> tuple[list[str],
 
 def _widths(sheet: Sheet, kinds: Sequence[str], page: Page) -> list[int]:
     """As wide as what stands there."""
-    rows = [[TITLES[kind] for kind in kinds], *[_words(row, kinds, page) for row in sheet.rows]]
+    rows = [[TITLES[kind] for kind in kinds], *[words_of(row, kinds, page) for row in sheet.rows]]
     return [max(width_of(row[column]) for row in rows) for column in range(len(kinds))]
 
 
@@ -76,23 +69,14 @@ def _over(widths: Sequence[int], page: Page) -> int:
 
 
 def _line(words: Sequence[str], widths: Sequence[int], page: Page) -> str:
-    cells = [_cell(column, word, width) for column, (word, width) in enumerate(zip(words, widths, strict=True))]
-    return cut("  ".join(cells).rstrip(), page.width)
-
-
-def _cell(column: int, word: str, width: int) -> str:
-    word = cut(word, width)
-    space = " " * (width - width_of(word))
-    return word + space if column < 2 else space + word
+    return cut("  ".join(cells_of(words, widths)).rstrip(), page.width)
 
 
 def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
     if not page.color or width_of(_line(words, widths, page)) >= page.width:
         return _line(words, widths, page)
-    cells = [_cell(column, word, width) for column, (word, width) in enumerate(zip(words, widths, strict=True))]
-    before = guides(row.depth, page.width)
-    if cells[0].startswith(before):
-        cells[0] = page.paint("guide", before) + cells[0][len(before) :]
+    cells = cells_of(words, widths)
+    cells[0] = with_guides(cells[0], row.depth, page)
     for column, kind in enumerate(kinds):
         found = row.cell(kind)
         if found is not None and found.mark and cells[column].endswith(found.text):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import hypot, prod, sqrt
+from typing import TypeVar
 
-from torchglass.events.gradients import Gradients, Leaf, gradients_of, missed_words, tells_of_gradients
-from torchglass.events.types import Event, Value
-from torchglass.views.digest import Digest, Recorded, digest_of
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
+from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, missed_words, tells_of_gradients
+from torchglass.events.types import Event, Stats, Value
+from torchglass.views.digest import Digest, Recorded, digest_of, split_index
+from torchglass.views.fold import Item, folded, range_label
 from torchglass.views.gradients import Options
-from torchglass.views.gradients.norms import norms_of
-from torchglass.views.nesting import split_index
-from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, NOTE, REMARK, REPEAT, Cell, Row, Sheet
-from torchglass.views.text.statistics import is_measured
+from torchglass.views.row import COUNT, GIVES, HEADING, NAME, NOTE, REMARK, Cell, Row, Sheet
+from torchglass.views.text.modules import ModuleForest, in_order
+from torchglass.views.text.statistics import alarm_word, is_measured, numbers_word
 from torchglass.views.text.words import clean, count, plural, shape_word
 
 MODULE, PARAMETER = "module", "parameter"
@@ -47,8 +48,10 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     if not leaves:
         return Sheet(below=[Cell(HEADING, NOT_CALLED)])
     nodes, roots = _nodes(leaves, trace)
-    rows = list(_Rows(_Forest(nodes), options).of(roots))
-    return Sheet(rows, list(_below(found, leaves, is_measured(trace))))
+    rows = _Rows(nodes)
+    forest = ModuleForest({at: node.children for at, node in enumerate(nodes)}, lambda node: nodes[node].name)
+    items = folded(forest, roots, rows.own, options.fold)
+    return Sheet(list(forest.rows(items, options.depth, rows.row)), list(_below(found, leaves, is_measured(trace))))
 
 
 def _telling(trace: Recorded, digest: Digest) -> Iterator[Event]:
@@ -105,41 +108,20 @@ def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Holder], list[
         within = roots if holder is None else nodes[module(holder.root, holder.path)].children
         within.append(len(nodes))
         nodes.append(Holder(leaf.name, leaf=leaf, below=[leaf]))
-    for node in reversed(_in_order(nodes, roots)):
+    for node in reversed(in_order({at: node.children for at, node in enumerate(nodes)}, roots)):
         if nodes[node].leaf is None:
             nodes[node].below = [leaf for child in nodes[node].children for leaf in nodes[child].below]
     return nodes, roots
 
 
-def _in_order(nodes: Sequence[Holder], roots: Sequence[int]) -> list[int]:
-    order: list[int] = []
-    pending = list(reversed(roots))
-    while pending:
-        order.append(pending.pop())
-        pending.extend(reversed(nodes[order[-1]].children))
-    return order
+# ---------------------------------------------------------------- rows
 
 
 @dataclass(slots=True)
-class _Forest:
-    """Modules and parameters to fold: none stands for another but where they are equal."""
+class _Rows:
+    """Makes the rows of modules and parameters."""
 
     nodes: list[Holder]
-
-    def below(self, node: int) -> Sequence[int]:
-        return self.nodes[node].children
-
-    def key(self, node: int) -> Hashable:
-        return node
-
-    def merges(self, node: int) -> bool:
-        return False
-
-    def rounds(self, node: int) -> bool | None:
-        return None
-
-    def line(self, node: int) -> int:
-        return 0
 
     def own(self, item: Item) -> Hashable:
         """What is the same for layers that are shown as one; norms are ranges, what got none is told apart."""
@@ -149,38 +131,9 @@ class _Forest:
         alarm = None if leaf is None else norms_of([[leaf]]).alarm
         return (node.cls, split_index(node.name)[0], said, alarm, leaf is None or leaf.value.requires_grad)
 
-
-# ---------------------------------------------------------------- rows
-
-
-@dataclass(slots=True)
-class _Rows:
-    forest: _Forest
-    options: Options
-
-    def of(self, roots: list[int]) -> Iterator[Row]:
-        """Depth first; a module that is not opened stands for all of its parameters."""
-        forest = self.forest
-        items = folded(forest, roots, forest.own) if self.options.fold else unfolded(forest, roots)
-        pending = [(item, 0, 0) for item in reversed(items)]
-        while pending:
-            item, depth, level = pending.pop()
-            if item.nodes == [TOGETHER]:
-                yield self._repeat(item, depth)
-                pending += [(child, depth + 1, level) for child in reversed(item.children)]
-                continue
-            cut = bool(item.children) and self.options.depth is not None and level >= self.options.depth
-            yield self._row(item, depth)
-            if not cut:
-                pending += [(child, depth + 1, level + 1) for child in reversed(item.children)]
-
-    def _repeat(self, item: Item, depth: int) -> Row:
-        names = [self.forest.nodes[node].name for node in sorted(n for child in item.children for n in child.nodes)]
-        often = Cell(FOLD, f"{clean(range_label(names))} × {count(item.times)}")
-        return Row(depth, REPEAT, (often, Cell(COUNT, f", {item.unit} layers each:")), times=item.times)
-
-    def _row(self, item: Item, depth: int) -> Row:
-        nodes = [self.forest.nodes[node] for node in item.nodes]
+    def row(self, item: Item, depth: int, is_closed: bool, says_times: bool) -> Row:
+        """A module that is not opened stands for all of its parameters."""
+        nodes = [self.nodes[node] for node in item.nodes]
         first = nodes[0]
         name = clean(range_label(node.name for node in nodes))
         name += f" × {count(len(nodes))}" if len(nodes) > 1 else ""
@@ -213,3 +166,118 @@ def _below(found: Gradients, leaves: Sequence[Leaf], measured: bool) -> Iterator
         yield Cell(REMARK, NOT_MEASURED)
     if found.missed:
         yield Cell(NOTE, f"no gradient: {clean(missed_words(found))}")
+
+
+# ---------------------------------------------------------------- norms
+
+# The norms of gradients and updates over several steps, as ranges; of several parameters that of all together.
+
+GRADIENT, UPDATE, RATIO = "gradient", "update", "ratio"
+"""Kinds of cells; ``mark`` is the part that is an alarm."""
+Parameters = Sequence[Leaf]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """What is told of a module or a parameter, or of several that a row stands for."""
+
+    gradients: tuple[float, ...]
+    updates: tuple[float, ...]
+    ratios: tuple[float, ...]
+    alarm: str
+    """What is amiss: no gradient, only zeros, NaN."""
+    bad_updates: str
+    """Of the updates what is not finite."""
+    sampled: bool
+    """Whether some updates are an estimate."""
+
+    def cells(self) -> Iterator[Cell]:
+        """Those cells that have something to say."""
+        text = " ".join(filter(None, (numbers_word(self.gradients), self.alarm)))
+        if text:
+            mark = (len(text) - len(self.alarm), len(text)) if self.alarm and self.alarm != FROZEN else None
+            yield Cell(GRADIENT, text, mark=mark)
+        about = "≈ " if self.sampled else ""
+        if self.updates or self.bad_updates:
+            text = about + " ".join(filter(None, (numbers_word(self.updates), self.bad_updates)))
+            yield Cell(UPDATE, text, mark=(len(text) - len(self.bad_updates), len(text)) if self.bad_updates else None)
+        if self.ratios:
+            yield Cell(RATIO, about + numbers_word(self.ratios))
+
+
+FROZEN = "frozen"
+
+
+def norms_of(several: Sequence[Parameters]) -> Norms:
+    """Of one or more modules, each with its parameters: each round of each module is one norm."""
+    gradients = [norm for leaves in several for norm in _together([each.gradients for each in leaves], _norm).values()]
+    updates, ratios = list[float](), list[float]()
+    for leaves in several:
+        steps = [leaf.steps for leaf in leaves]
+        moved, weights = _together(steps, _update), _together(steps, lambda step: _norm(step.weight))
+        updates += moved.values()
+        ratios += (norm / weights[number] for number, norm in moved.items() if weights.get(number))
+    leaves = [leaf for each in several for leaf in each]
+    changes = [step.update.stats for leaf in leaves for step in leaf.steps if step.update is not None]
+    bad = alarm_word([each for each in changes if each is not None])
+    sampled = any(map(_is_sampled, leaves))
+    return Norms(tuple(gradients), tuple(updates), tuple(ratios), _alarm(leaves), bad, sampled)
+
+
+def _together(rows: Sequence[Sequence[T]], norm: Callable[[T], float | None]) -> dict[int, float]:
+    """By round the norm of all parameters together; rounds that only some had count for these."""
+    joined: dict[int, list[float]] = {}
+    for row in rows:
+        for number, each in enumerate(row):
+            found = norm(each)
+            if found is not None:
+                joined.setdefault(number, []).append(found)
+    return {number: hypot(*joined[number]) for number in sorted(joined)}
+
+
+def _norm(value: Value) -> float | None:
+    stats = value.stats
+    if stats is None or not stats.count:
+        return None
+    return stats.norm if stats.finite else None
+
+
+def _update(step: Step) -> float | None:
+    """Of a sample, what all of it is about."""
+    norm = None if step.update is None else _norm(step.update)
+    if norm is None or step.update is None or step.update.stats is None:
+        return None
+    return norm * sqrt(max(_numbers(step.weight) / step.update.stats.count, 1))
+
+
+def _numbers(value: Value) -> int:
+    return prod(value.shape or (0,)) * (2 if value.dtype.startswith("complex") else 1)
+
+
+def _is_sampled(leaf: Leaf) -> bool:
+    measured = [(step.weight, step.update.stats) for step in leaf.steps if step.update is not None]
+    return any(stats is not None and stats.count < _numbers(weight) for weight, stats in measured)
+
+
+def _alarm(leaves: Parameters) -> str:
+    """What is amiss with some parameters: of one in its own words, of several how many."""
+    wanting = [leaf for leaf in leaves if leaf.value.requires_grad]
+    if not wanting:
+        return FROZEN if leaves else ""
+    missed = sum(leaf.is_missed for leaf in wanting)
+    stats = [[each.stats for each in leaf.gradients if each.stats is not None] for leaf in wanting]
+    zero = sum(bool(each) and all(map(_is_zero, each)) for each in stats)
+    some = [sum(map(_is_zero, each)) for each in stats]
+    words = [alarm_word([each for several in stats for each in several])]
+    if missed:
+        words.append("none" if missed == len(wanting) else f"{count(missed)} of {count(len(wanting))} none")
+    if zero:
+        words.append("zero" if zero == len(wanting) else f"{count(zero)} of {count(len(wanting))} zero")
+    elif len(wanting) == 1 and some[0]:
+        words.append(f"zero in {count(some[0])} of {count(len(stats[0]))}")
+    return ", ".join(filter(None, words))
+
+
+def _is_zero(stats: Stats) -> bool:
+    return stats.count > 0 and stats.zeros == stats.count

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
-from torchglass.views.graph.labels import Label, Shapes, label_of, outside_word
+from torchglass.views.graph.labels import REPEAT, SIGN, VIEW, Label, Shapes, label_of, outside_word
 from torchglass.views.graph.outline import Box
 
 End = tuple[int, int]
@@ -129,3 +129,132 @@ def _targets(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
 
 def _edges(level: BoxLevel, **ends: int) -> list[Edge]:
     return [edge for edge in level.edges if all(getattr(edge, name) == end for name, end in ends.items())]
+
+
+# ---------------------------------------------------------------- dot
+
+# The data flow in Graphviz's language, boxes in boxes as clusters.
+
+CLOSED, OPEN, END = "closed", "open", "end"
+HEAD = """  rankdir=TB; compound=true; nodesep=0.3; ranksep=0.35;
+  node [shape=box, style="rounded,filled", fillcolor=white, color="#b6bfcc", fontname="Helvetica", fontsize=11];
+  node [height=0.3, margin="0.12,0.05"];
+  edge [color="#8b96a5", arrowsize=0.6, fontname="Courier", fontsize=9, fontcolor="#0f766e"];"""
+GROUP = 'style="rounded,filled"; fillcolor="#f6f7f9"; color="#d3d9e2"; fontname="Helvetica"; fontsize=11;'
+
+
+def dot(drawn: Drawn, name: str = "") -> Iterator[str]:
+    """The lines of a DOT file."""
+    yield f"digraph {quoted(name or 'torchglass')} {{"
+    yield HEAD
+    yield from _outside(drawn, -1, "  ")
+    for what, item, indent in _nested(drawn):
+        if what == CLOSED:
+            yield f"{indent}{node_name((item.number, -1))} [{_attributes(drawn, item)}];"
+        elif what == END:
+            yield f"{indent}}}"
+        else:
+            yield f"{indent}subgraph cluster_{item.number} {{"
+            yield f"{indent}  label={quoted(_title(drawn, item))}; labeljust=l; {GROUP}"
+            yield from _outside(drawn, item.number, indent + "  ")
+    for line in drawn.lines:
+        back = ", style=dashed, constraint=false" if line.is_back else ""
+        red = ', fontcolor="#b91c1c"' if line.is_bad else ""
+        yield f"  {node_name(line.source)} -> {node_name(line.target)} [label={quoted(line.label)}{back}{red}];"
+    yield "}"
+
+
+def _nested(drawn: Drawn) -> Iterator[tuple[str, Box, str]]:
+    """Boxes in boxes in order, with an indent: those that stay closed, and where the open ones begin and end."""
+    pending = [(item, 1, False) for item in reversed(drawn.flow.outline.top)]
+    while pending:
+        item, depth, is_end = pending.pop()
+        inside = () if is_end else drawn.inside(item)
+        yield END if is_end else OPEN if inside else CLOSED, item, "  " * depth
+        pending += [(item, depth, True)] if inside else []
+        pending += [(child, depth + 1, False) for child in reversed(inside)]
+
+
+def node_name(end: End) -> str:
+    """A name that is the same in all lines: of a box, or of a value from outside."""
+    number, outside = end
+    return f"n{number}" if outside < 0 else f"in{number + 1}_{outside}"
+
+
+def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
+    for end, word in drawn.outside.get(number, ()):
+        yield f'{indent}{node_name(end)} [label={quoted(word)}, shape=box, style="rounded,dashed"];'
+
+
+def _title(drawn: Drawn, item: Box) -> str:
+    label = drawn.label(item)
+    often = f"  {label.often}" if label.often else ""
+    detail = "" if label.kind == REPEAT else f"  {label.detail}" if label.detail else ""
+    return (label.title + detail + often + (f"  {label.rounds}" if label.rounds else "")).strip()
+
+
+def _attributes(drawn: Drawn, item: Box) -> str:
+    label = drawn.label(item)
+    often = f" {label.often}" if label.often else ""
+    if label.kind == SIGN:
+        return f"label={quoted(label.title + often)}, shape=circle, width=0.28, margin=0.02"
+    below = "" if label.kind in (VIEW, REPEAT) else label.detail or label.variable
+    text = "\n".join(filter(None, (label.title + often, below, label.rounds)))
+    quiet = ', color="#e3e7ee", fontcolor="#6b7685"' if label.kind == VIEW else ""
+    failed = any(drawn.flow.outline.events[event].error for event in drawn.flow.outline.events_of(item)[-1:])
+    red = ', color="#dc2626", fontcolor="#b91c1c", fillcolor="#fef2f2"' if failed else ""
+    return f"label={quoted(text)}{quiet}{red}"
+
+
+def quoted(text: str) -> str:
+    r"""A string of DOT: nothing of the program is read as an escape (``\n`` stands for our own line break)."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+# ---------------------------------------------------------------- mermaid
+
+# The data flow as a Mermaid flowchart, which Markdown pages draw.
+
+
+def mermaid(drawn: Drawn) -> Iterator[str]:
+    """The lines of a flowchart."""
+    yield "flowchart TB"
+    yield from _outside_of_chart(drawn, -1, "  ")
+    for what, item, indent in _nested(drawn):
+        if what == CLOSED:
+            yield indent + _box(drawn, item)
+        elif what == END:
+            yield f"{indent}end"
+        else:
+            yield f"{indent}subgraph g{item.number}[{escaped(_line(drawn, item))}]"
+            yield from _outside_of_chart(drawn, item.number, indent + "  ")
+    for line in drawn.lines:
+        arrow = "-.->" if line.is_back else "-->"
+        label = f"|{escaped(line.label.replace(chr(10), ' '))}|" if line.label else ""
+        yield f"  {node_name(line.source)} {arrow}{label} {node_name(line.target)}"
+    yield "  classDef quiet fill:#fff,stroke:#e3e7ee,color:#6b7685"
+
+
+def _outside_of_chart(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
+    for end, word in drawn.outside.get(number, ()):
+        yield f"{indent}{node_name(end)}([{escaped(word)}]):::quiet"
+
+
+def _line(drawn: Drawn, item: Box) -> str:
+    label = drawn.label(item)
+    often = f" {label.often}" if label.often else ""
+    return " ".join(filter(None, (f"{label.title} {label.detail}".strip() + often, label.rounds)))
+
+
+def _box(drawn: Drawn, item: Box) -> str:
+    label, name = drawn.label(item), node_name((item.number, -1))
+    if label.kind == SIGN:
+        return f"{name}(({escaped(label.title)}))"
+    text = escaped(_line(drawn, item))
+    return f"{name}({text}):::quiet" if label.kind == VIEW else f"{name}[{text}]"
+
+
+def escaped(text: str) -> str:
+    """A quoted label in which nothing of the program is read as markup or as Mermaid."""
+    safe = "".join(char if char.isalnum() or char in " .,_:–×▸✗" else f"#{ord(char)};" for char in text)
+    return f'"{safe or " "}"'

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.events.types import Event, Value
+from torchglass.views.digest import settings_of
 from torchglass.views.fold import range_label
 from torchglass.views.graph.edges import Outside
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Box
-from torchglass.views.nesting import settings_of
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, is_summed_up, shape_words
 from torchglass.views.text.ranges import values_words
 from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call

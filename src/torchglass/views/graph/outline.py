@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest
-from torchglass.views.fold import TOGETHER, folded, unfolded
+from torchglass.views.fold import TOGETHER, folded
 from torchglass.views.fold import Item as Folded
-from torchglass.views.forest import Forest
+from torchglass.views.forest import Forest, Layers
 from torchglass.views.graph import Options
-from torchglass.views.layers import Layers
 from torchglass.views.levels import LOOP, Level
 from torchglass.views.text.spans import rounds_of
 
@@ -113,7 +112,7 @@ def outline_of(digest: Digest, options: Options) -> Outline:
     _nest(outline)
     tops: list[Folded] = []
     for roots in forest.threads.values():
-        items = folded(forest, roots, outline.layers.own) if options.fold else unfolded(forest, roots)
+        items = folded(forest, roots, outline.layers.own, options.fold)
         tops += forest.without_all(items)
     tops.sort(key=lambda item: outline.shown_as(_tops(item)[0].nodes[0]))
     outline.top = _Boxes(outline).boxes(tops)

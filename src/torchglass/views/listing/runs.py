@@ -9,9 +9,8 @@ from torchglass.events.types import Event
 from torchglass.source.flow import ControlFlow, definition, is_in_with, may_be_left, runs_as_often
 from torchglass.source.statements import Span, Statement
 from torchglass.views.listing.frames import AlikeSteps, Frame, is_lambda, is_nested
-from torchglass.views.listing.made import CALLING_BACK, last_made, last_op
+from torchglass.views.listing.made import CALLING_BACK, AssignedSlot, last_made, last_op, slots_of
 from torchglass.views.listing.results import Outcome, changed_by, merged, part, result_of
-from torchglass.views.listing.slots import AssignedSlot, slots_of
 
 _Under = tuple[int, str, int]
 """A caller's frame, a file, and the number of a statement or function in it."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf, isfinite
 from typing import Any
 
 from torchglass.events.types import Event, Location, Stats
+from torchglass.views.digest import settings_of
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.values import FlowValues
-from torchglass.views.nesting import settings_of
-from torchglass.views.page.columns import Texts, differences, newest_first
 from torchglass.views.text.cells import class_word, expression_of
 from torchglass.views.text.words import shape_word
 
@@ -237,3 +236,51 @@ def _bars(numbers: Any, low: float, high: float) -> list[float]:
     if hasattr(numbers, "histc"):
         return numbers.histc(BARS, low, high).tolist()
     return sys.modules["numpy"].histogram(numbers, BARS, (low, high))[0].tolist()
+
+
+# ---------------------------------------------------------------- columns
+
+# Columns of numbers and a table of texts: what the page reads, made so that repetition costs next to nothing.
+
+LONGEST_TEXT = 4000
+LONGEST_SOURCE = 2_000_000
+
+
+class Texts:
+    """Each text once; elsewhere it is a number."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = [""]
+        self._numbers: dict[str, int] = {"": 0}
+
+    def number(self, text: str, longest: int = LONGEST_TEXT) -> int:
+        """The number of a text; a very long one is cut."""
+        text = text if len(text) <= longest else text[:longest] + "…"
+        found = self._numbers.get(text)
+        if found is None:
+            # Half of a surrogate pair is no text in any encoding.
+            found = self._numbers[text] = len(self.all)
+            self.all.append(text.encode("utf-8", "replace").decode("utf-8"))
+        return found
+
+    def numbers(self, texts: Iterable[str]) -> list[int]:
+        return [self.number(text) for text in texts]
+
+
+def differences(numbers: Sequence[int]) -> list[int]:
+    """Each number as how much it is more than the one before: equal rounds give equal bytes."""
+    return [number - before for before, number in zip([0, *numbers], numbers, strict=False)]
+
+
+def newest_first(ids: Iterable[int]) -> list[int]:
+    """Numbers of values in the order of their mention: 0 for one that is new, else how far it lies back."""
+    found: list[int] = []
+    place: dict[int, int] = {}
+    for value in ids:
+        at = place.get(value)
+        if at is None:
+            place[value] = len(place)
+            found.append(0)
+        else:
+            found.append(len(place) - at)
+    return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torchglass.views.row import COUNT, FOLD, GIVES, NAME, REPEAT, STATISTICS, TIME, Row, Sheet
+from torchglass.views.row import COUNT, GIVES, NAME, REPEAT, STATISTICS, TIME, Row, Sheet
 from torchglass.views.table.view import CALLS, TOTAL
 from torchglass.views.text.layout import guides, repeat_line
-from torchglass.views.text.statistics import narrowed, painted
+from torchglass.views.text.modules import cells_of, with_guides, words_of
+from torchglass.views.text.statistics import painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import cut, width_of
 
@@ -29,11 +30,11 @@ def lines(sheet: Sheet, page: Page) -> Iterator[str]:
     if not rows:
         return
     kinds = [kind for kind in TITLES if _is_shown(kind, rows)]
-    cells = [_words(row, kinds, page) for row in rows]
+    cells = [words_of(row, kinds, page) for row in rows]
     titles = [TITLES[kind] for kind in kinds]
     widths = _widths([titles, *cells], page.width)
     rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-    yield page.paint("heading", _line(titles, widths))
+    yield page.paint("heading", "  ".join(cells_of(titles, widths)).rstrip())
     yield page.paint("dim", rule)
     for row, words in zip(rows, cells, strict=True):
         if row.kind == REPEAT:
@@ -52,13 +53,6 @@ def _is_shown(kind: str, rows: Sequence[Row]) -> bool:
     return any(row.cell(kind) for row in rows)
 
 
-def _words(row: Row, kinds: Sequence[str], page: Page) -> list[str]:
-    before = guides(row.depth, page.width)
-    if row.kind == REPEAT:
-        return [before + row.text(FOLD) + row.text(COUNT), *[""] * (len(kinds) - 1)]
-    return [before + row.text(NAME), *[row.text(kind) for kind in kinds[1:]]]
-
-
 def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
     columns = len(cells[0])
     widths = [max(width_of(row[column]) for row in cells) for column in range(columns)]
@@ -74,27 +68,13 @@ def _widths(cells: Sequence[Sequence[str]], page_width: int) -> list[int]:
     return widths
 
 
-def _line(words: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(_cell(column, words[column], width) for column, width in enumerate(widths)).rstrip()
-
-
-def _cell(column: int, word: str, width: int) -> str:
-    word = narrowed(word, width)
-    space = " " * (width - width_of(word))
-    return word + space if column < 2 else space + word
-
-
 def _painted(row: Row, kinds: Sequence[str], words: Sequence[str], widths: Sequence[int], page: Page) -> str:
-    if not page.color:
-        return _line(words, widths)
-    shown = [_cell(column, words[column], width) for column, width in enumerate(widths)]
-    before = guides(row.depth, page.width)
-    if shown[0].startswith(before):
-        shown[0] = page.paint("guide", before) + shown[0][len(before) :]
-    return "  ".join(
-        _in_style(kind, word, page) if kind in STYLES and word.strip() else word
-        for kind, word in zip(kinds, shown, strict=True)
-    ).rstrip()
+    shown = cells_of(words, widths)
+    if page.color:
+        shown[0] = with_guides(shown[0], row.depth, page)
+        pairs = zip(kinds, shown, strict=True)
+        shown = [_in_style(kind, word, page) if kind in STYLES and word.strip() else word for kind, word in pairs]
+    return "  ".join(shown).rstrip()
 
 
 def _in_style(kind: str, word: str, page: Page) -> str:

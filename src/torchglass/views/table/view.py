@@ -9,12 +9,12 @@ from math import prod
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
-from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, unfolded
-from torchglass.views.nesting import settings_of, split_index
-from torchglass.views.row import COUNT, FOLD, GIVES, HEADING, NAME, REPEAT, STATISTICS, TIME, Cell, Row, Sheet
+from torchglass.views.digest import Recorded, digest_of, settings_of, split_index
+from torchglass.views.fold import Item, folded, range_label
+from torchglass.views.row import COUNT, GIVES, HEADING, NAME, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
+from torchglass.views.text.modules import ModuleForest, in_order
 from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, count, duration, plural, share, size
 
@@ -63,8 +63,10 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
         roots = _selected(nodes, children, roots, options.only)
     if not roots:
         return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
-    rows = _Rows(_Modules(nodes, children), options, totals.forward_ns, is_measured(trace)).of(roots)
-    return Sheet([*rows, *_totals(trace, totals, options)])
+    rows = _Rows(nodes, options, totals.forward_ns, is_measured(trace))
+    forest = ModuleForest(children, lambda node: nodes[node].name)
+    items = folded(forest, roots, rows.own, options.fold)
+    return Sheet([*forest.rows(items, options.depth, rows.row), *_totals(trace, totals, options)])
 
 
 def _no_rows(trace: Recorded, options: Options) -> str:
@@ -136,20 +138,11 @@ def _selected(
 ) -> list[int]:
     """Keep what is selected and what it is in."""
     kept: set[int] = set()
-    for at in reversed(_in_order(children, roots)):
+    for at in reversed(in_order(children, roots)):
         children[at] = [child for child in children.get(at, ()) if child in kept]
         if children[at] or any(map(only.matches, nodes[at].calls)):
             kept.add(at)
     return [at for at in roots if at in kept]
-
-
-def _in_order(children: dict[int, list[int]], roots: Sequence[int]) -> list[int]:
-    order: list[int] = []
-    pending = list(reversed(roots))
-    while pending:
-        order.append(pending.pop())
-        pending.extend(reversed(children.get(order[-1], ())))
-    return order
 
 
 # ---------------------------------------------------------------- parameters
@@ -160,7 +153,7 @@ def _count_parameters(
 ) -> Totals:
     """Count each parameter at the first module that shows it."""
     seen: dict[int, Value] = {}
-    order = _in_order(children, roots)
+    order = in_order(children, roots)
     for at in order:
         node = nodes[at]
         for value in node.info.parameters:
@@ -195,26 +188,13 @@ def bytes_each(dtype: str) -> int:
 
 
 @dataclass(slots=True)
-class _Modules:
-    """The modules as a forest to fold: none stands for another but where they are equal."""
+class _Rows:
+    """Makes the rows of modules."""
 
     nodes: list[_Node]
-    children: dict[int, list[int]]
-
-    def below(self, node: int) -> Sequence[int]:
-        return self.children.get(node, ())
-
-    def key(self, node: int) -> Hashable:
-        return node
-
-    def merges(self, node: int) -> bool:
-        return False
-
-    def line(self, node: int) -> int:
-        return 0
-
-    def rounds(self, node: int) -> bool | None:
-        return None
+    options: Options
+    forward_ns: int
+    measured: bool
 
     def own(self, item: Item) -> Hashable:
         """All that is said of a module; of numbered ones without the number."""
@@ -229,42 +209,9 @@ class _Modules:
             node.shared,
         )
 
-
-def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
-    return tuple((value.shape, value.dtype) for value in values)
-
-
-@dataclass(slots=True)
-class _Rows:
-    modules: _Modules
-    options: Options
-    forward_ns: int
-    measured: bool
-
-    def of(self, roots: list[int]) -> Iterator[Row]:
-        """Depth first; a module that is not opened has no rows below it."""
-        fold = self.options.fold
-        items = folded(self.modules, roots, self.modules.own) if fold else unfolded(self.modules, roots)
-        pending = [(item, 0, 0, True) for item in reversed(items)]
-        while pending:
-            item, depth, level, says_times = pending.pop()
-            if item.nodes == [TOGETHER]:
-                yield self._repeat(item, depth)
-                pending += [(child, depth + 1, level, False) for child in reversed(item.children)]
-                continue
-            cut = bool(item.children) and self.options.depth is not None and level >= self.options.depth
-            yield self._row(item, depth, cut, says_times)
-            if not cut:
-                pending += [(child, depth + 1, level + 1, True) for child in reversed(item.children)]
-
-    def _repeat(self, item: Item, depth: int) -> Row:
-        nodes = sorted(node for child in item.children for node in child.nodes)
-        span = range_label(self.modules.nodes[node].name for node in nodes)
-        often = Cell(FOLD, f"{clean(span)} × {count(item.times)}"), Cell(COUNT, f", {item.unit} layers each:")
-        return Row(depth, REPEAT, often, times=item.times)
-
-    def _row(self, item: Item, depth: int, cut: bool, says_times: bool) -> Row:
-        nodes = [self.modules.nodes[node] for node in item.nodes]
+    def row(self, item: Item, depth: int, is_closed: bool, says_times: bool) -> Row:
+        """What is said of the modules that an item stands for."""
+        nodes = [self.nodes[node] for node in item.nodes]
         first, times = nodes[0], item.times if says_times else 1
         span = range_label(node.name for node in nodes)
         name = f"{clean(span)} × {count(times)}" if times > 1 else clean(span)
@@ -272,7 +219,7 @@ class _Rows:
         cells = [
             Cell(NAME, name + ("" if span == first.info.name else f" ({clean(first.info.name)})")),
             Cell(GIVES, _output(first)),
-            Cell(COUNT, _parameters(first, len(nodes), first.total if cut else first.own)),
+            Cell(COUNT, _parameters(first, len(nodes), first.total if is_closed else first.own)),
             Cell(CALLS, count(len(first.calls))),
         ]
         found, alarm = values_word(_outputs(nodes)) if self.measured else ("", "")
@@ -282,6 +229,10 @@ class _Rows:
         if self.options.times:
             cells.insert(-1, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
         return Row(depth, MODULE, tuple(cells), first.calls[0].id if first.calls else -1, times, len(nodes))
+
+
+def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
+    return tuple((value.shape, value.dtype) for value in values)
 
 
 def _outputs(nodes: Sequence[_Node]) -> list[list[Value]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from torchglass.events.types import Event, Value
-from torchglass.views.nesting import is_recomputed, settings_of
+from torchglass.views.digest import is_recomputed, settings_of
 from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell
 from torchglass.views.text.ranges import texts_word, values_words
 from torchglass.views.text.words import clean, cut, one_line, shape_word

@@ -33,6 +33,7 @@ from torchglass.views.row import (
     VARIABLE,
     Cell,
     Row,
+    Sheet,
 )  # fmt: skip
 from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
@@ -182,6 +183,11 @@ def _columns_for(lines: Iterable[_Line], width: int) -> _Columns:
 
 
 # ---------------------------------------------------------------- rows
+
+
+def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+    """A view whose rows are drawn as they are."""
+    return draw(sheet.rows, page)
 
 
 def draw(rows: Sequence[Row], page: Page) -> Iterator[str]:

@@ -61,8 +61,8 @@ def range_word(several: Sequence[Stats], dtype: str = "") -> str:
     if low == high:
         return f"= {number_word(low)}" if all(each.count == 1 for each in known) else f"all {number_word(low)}"
     if all(each.count == 1 for each in known):
-        return f"= {_spread([each.mean for each in known])}"
-    mean, std = _spread([each.mean for each in known]), _spread([each.std for each in known])
+        return f"= {numbers_word([each.mean for each in known])}"
+    mean, std = numbers_word([each.mean for each in known]), numbers_word([each.std for each in known])
     return f"μ {mean} σ {std} [{number_word(low)}, {number_word(high)}]"
 
 
@@ -73,7 +73,10 @@ def alarm_word(several: Sequence[Stats]) -> str:
     return ", ".join(f"{count(total)} {word}" for total, word in totals if total)
 
 
-def _spread(numbers: Sequence[float]) -> str:
+def numbers_word(numbers: Sequence[float]) -> str:
+    """``0.041 … 0.072``; ``""`` of none."""
+    if not numbers:
+        return ""
     first, last = number_word(min(numbers)), number_word(max(numbers))
     return first if first == last else f"{first} … {last}"
 

@@ -7,9 +7,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.fold import TOGETHER, Item, folded, range_label, said_once, unfolded
-from torchglass.views.forest import Forest
-from torchglass.views.layers import Layers
+from torchglass.views.fold import TOGETHER, Item, folded, range_label
+from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.row import (
     CLASS,
@@ -31,6 +30,7 @@ from torchglass.views.row import (
     Cell,
     Row,
     Sheet,
+    said_once,
 )  # fmt: skip
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
@@ -88,10 +88,7 @@ class _Tree:
         for number, (thread, roots) in enumerate(self._forest.threads.items()):
             if number:
                 self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
-            if self._options.fold:
-                items = folded(self._forest, roots, self._layers.own)
-            else:
-                items = unfolded(self._forest, roots)
+            items = folded(self._forest, roots, self._layers.own, self._options.fold)
             self._emit(self._forest.without_all(items))
         rows = said_once(self._rows) if self._options.fold else self._rows
         return Sheet(rows, [Cell(COUNT, " · ".join(self._summary())), *self._notes_below()])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.tables import form_sizes
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import Digest, HasTables, Key, Recorded, call_numbers, digest_of, shape_key
 from torchglass.views.levels import Levels
@@ -126,7 +127,7 @@ def values_in(trace: Recorded) -> Values:
     if not isinstance(trace, HasTables):
         return lambda number: (trace.event(number).inputs, trace.event(number).outputs)
     tables = trace.tables
-    roles = [*(len(form.roles) for form in tables.forms), 0]  # the last is for NONE, which is -1
+    roles = form_sizes(tables)
 
     def values(number: int) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         args, first = tables.args[number], tables.first_io[number]

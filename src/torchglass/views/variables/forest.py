@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 
 from torchglass.events.types import Location
 from torchglass.views.fold import TOGETHER, Item
-from torchglass.views.levels import CALL, Level, Levels
-from torchglass.views.variables.changes import Call, Change
+from torchglass.views.levels import Level, Levels
+from torchglass.views.variables.changes import NOTHING, Call, Change
 from torchglass.views.variables.lives import Life, numberless
-from torchglass.views.variables.patterns import Patterns
+from torchglass.views.variables.origins import NO_STORY, Story
 
 Node = Life | Call | Level | Change
 
@@ -134,20 +135,9 @@ class ChangeForest:
         if levels is None:
             return {}
         key = (levels.span_of[change.id], change.parent)
-        found = self._rounds.get(key)
-        if found is not None:
-            return found
-        found = self._rounds[key] = {}
-        event = change.id
-        while event >= 0:
-            number = levels.span_of[event]
-            while number >= 0:
-                span = levels.spans[number]
-                if span.kind != CALL:
-                    found.setdefault(span.frame, []).insert(0, number)
-                number = span.parent
-            event = levels.digest.parents[event]
-        return found
+        if key not in self._rounds:
+            self._rounds[key] = levels.by_frame(change.id)
+        return self._rounds[key]
 
 
 def _own_frames(stack: tuple[Location, ...]) -> list[int]:
@@ -157,3 +147,98 @@ def _own_frames(stack: tuple[Location, ...]) -> list[int]:
 
 def _numberless(module: tuple[str, str] | None) -> Hashable:
     return None if module is None else (module[0], numberless(module[1]))
+
+
+# ---------------------------------------------------------------- patterns
+
+# Rows of changes: what is shown as one, and which changes may share a row.
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is shown as one row: a change of a variable, or several at one place."""
+
+    depth: int
+    changes: list[Change]
+    """All that it stands for, in order."""
+    stories: list[Story]
+    often: str = ""
+    """How often it happened in what is around it: ``× 4``."""
+    rounds: str = ""
+    """In which rounds or calls, where not in all."""
+
+    @property
+    def first(self) -> Change:
+        return self.changes[0]
+
+
+@dataclass(slots=True)
+class Repeat:
+    """A line above rows that repeat together."""
+
+    depth: int
+    times: int
+    rows: int
+
+
+@dataclass(slots=True)
+class LoopRow:
+    """A line above the rows of one round."""
+
+    depth: int
+    loops: list[Level]
+    rounds: str = ""
+
+
+@dataclass(slots=True)
+class CallRow:
+    """A function was called: the rows below it happened inside."""
+
+    depth: int
+    calls: list[Call]
+    often: str = ""
+    rounds: str = ""
+
+
+@dataclass(slots=True)
+class OtherThread:
+    """What follows happened in another thread."""
+
+    name: str
+    depth: int = 0
+
+
+AnyRow = Changes | Repeat | LoopRow | CallRow | OtherThread
+
+
+@dataclass(slots=True)
+class Patterns:
+    """One number for each pattern of a change, equal for those of which the same is said."""
+
+    stories: dict[tuple[int, str], Story]
+    """By the key of the change."""
+    _known: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    _places: dict[int, int] = field(default_factory=dict[int, int])
+
+    def of(self, change: Change) -> int:
+        """A first value looks like one that came after an equal one: the first round of a loop is no exception."""
+        new = change.new.form
+        old = new if change.old.kind == NOTHING else change.old.form
+        return self._number((self.place_of(change), old, new, self.story_of(change).number))
+
+    def place_of(self, change: Change) -> int:
+        """Equal for changes of one variable at one place of the code."""
+        event = change.event
+        place = self._places.get(id(event))
+        if place is None:
+            at = change.at
+            words = (event.name, change.how, at.file, at.line, at.col, event.code)
+            place = self._places[id(event)] = self._number(words)  # the change keeps the event, and so its id
+        return place
+
+    def story_of(self, change: Change) -> Story:
+        """Where its value comes from."""
+        return self.stories.get(change.key, NO_STORY)
+
+    def _number(self, key: Hashable) -> int:
+        return self._known.setdefault(key, len(self._known))

@@ -15,9 +15,9 @@ from torchglass.views.text.spans import in_scope
 from torchglass.views.text.statistics import behind
 from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
+from torchglass.views.variables.forest import Changes
 from torchglass.views.variables.lives import paths_label
 from torchglass.views.variables.origins import Origin, Relation, Story
-from torchglass.views.variables.patterns import Changes
 
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24

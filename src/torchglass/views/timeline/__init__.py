@@ -1,1 +1,0 @@
-"""When everything ran: the timeline of a trace, for viewers of timelines."""
