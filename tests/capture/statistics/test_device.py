@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
 from tests.capture.statistics.emulated import library
+from tests.capture.statistics.sketching import by_numpy, check
 from torchglass.capture.statistics import cuda, kernels
 from torchglass.capture.statistics.axes import packed_order
 from torchglass.capture.statistics.kernels import DTYPES
@@ -19,6 +21,7 @@ from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.statistics.memory import KINDS, layout_of
 from torchglass.capture.statistics.sketch import order_of
 from torchglass.compiled import COMPILED, engine
+from torchglass.events.types import Sketch
 from torchglass.journal.layout import BY_KERNEL, NONE
 
 pytestmark = pytest.mark.skipif(engine() != COMPILED, reason="there is no compiled engine")
@@ -201,6 +204,62 @@ def test_a_launch_that_fails_leaves_the_value_to_python(driver: Driver) -> None:
     assert event.outputs[0].stats.mean == 2
     assert driver.launched
     assert BY_KERNEL not in trace.tables.value_measured
+
+
+class Kernels:
+    """Those that Python launches, run on this machine."""
+
+    most_blocks, processors, launch_address = 3, 1, 0
+
+    def has(self, dtype: Any) -> bool:
+        return str(dtype).removeprefix("torch.") in DTYPES
+
+    def launch(self, run: kernels.DeviceRun, stream: Any, row: int) -> None:
+        blocks = min(2, -(-run.numbers // kernels.sketch_share(run.dtype)))
+        places = [ctypes.c_void_p(each) for each in (stream.parts, stream.parts - 8, row)]
+        kernel = getattr(library(), f"sketch_of_{str(run.dtype).removeprefix('torch.')}")
+        kernel(blocks, ctypes.c_void_p(run.address), run.order, 0, None, *places)
+
+
+@pytest.fixture
+def tallies(monkeypatch: pytest.MonkeyPatch) -> tuple[cuda.CudaTallies, dict[int, tuple[list[float], bytes]]]:
+    """What Python does without the compiled engine, and what comes back of it, by value."""
+    found: dict[int, tuple[list[float], bytes]] = {}
+    tallies = cuda.CudaTallies(
+        lambda number, row, sketch: found.update({number: (row, sketch)}), lambda: None, None, lambda: None
+    )
+    tallies.sketches, of_all = True, Kernels()
+    stream: Any = Stream(Driver(), kernels.ROW)
+    stream.device = torch.device("cpu")
+    arrived = type("Arrived", (), {"record": lambda self, stream: None, "query": lambda self: True})
+    plain = torch.empty
+    monkeypatch.setattr(cuda, "kernels_of", lambda device: of_all)
+    monkeypatch.setattr(cuda.CudaTallies, "_unseen", staticmethod(lambda device: nullcontext()))
+    monkeypatch.setattr(tallies, "_stream", lambda device, kernels: stream)
+    monkeypatch.setattr(cuda.private, "current_device", lambda: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "Event", arrived)
+    monkeypatch.setattr(torch, "empty", lambda *size, pin_memory, **rest: plain(*size, **rest))
+    stream.stream = None
+    tallies._streams.append(stream)
+    return tallies, found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.bool], ids=str)
+def test_what_python_launches_finds_the_same(dtype: Any, tallies: Any) -> None:
+    measuring, found = tallies
+    base = (torch.randn(6, 1, 200) * 5).to(dtype)
+    shown = [
+        base, base.transpose(0, 2), base[::2], base[..., 1:], base.expand(3, *base.shape), base.view(-1), base[..., :0],
+    ]  # fmt: skip
+    expected = [by_numpy(each) for each in shown]
+    for number, each in enumerate(shown):
+        assert measuring.measure(each, number, False) == ((True, True) if each.numel() else (False, False))
+    measuring.finish()
+    assert list(found) == list(range(6))  # nothing is launched of nothing
+    for number, (_, sketch) in found.items():
+        assert Sketch.of(sketch).hash == expected[number].hash
+        check(Sketch.of(sketch), expected[number])
 
 
 def test_memory_that_was_given_back_is_not_read(driver: Driver) -> None:
