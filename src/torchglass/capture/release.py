@@ -64,6 +64,7 @@ def let_go(session: Session) -> None:
     for measurer in session.measurers:  # it and its parts know each other, too
         if measurer.saver is not None:
             vars(measurer.saver).clear()
+        measurer.devices.let_go()
         vars(measurer).clear()
     session.copies.on_forget.clear()
     session.measurer = session.in_backward = None

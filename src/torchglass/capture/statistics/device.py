@@ -123,6 +123,10 @@ class DeviceTallies:
                 self._send(place)
             self._take(wait=True)
 
+    def let_go(self) -> None:
+        """Nothing more comes: the kernels, which hand their rows to this, are not known here any more."""
+        self._kernels = None
+
     def _send(self, place: tuple[Any, Any]) -> None:
         values, rows = self._waiting.pop(place)
         device, stream = place
