@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -59,9 +58,7 @@ def test_a_long_or_self_containing_list_costs_little() -> None:
     endless: list[Any] = []
     endless.append(endless)
     for value in (list(range(1_000_000)), endless, dict.fromkeys(range(1_000_000)), set(range(1_000_000))):
-        began = time.perf_counter()
-        LOOKS.signature(value, LOOKS.kind(value).role)
-        assert time.perf_counter() - began < 0.01
+        assert len(str(LOOKS.signature(value, LOOKS.kind(value).role))) < 3000
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 # ruff: noqa: RET504, UP028 - the programs watched here assign names to have them told
 from __future__ import annotations
 
+import signal
 import sys
 from types import FrameType
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from tests.capture.variables.listing import CORES, Listing
 from torchglass.capture.variables import Engine, VariableChange, Watch
 from torchglass.capture.variables.engine import NO_TOOL_ID
-from torchglass.capture.variables.settrace import REPLACED
+from torchglass.capture.variables.settrace import INTERRUPTED, REPLACED, TAKEN_AWAY
+from torchglass.compiled import extension
 
 pytestmark = pytest.mark.parametrize("core", CORES)
 HERE = Watch(code=lambda code: code.co_filename == __file__)
@@ -123,8 +125,36 @@ def test_a_program_that_changes_settrace_is_told_of(core: str) -> None:
         program()
     sys.settrace(before)
     assert ("x", "assigned", "1") in listing.brief
-    assert engine.notes == ([REPLACED] if core == "settrace" else [])
+    gone = TAKEN_AWAY if extension is None else REPLACED
+    assert engine.notes == ([gone] if core == "settrace" else [])
     assert (listing.of("unseen") == []) == (core == "settrace")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_an_exception_of_a_signal_that_falls_into_us_is_not_taken_for_a_change_of_settrace(
+    core: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handler(number: int, frame: Any) -> None:
+        raise error
+
+    def plan_for(engine: Engine, frame: FrameType) -> Any:
+        if frame.f_code is called.__code__:
+            signal.raise_signal(signal.SIGALRM)
+        return plain(engine, frame)
+
+    def called() -> None:
+        pass
+
+    plain, handled, before = Engine.plan_for, signal.signal(signal.SIGALRM, handler), sys.gettrace()
+    monkeypatch.setattr(Engine, "plan_for", plan_for)
+    try:
+        with pytest.raises(error), Engine(HERE, Listing(), core=core) as engine:
+            called()
+    finally:
+        signal.signal(signal.SIGALRM, handled)
+        sys.settrace(before)
+    assert engine.notes == ([INTERRUPTED] if core == "settrace" else [])
+    assert not engine.faults
 
 
 def test_with_all_ids_taken_settrace_is_used(core: str) -> None:

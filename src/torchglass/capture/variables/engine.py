@@ -175,7 +175,7 @@ class Engine:
         if text not in self.notes:
             self.notes.append(text)
 
-    def fault(self, error: Exception) -> None:
+    def fault(self, error: BaseException) -> None:
         """A fault of our own costs an event, never the program: count it, keep one line about it.
 
         What a signal handler of the program's has raised while we looked goes on.

@@ -22,12 +22,17 @@ from torchglass.compiled import extension
 Trace = Callable[..., Any]
 
 REPLACED = "the program changed sys.settrace inside the block: variables were not followed from there on"
+TAKEN_AWAY = (
+    "the trace function was taken away inside the block, by the program or by an exception of a signal handler: "
+    "variables were not followed from there on"
+)
 INTERRUPTED = (
     "an exception of a signal handler fell into the following of variables: what was assigned from there to the next "
     "call of torch is not known"
 )
 
 _UNKNOWN: Any = object()
+_TRACERS = (FunctionType,) if extension is None else (FunctionType, extension.Tracer)
 _FOR_THREADS = threading.RLock()
 """Held while the trace function of threads to come is changed: engines may begin and end in several threads at once."""
 
@@ -69,7 +74,8 @@ class SettraceCore:
         elif current is None and self._is_interrupted:
             pass  # said already
         elif not any(_stands_before(current, each) for each in self.tracers):
-            self.engine.note(REPLACED)
+            # One written in Python can be interrupted before its first instruction, where nothing of it notices.
+            self.engine.note(TAKEN_AWAY if current is None and extension is None else REPLACED)
         self._leave_threads()
         self._leave_block()
 
@@ -143,7 +149,7 @@ def _at_work(tracer: Trace | None) -> Trace | None:
 
 def _core_of(tracer: Any) -> SettraceCore | None:
     """Whose trace function it is; None: not ours. A dictionary is asked, and no attribute, which could be code."""
-    core = tracer.__dict__.get("core") if type(tracer) is FunctionType else None
+    core = tracer.__dict__.get("core") if type(tracer) in _TRACERS else None
     return core if isinstance(core, SettraceCore) else None
 
 
@@ -156,14 +162,16 @@ def _make_tracer(core: SettraceCore) -> Trace:
     """The function for ``sys.settrace`` where nobody else traces; Python tells it of calls only."""
     engine = core.engine
     plans = engine.plans
+    if extension is not None:
+        return extension.Tracer(core, engine, plans, _begin, _UNKNOWN)
 
     def tracer(frame: FrameType, event: str, argument: Any) -> Any:
-        plan = plans.get(id(frame.f_code), _UNKNOWN)
-        if plan is None and not engine.closed:
-            return None
         try:
+            plan = plans.get(id(frame.f_code), _UNKNOWN)
+            if plan is None and not engine.closed:
+                return None
             return _begin(core, frame, plan)
-        except Exception as fault:
+        except BaseException as fault:
             engine.fault(fault)
             return None
 
@@ -263,7 +271,7 @@ class _Chain:
 
 
 def _make_local(core: SettraceCore, activation: Activation) -> Trace:
-    """The local trace function of one call; what comes before ``try`` is all that most lines cost."""
+    """The local trace function of one call; what comes before the first ``return`` is all that most lines cost."""
     engine, plan = core.engine, activation.plan
     if extension is not None:
         activation.local = extension.Local(core, activation, plan.lines, plan.always, plan.suspends, _on_other, _follow)
@@ -274,12 +282,12 @@ def _make_local(core: SettraceCore, activation: Activation) -> Trace:
         if event != "line":
             _on_other(core, activation, frame, (event, argument))
             return
-        todo = activation.pending
-        now = activation.pending = action_on(frame.f_lineno)
-        is_idle = todo is None or (todo.is_quiet and not (activation.open or activation.alone or always))
-        if is_idle and (now is None or not now.exact):
-            return
         try:
+            todo = activation.pending
+            now = activation.pending = action_on(frame.f_lineno)
+            is_idle = todo is None or (todo.is_quiet and not (activation.open or activation.alone or always))
+            if is_idle and (now is None or not now.exact):
+                return
             if engine.closed:
                 core.release_thread()
                 return
@@ -288,7 +296,7 @@ def _make_local(core: SettraceCore, activation: Activation) -> Trace:
             exact = now is not None and now.exact
             if exact is not activation.is_exact or activation.error is not None:
                 _follow(activation, frame, exact)
-        except Exception as fault:
+        except BaseException as fault:
             engine.fault(fault)
 
     activation.local = local
@@ -302,7 +310,7 @@ def _on_other(core: SettraceCore, activation: Activation, frame: FrameType, what
             core.release_thread()
         else:
             _EVENTS[what[0]](core.engine, activation, frame, what[1])
-    except Exception as fault:
+    except BaseException as fault:
         core.engine.fault(fault)
 
 

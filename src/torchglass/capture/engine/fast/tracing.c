@@ -1,7 +1,8 @@
-/* The trace function of one call that is followed (capture/variables/settrace.py: _make_local).
+/* The trace functions of a thread (capture/variables/settrace.py: _make_tracer) and of one call that is followed (_make_local).
  *
- * It is set by frame.f_trace as one written in Python is, so that sys.settrace, debuggers and other threads see no
- * difference. Most lines end here: nothing is stored, or following.c looks behind them.
+ * They are set by sys.settrace and frame.f_trace as those written in Python are, so that debuggers and other threads see no
+ * difference. Most calls and lines end here: nothing is followed or stored, or following.c looks behind them. A signal's
+ * exception cannot fall in unnoticed: Python raises it between instructions of Python only.
  */
 #include "following.h"
 #include "structmember.h"
@@ -16,13 +17,20 @@ typedef struct {
     char always, suspends;
 } Local;
 
+/* The trace function of a thread, which is told of calls. */
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *core, *engine, *plans, *begin, *unknown, *dict;
+} Tracer;
+
 /* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
-static PyObject *faulted(Local *local)
+static PyObject *faulted(PyObject *engine)
 {
     PyObject *error = take_error();
-    if (error == NULL || !is_set(local->call->engine))
+    if (error == NULL || !is_set(engine))
         Py_RETURN_NONE;
-    PyObject *done = PyObject_CallMethodOneArg(local->call->engine, names.fault, error);
+    PyObject *done = PyObject_CallMethodOneArg(engine, names.fault, error);
     Py_DECREF(error);
     return done;
 }
@@ -48,7 +56,7 @@ static PyObject *on_line(Local *local, PyFrameObject *frame)
     PyObject *now = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
     Py_XDECREF(line);
     if (now == NULL && PyErr_Occurred())
-        return faulted(local);
+        return faulted(local->call->engine);
     PyObject *todo = call->pending; /* its reference is ours now */
     call->pending = Py_XNewRef(now);
     int exact = now != NULL && PyTuple_GET_ITEM(now, EXACT) == Py_True, done = 0;
@@ -59,7 +67,7 @@ static PyObject *on_line(Local *local, PyFrameObject *frame)
         done = after_line(local, todo, exact, frame);
     Py_XDECREF(todo);
     if (done < 0)
-        return faulted(local);
+        return faulted(local->call->engine);
     Py_RETURN_NONE;
 }
 
@@ -69,7 +77,7 @@ static PyObject *ask_other(Local *local, PyFrameObject *frame, PyObject *event, 
     PyObject *result = what == NULL ? NULL
                                     : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, what, NULL);
     Py_XDECREF(what);
-    return result;
+    return result == NULL ? faulted(local->call->engine) : result;
 }
 
 /* The call is no longer one of those that run; by id of the frame. */
@@ -112,7 +120,7 @@ static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, 
         return ask_other(local, frame, event, argument);
     int closed = is_true_attribute(call->engine, names.closed);
     if (closed != 0)
-        return closed < 0 ? faulted(local) : ask_other(local, frame, event, argument);
+        return closed < 0 ? faulted(local->call->engine) : ask_other(local, frame, event, argument);
     PyObject *last = call->pending; /* its reference is ours now */
     call->pending = NULL;
     int done = is_set(last) ? look_behind(call, last, frame) : 0;
@@ -120,7 +128,7 @@ static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, 
     if (done == 0 && is_filled(call->open))
         return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
     if (done < 0 || leave(local, frame) < 0)
-        return faulted(local);
+        return faulted(local->call->engine);
     Py_RETURN_NONE;
 }
 
@@ -136,7 +144,7 @@ static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, 
     Py_XDECREF(before);
     Py_XDECREF(after);
     if (is_there < 0)
-        return faulted(local);
+        return faulted(local->call->engine);
     if (is_there > 0)
         return ask_other(local, frame, event, argument);
     Py_RETURN_NONE;
@@ -233,6 +241,109 @@ static PyTypeObject LocalType = {
     .tp_clear = (inquiry)local_clear,
 };
 
+/* What is to be done for a code: None for nothing, the mark for what is not known yet; borrowed. NULL: error. */
+static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    PyObject *key = PyLong_FromVoidPtr(code);
+    Py_DECREF(code);
+    PyObject *plan = key == NULL ? NULL : PyDict_GetItemWithError(tracer->plans, key);
+    Py_XDECREF(key);
+    return plan != NULL || PyErr_Occurred() ? plan : tracer->unknown;
+}
+
+static PyObject *begin_call(const Tracer *tracer, PyFrameObject *frame)
+{
+    PyObject *plan = plan_of(tracer, frame);
+    int closed = plan == NULL ? -1 : is_true_attribute(tracer->engine, names.closed);
+    if (closed < 0)
+        return NULL;
+    if (plan == Py_None && !closed)
+        Py_RETURN_NONE;
+    return PyObject_CallFunctionObjArgs(tracer->begin, tracer->core, frame, plan, NULL);
+}
+
+static PyObject *tracer_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
+{
+    Tracer *tracer = (Tracer *)self;
+    if (PyVectorcall_NARGS(flags) != 3 || !PyFrame_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "a frame, an event and its argument are wanted");
+        return NULL;
+    }
+    if (tracer->core == NULL)
+        Py_RETURN_NONE; /* the collector is taking it apart */
+    Py_INCREF(tracer); /* the thread may let go of it meanwhile */
+    PyObject *local = begin_call(tracer, (PyFrameObject *)args[0]);
+    if (local == NULL)
+        local = faulted(tracer->engine);
+    Py_DECREF(tracer);
+    return local;
+}
+
+static int tracer_traverse(Tracer *tracer, visitproc visit, void *arg)
+{
+    Py_VISIT(tracer->core);
+    Py_VISIT(tracer->engine);
+    Py_VISIT(tracer->plans);
+    Py_VISIT(tracer->begin);
+    Py_VISIT(tracer->unknown);
+    Py_VISIT(tracer->dict);
+    return 0;
+}
+
+static int tracer_clear(Tracer *tracer)
+{
+    Py_CLEAR(tracer->core);
+    Py_CLEAR(tracer->engine);
+    Py_CLEAR(tracer->plans);
+    Py_CLEAR(tracer->begin);
+    Py_CLEAR(tracer->unknown);
+    Py_CLEAR(tracer->dict);
+    return 0;
+}
+
+static void tracer_dealloc(Tracer *tracer)
+{
+    PyObject_GC_UnTrack(tracer);
+    tracer_clear(tracer);
+    Py_TYPE(tracer)->tp_free((PyObject *)tracer);
+}
+
+/* Tracer(core, engine, plans, begin, unknown) */
+static PyObject *tracer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *core, *engine, *plans, *begin, *unknown;
+    if (!PyArg_ParseTuple(args, "OOO!OO", &core, &engine, &PyDict_Type, &plans, &begin, &unknown))
+        return NULL;
+    Tracer *tracer = (Tracer *)type->tp_alloc(type, 0);
+    if (tracer == NULL)
+        return NULL;
+    tracer->vectorcall = tracer_call;
+    tracer->core = Py_NewRef(core);
+    tracer->engine = Py_NewRef(engine);
+    tracer->plans = Py_NewRef(plans);
+    tracer->begin = Py_NewRef(begin);
+    tracer->unknown = Py_NewRef(unknown);
+    return (PyObject *)tracer;
+}
+
+static PyGetSetDef tracer_attributes[] = {{"__dict__", PyObject_GenericGetDict, NULL, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL}};
+
+static PyTypeObject TracerType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Tracer",
+    .tp_doc = "The trace function of a thread.",
+    .tp_basicsize = sizeof(Tracer),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Tracer, vectorcall),
+    .tp_dictoffset = offsetof(Tracer, dict),
+    .tp_getset = tracer_attributes,
+    .tp_call = PyVectorcall_Call,
+    .tp_new = tracer_new,
+    .tp_dealloc = (destructor)tracer_dealloc,
+    .tp_traverse = (traverseproc)tracer_traverse,
+    .tp_clear = (inquiry)tracer_clear,
+};
+
 int tracing_ready(PyObject *module)
 {
     struct { PyObject **place; const char *text; } all[] = {
@@ -243,7 +354,8 @@ int tracing_ready(PyObject *module)
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
             return -1;
-    if (PyType_Ready(&LocalType) < 0)
+    if (PyType_Ready(&LocalType) < 0 || PyType_Ready(&TracerType) < 0
+        || PyModule_AddObjectRef(module, "Tracer", (PyObject *)&TracerType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "Local", (PyObject *)&LocalType);
 }
