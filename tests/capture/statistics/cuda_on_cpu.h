@@ -18,6 +18,7 @@ using std::fmin;
 
 struct Index { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) ulonglong2 { unsigned long long x, y; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
@@ -128,6 +129,12 @@ static double __longlong_as_double(long long bits) { return same_bits<double>(bi
 static long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 static unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static unsigned atomicAdd(unsigned *to, unsigned more) { return (*to += more) - more; }
+static unsigned atomicMin(unsigned *to, unsigned other)
+{
+    const unsigned before = *to;
+    *to = other < before ? other : before;
+    return before;
+}
 static float half_as_float(unsigned short bits)
 {
     const unsigned exponent = bits >> 10 & 31, fraction = bits & 1023;

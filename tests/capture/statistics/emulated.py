@@ -54,8 +54,12 @@ def library() -> Any:
 
 
 def row_of(tensor: Any, blocks: int, kernel: str = "sketch") -> tuple[list[float], bytes]:
-    """The row that the kernel makes of a CPU tensor: nine numbers of the statistics, and the sketch."""
+    """The row that the kernel makes of a CPU tensor: nine numbers of the statistics, and the sketch.
+
+    So many blocks times 17, where it has several turns.
+    """
     name = str(tensor.dtype).removeprefix("torch.")
+    blocks = kernels.sketch_blocks(tensor.numel(), kernels.sketch_share(tensor.dtype), kernels.PRIME * blocks)
     order = packed_order(tensor)
     assert order is not None
     parts, ended = np.full(blocks * kernels.SKETCH_PART, np.nan), ctypes.c_uint32()

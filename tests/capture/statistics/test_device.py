@@ -91,7 +91,7 @@ class Batch(cuda.BatchFields):
 
 class Stream(cuda.StreamFields):
     def __init__(self, driver: Driver, width: int) -> None:
-        self.scratch = np.zeros(3 * kernels.SKETCH_PART + 1)
+        self.scratch = np.zeros(kernels.PRIME * kernels.SKETCH_PART + 1)
         self.index, self.handle, self.parts, self.most_blocks = 0, HANDLE, self.scratch.ctypes.data + 8, 3
         self.launch = ctypes.cast(driver.call, ctypes.c_void_p).value or 0
         self.batch = Batch(ROOM, width)
@@ -215,7 +215,7 @@ class Kernels:
         return str(dtype).removeprefix("torch.") in DTYPES
 
     def launch(self, run: kernels.DeviceRun, stream: Any, row: int) -> None:
-        blocks = min(2, -(-run.numbers // kernels.sketch_share(run.dtype)))
+        blocks = kernels.sketch_blocks(run.numbers, kernels.sketch_share(run.dtype), 2)
         places = [ctypes.c_void_p(each) for each in (stream.parts, stream.parts - 8, row)]
         kernel = getattr(library(), f"sketch_of_{str(run.dtype).removeprefix('torch.')}")
         kernel(blocks, ctypes.c_void_p(run.address), run.order, 0, None, *places)

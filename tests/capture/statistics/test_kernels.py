@@ -39,7 +39,7 @@ def test_equals_the_cpu_for_every_dtype_and_layout(tensor: Any, blocks: int) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.uint8])
 @pytest.mark.parametrize(
-    "shape", [(5000,), (3, 1025), (1500, 3), (2, 3, 40, 64), (5, 2048), (2, 3000), (2,) * 9], ids=str
+    "shape", [(5000,), (3, 1025), (1500, 3), (2, 3, 40, 64), (5, 2048), (2, 3000), (2,) * 9, (300, 1048)], ids=str
 )
 def test_shapes_beyond_a_block_of_weights(dtype: Any, shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
@@ -56,6 +56,18 @@ def test_numbers_of_any_size(scale: float) -> None:
     tensor[::100], tensor[5], tensor[77] = 0.0, torch.finfo(torch.float32).min, torch.nan
     check_row(tensor, 1)
     check_row(torch.cat([tensor * 1e-5, tensor]).view(2, -1), 2)
+
+
+def test_what_the_others_are_summed_about_may_lie_anywhere() -> None:
+    """Sums of threads and blocks are joined about one number: far away, missing, or near, the spread is the same."""
+    torch.manual_seed(0)
+    near = torch.randn(300, 1048, dtype=torch.float64)
+    apart, empty = near.clone(), near + 1e9
+    apart[0, 0], empty[:150] = 1e12, torch.nan
+    for tensor in (near + 1e9, apart, empty, torch.cat([torch.zeros(20, 1048), near + 1e9])):
+        found = _numbers(row_of(tensor, 1)[0])
+        true = tensor[tensor.isfinite()]
+        assert found[-3:-1] == pytest.approx((true.mean().item(), true.std(correction=0).item()), rel=1e-6)
 
 
 def test_zeros_come_first() -> None:

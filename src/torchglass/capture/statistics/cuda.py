@@ -18,6 +18,7 @@ import torch
 from torchglass.capture.statistics.axes import packed_order
 from torchglass.capture.statistics.kernels import (
     A_THREAD,
+    PRIME,
     ROW,
     SKETCH_PART,
     SKETCH_ROW,
@@ -93,7 +94,7 @@ class _Stream(StreamFields):
         self.device, self.index, self.handle = device, device.index, handle
         self.most_blocks, self.launch = most_blocks, kernels.launch_address
         self.stream = torch.cuda.current_stream(device)
-        self.scratch = torch.zeros(most_blocks * SKETCH_PART + 1, dtype=torch.float64, device=device)
+        self.scratch = torch.zeros(max(most_blocks, PRIME) * SKETCH_PART + 1, dtype=torch.float64, device=device)
         self.parts = self.scratch.data_ptr() + 8
         """A row for each block, behind the number of those that have ended."""
         self.batch = _Batch(device, ROW)

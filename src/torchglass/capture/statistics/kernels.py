@@ -20,11 +20,12 @@ THREADS = 256
 """Of a block; the kernels rely on it."""
 A_THREAD = 32
 """Elements that a thread is given at least …"""
-A_SKETCH = 32768
-"""… and bytes that a block is given where there is a sketch: its beginning and end take longer."""
+A_SKETCH = 16384
+"""… and bytes that the warps of a block take in one turn where there is a sketch."""
 BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
 ROW = 9
 """Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
+PRIME = 17
 SKETCH_PART, SKETCH_ROW = 56, ROW + 26
 """Doubles of a block's part, and of a row, where there is a sketch, too."""
 DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
@@ -86,15 +87,14 @@ class Kernels:
         function, parts = self.function(run.dtype, run.order), ctypes.c_void_p(stream.parts)
         data, ended, to = ctypes.c_void_p(run.address), ctypes.c_void_p(stream.parts - 8), ctypes.c_void_p(row)
         if run.order is None:
-            share, most = THREADS * A_THREAD, self.most_blocks
+            blocks = min(self.most_blocks, -(-run.numbers // (THREADS * A_THREAD)))
             what = [ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)]
         else:
-            share, most = sketch_share(run.dtype), WITH_SKETCH * self.processors
+            blocks = sketch_blocks(run.numbers, sketch_share(run.dtype), WITH_SKETCH * self.processors)
             order = ctypes.create_string_buffer(run.order, len(run.order))
             what = [order, ctypes.c_uint(0), ctypes.c_void_p()]  # all of it: nothing is known of these numbers
         fields: list[Any] = [data, *what, parts, ended, to]
         arguments = (ctypes.c_void_p * len(fields))(*(ctypes.addressof(each) for each in fields))
-        blocks = min(most, -(-run.numbers // share))
         handle = ctypes.c_void_p(stream.handle)
         problem = self._launch(function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, None)
         if problem:
@@ -102,8 +102,17 @@ class Kernels:
 
 
 def sketch_share(dtype: Any) -> int:
-    """Numbers of a dtype that a block is given at least."""
+    """Numbers of a dtype that a block takes in one turn."""
     return A_SKETCH // dtype.itemsize
+
+
+def sketch_blocks(numbers: int, share: int, most: int) -> int:
+    """How many blocks there are: so many that each has two turns at least, or few with one.
+
+    With more than one turn it is a multiple of 17: the kernel relies on it.
+    """
+    once = -(-numbers // share)
+    return once if once <= PRIME else PRIME * max(1, min(-(-once // (2 * PRIME)), most // PRIME))
 
 
 def _dtypes() -> list[Any]:

@@ -9,11 +9,8 @@ typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; 
 __device__ __forceinline__ float from_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 __device__ __forceinline__ float from_f16(u16 bits) { float x; asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits)); return x; }
 
-template <typename Real> struct Tally {
-    u64 nans, posinf, neginf, zeros;
-    Real low, high;
-    double finite, mean, squares; /* squares: of the distances from the mean */
-};
+struct Tally { double nans, posinf, neginf, zeros, low, high, finite, mean, squares; }; /* squares: of the distances from the mean */
+#define TALLY 9 /* doubles */
 /* One thread's numbers, about its shift: in short sums, which are added to the long ones now and then. */
 template <typename Real> struct Sums {
     u32 nans, posinf, neginf, zeros, finite;
@@ -80,49 +77,81 @@ template <typename Real> __device__ __forceinline__ void drain(Sums<Real> &t)
     t.one = t.two = 0;
 }
 
-template <typename Real> __device__ __forceinline__ Tally<Real> about_its_mean(const Sums<Real> &s)
+/* Plain sums about a number that all have in common, so that joining them is adding: a division waits for long. */
+template <typename Real, typename Count> struct Joined {
+    Count nans, posinf, neginf, zeros, finite;
+    Real low, high;
+    double sum, squares;
+};
+#define BELOW(FIELD) __shfl_down_sync(~0u, t.FIELD, step)
+template <typename Real, typename Count> __device__ __forceinline__ void over_lanes(Joined<Real, Count> &t, int step)
 {
-    double n = s.finite, about = n ? s.squares - s.sum * s.sum / n : 0.0;
-    return {s.nans, s.posinf, s.neginf, s.zeros, s.low, s.high, n,
-            n ? (double)s.shift + s.sum / n : 0.0, about > 0 ? about : 0.0};
-}
-
-template <typename Real> __device__ __forceinline__ void join(Tally<Real> &t, const Tally<Real> &o)
-{
-    t.nans += o.nans; t.posinf += o.posinf; t.neginf += o.neginf; t.zeros += o.zeros;
-    t.low = o.low < t.low ? o.low : t.low;
-    t.high = o.high > t.high ? o.high : t.high;
-    double both = t.finite + o.finite, apart = o.mean - t.mean;
-    if (o.finite == 0) return;
-    t.mean += apart * (o.finite / both);
-    t.squares += o.squares + apart * apart * (t.finite * (o.finite / both));
-    t.finite = both;
-}
-
-#define BELOW(FIELD) o.FIELD = __shfl_down_sync(~0u, t.FIELD, step)
-template <typename Real> __device__ __forceinline__ void over_lanes(Tally<Real> &t, int step)
-{
+#pragma unroll
     for (; step; step >>= 1) {
-        Tally<Real> o;
-        BELOW(nans); BELOW(posinf); BELOW(neginf); BELOW(zeros); BELOW(low); BELOW(high);
-        BELOW(finite); BELOW(mean); BELOW(squares);
-        join(t, o);
+        t.low = smaller(t.low, BELOW(low)); t.high = larger(t.high, BELOW(high));
+        t.nans += BELOW(nans); t.posinf += BELOW(posinf); t.neginf += BELOW(neginf); t.zeros += BELOW(zeros);
+        t.finite += BELOW(finite); t.sum += BELOW(sum); t.squares += BELOW(squares);
     }
 }
 
-/* The first thread gets what all have. */
-template <typename Real> __device__ __noinline__ Tally<Real> over_block(Tally<Real> t)
+/* What the first of the block's threads has that has something; 0 if none has. */
+__device__ __forceinline__ double of_first(bool has, double mine)
 {
-    __shared__ Tally<Real> warps[32];
+    __shared__ u32 first;
+    __shared__ double found;
+    if (threadIdx.x == 0) { first = blockDim.x; found = 0; }
+    __syncthreads();
+    if (has) atomicMin(&first, threadIdx.x);
+    __syncthreads();
+    if (threadIdx.x == first) found = mine;
+    __syncthreads();
+    return found;
+}
+
+/* The first thread gets what all have. The center is one of the numbers, or a mean of some: so far from the mean of all that
+ * digits were lost, it would make the squares as large. */
+template <typename Real, typename Count> __device__ __forceinline__ Tally over_block(Joined<Real, Count> t, double center)
+{
+    __shared__ Joined<Real, Count> warps[8];
     over_lanes(t, 16);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = t;
     __syncthreads();
     if (threadIdx.x < 32) {
-        if (threadIdx.x < blockDim.x / 32) t = warps[threadIdx.x];
-        else t = {0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0.0, 0.0, 0.0};
-        over_lanes(t, 4); /* there are eight warps */
+        t = warps[threadIdx.x % 8]; /* there are eight warps */
+        over_lanes(t, 4);
     }
-    return t;
+    const double n = (double)t.finite, mean = n ? t.sum / n : 0.0, about = t.squares - t.sum * mean;
+    return {(double)t.nans, (double)t.posinf, (double)t.neginf, (double)t.zeros, t.low, t.high, n, n ? center + mean : 0.0,
+            about > 0 ? about : 0.0};
+}
+
+/* Of all threads' numbers. */
+template <typename Real> __device__ __noinline__ Tally over_threads(const Sums<Real> &s)
+{
+    const double center = of_first(s.finite != 0, s.shift), n = s.finite, apart = (double)s.shift - center;
+    return over_block<Real, u32>({s.nans, s.posinf, s.neginf, s.zeros, s.finite, s.low, s.high, s.sum + n * apart,
+                                  s.squares + apart * (2 * s.sum + n * apart)}, center);
+}
+
+/* Of the parts of all blocks. They were written by others: what this one has seen is old. A number of a part lies so far
+ * behind the one before, and that of the next part so far behind it. */
+__device__ __noinline__ Tally over_parts(const double *parts, u32 far, u32 next)
+{
+    Joined<double, double> all = {0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0};
+    double center = 0;
+    for (u32 first = 0; first < gridDim.x; first += blockDim.x) {
+        const u32 each = first + threadIdx.x;
+        double part[TALLY] = {0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0};
+        if (each < gridDim.x)
+#pragma unroll
+            for (int at = 0; at < TALLY; at++) part[at] = __ldcg(parts + (u64)each * next + (u64)at * far);
+        if (first == 0) center = of_first(part[6] != 0, part[7]);
+        const double n = part[6], apart = n ? part[7] - center : 0.0;
+        all.nans += part[0]; all.posinf += part[1]; all.neginf += part[2]; all.zeros += part[3]; all.finite += n;
+        all.low = smaller(all.low, part[4]); all.high = larger(all.high, part[5]);
+        all.sum += n * apart; all.squares += part[8] + n * apart * apart;
+    }
+    return over_block(all, center);
 }
 
 /* Take the first finite number as the shift, if there is none yet. */
@@ -179,28 +208,26 @@ __device__ void measure(const Raw *data, u64 count, u64 run, u64 pitch, double *
         add(s, x);
     }
     drain(s);
-    Tally<Real> t = over_block(about_its_mean(s));
-    __shared__ bool is_last;
-    if (threadIdx.x == 0) {
-        double *part = parts + (u64)blockIdx.x * 9;
-        part[0] = t.nans; part[1] = t.posinf; part[2] = t.neginf; part[3] = t.zeros; part[4] = t.low; part[5] = t.high;
-        part[6] = t.finite; part[7] = t.mean; part[8] = t.squares;
+    const Sums<Real> copy = s; /* what is given to a function that is called lies in memory */
+    Tally all = over_threads(copy);
+    if (gridDim.x > 1) { /* else there is nobody to wait for */
+        __shared__ bool is_last;
+        if (threadIdx.x == 0) {
+            double *part = parts + (u64)blockIdx.x * TALLY;
+            part[0] = all.nans; part[1] = all.posinf; part[2] = all.neginf; part[3] = all.zeros; part[4] = all.low;
+            part[5] = all.high; part[6] = all.finite; part[7] = all.mean; part[8] = all.squares;
+            __threadfence();
+            is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+        }
+        __syncthreads();
+        if (!is_last) return;
         __threadfence();
-        is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+        all = over_parts(parts, 1, TALLY);
+        if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
     }
-    __syncthreads();
-    if (!is_last) return;
-    __threadfence();
-    Tally<double> all = {0, 0, 0, 0, INFINITE, -INFINITE, 0.0, 0.0, 0.0};
-    for (u32 each = threadIdx.x; each < gridDim.x; each += blockDim.x) {
-        const volatile double *part = parts + (u64)each * 9;
-        join(all, {(u64)part[0], (u64)part[1], (u64)part[2], (u64)part[3], part[4], part[5], part[6], part[7], part[8]});
-    }
-    all = over_block(all);
     if (threadIdx.x != 0) return;
     row[0] = (double)count; row[1] = all.nans; row[2] = all.posinf; row[3] = all.neginf; row[4] = all.zeros;
     row[5] = all.low; row[6] = all.high; row[7] = all.mean * all.finite; row[8] = all.squares;
-    *ended = 0; /* for the next kernel of this stream */
 }
 
 /* A dtype: how a number lies in memory, in what it is summed, and what it is. */

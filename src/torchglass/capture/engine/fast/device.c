@@ -11,6 +11,7 @@
 #define ROW 9 /* of a row, before the sketch: doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean */
 #define BY_KERNEL 4
 #define THREADS 256
+#define PRIME 17 /* of a sketch: sums of each kind by place */
 
 typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
                       void *stream, void **arguments, void **extra);
@@ -174,19 +175,29 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
     return fields == NULL || fields->has_arrived ? 0 : add_value(fields, number, row) < 0 ? -1 : 1;
 }
 
+/* kernels.py: launch and sketch_blocks. */
+static unsigned blocks_of(const DeviceRun *numbers, uint64_t most)
+{
+    const uint64_t share = (uint64_t)numbers->share, wanted = ((uint64_t)numbers->count + share - 1) / share;
+    if (numbers->order == NULL)
+        return (unsigned)(wanted < most ? wanted : most);
+    if (wanted <= PRIME)
+        return (unsigned)wanted;
+    const uint64_t twice = (wanted + 2 * PRIME - 1) / (2 * PRIME), primes = most * 2 / 3 / PRIME;
+    return (unsigned)(PRIME * (twice < primes ? twice : primes > 0 ? primes : 1));
+}
+
 /* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
 static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t known, uint64_t row)
 {
     uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
     uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
-    const uint64_t share = (uint64_t)numbers->share, wanted = (count + share - 1) / share;
-    const uint64_t most = (uint64_t)(numbers->order == NULL ? stream->most_blocks : stream->most_blocks * 2 / 3);
     uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
     void *plainly[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
     uint32_t what = known ? numbers->wanted : 0;
     void *in_order[] = {&address, (void *)numbers->order, &what, &known, &parts, &ended, &row};
     void **arguments = numbers->order == NULL ? plainly : in_order;
-    unsigned blocks = (unsigned)(wanted < most ? wanted : most);
+    unsigned blocks = blocks_of(numbers, (uint64_t)stream->most_blocks);
     Launch call = (Launch)(intptr_t)stream->launch;
     void *handle = (void *)(intptr_t)stream->handle;
     int problem;
