@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from torchglass.views.digest import digest_of
 from torchglass.views.levels import LOOP, Level, Levels, count_of
 
 
-def levels_of(folder: Path, text: str) -> tuple[Levels, dict[str, int]]:
+def levels_of(folder: Path, text: str, **options: Any) -> tuple[Levels, dict[str, int]]:
     """The levels of a program's ``main``, and the rounds that it counted itself."""
     module = module_of(folder, text)
-    with tg.record() as trace:
+    with tg.record(**options) as trace:
         module.main()
     return Levels(digest_of(trace)), getattr(module, "TRUE", {})
 
@@ -31,10 +32,11 @@ def name_of(span: Level, text: str) -> str | None:
     return found[1] if found else None
 
 
-@pytest.mark.parametrize("seed", range(120))
-def test_rounds_are_those_that_a_program_counts_itself(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"calls": "user"}, {"variables": True}, {"variables": True, "calls": "user"}], ids=str)
+@pytest.mark.parametrize("seed", range(60))
+def test_rounds_are_those_that_a_program_counts_itself(seed: int, options: dict[str, Any], tmp_path: Path) -> None:
     text = Writer(seed).program()
-    levels, true = levels_of(tmp_path, text)
+    levels, true = levels_of(tmp_path, text, **options)
     claimed: dict[str, list[Level]] = {}
     for span in levels.spans:
         here = span.at is not None and Path(span.at.file).name == "sample.py"

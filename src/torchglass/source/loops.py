@@ -68,7 +68,7 @@ class Loops:
     def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """The place of an instruction; None when it cannot be told.
 
-        ``callee`` is the name of the function that it called, ``stores`` says that it set an item: instructions
+        ``callee`` is the name of the function that it called, ``stores`` says that it set an item, or may have: instructions
         of a ``for``, a ``with`` and ``x[0] += 1`` share their range. Of generators and coroutines, which wait
         while others run, nothing is told.
         """
@@ -134,7 +134,7 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
         return node, "next"
     if isinstance(node, _WITH) and callee.endswith("exit__"):
         return node, "after"
-    return node, "store" if stores else ""
+    return node, "store" if stores and isinstance(node, ast.Subscript | ast.Attribute | ast.Name) else ""
 
 
 def _consumed(node: ast.AST) -> ast.GeneratorExp | None:
@@ -345,7 +345,7 @@ class _Reader:
     # ------------------------------------------------------------ expressions
 
     def _expression(self, node: ast.AST, context: _Context) -> None:
-        """Parts before the whole, as they are evaluated."""
+        """Parts before the whole, as they are evaluated; what is unpacked before what it goes into."""
         if isinstance(node, ast.Lambda):
             for each in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
                 self._expression(each, context)
@@ -364,9 +364,17 @@ class _Reader:
             for each in node.values[1:]:
                 self._expression(each, context.inside(node, "rest"))
         else:
+            is_unpacked = isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store)
+            if is_unpacked:
+                self._noted(node, context)
             for each in ast.iter_child_nodes(node):
                 if not isinstance(each, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop):
                     self._expression(each, context)
+            if is_unpacked:
+                return
+        self._noted(node, context)
+
+    def _noted(self, node: ast.AST, context: _Context) -> None:
         visit = self._note(node, context)
         visit.after = visit.order
 

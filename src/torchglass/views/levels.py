@@ -123,9 +123,23 @@ class _Frame:
     is_certain: bool = False
     """Whether something happened in it that happens in every call."""
 
+    told: set[Place] = field(default_factory=set[Place])
+    """Where variables were stored that this round has told of."""
+
     @property
     def span(self) -> int:
         return self.loops[-1][2] if self.loops else self.base
+
+    def is_told_late(self, entry: Entry) -> bool:
+        """Whether a variable that changed earlier in this round is told of now; once more would be in the next round.
+
+        ``sys.settrace`` tells of lines: of what one stores when all of it was done.
+        """
+        if self.place is None or entry.place is None or self.place.function != entry.place.function:
+            return False
+        is_told, is_here = entry.place in self.told, self.entry.at.line == entry.at.line
+        self.told.add(entry.place)
+        return is_here and not is_told and entry.place.order < self.place.order
 
 
 @dataclass(slots=True, eq=False)
@@ -199,6 +213,9 @@ class Levels:
         """Go on to the frames of an event; its innermost span."""
         frames = state.frames
         same = _common(frames, entries)
+        if event.kind == "variable" and same == len(entries) - 1 < len(frames):
+            if frames[same].is_told_late(entries[same]):
+                return frames[same].span
         last, is_here = entries[-1], same == len(frames) == len(entries)
         is_made = event.direct and not (event.kind == "variable" and self._is_effect(state, event, number, is_here))
         if is_here:
@@ -208,7 +225,7 @@ class Levels:
             place = frames[same - 1].place
             if not event.direct and place is not None and calls_back(place):
                 return frames[same - 1].span  # as ``sum`` does between two steps of the generator that it goes through
-            if is_made:
+            if is_made and not (event.kind == "call" and frames[same].entry.is_start):  # its arguments were told of
                 self._again(frames, entries, same - 1, number, owner)
             del frames[same:]
         elif same == len(frames):
@@ -287,6 +304,7 @@ class Levels:
             if loop is again:
                 break
         if again is not None:
+            frame.told.clear()
             del frame.loops[kept:]
             loop, span, _ = frame.loops.pop()
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))

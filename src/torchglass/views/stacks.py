@@ -51,27 +51,28 @@ class Stacks:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
         self._loops: dict[str, Loops | None] = {}
-        self._inside: dict[tuple[int, int, bool], tuple[list[Entry], object, object]] = {}
+        self._inside: dict[tuple[int, int, bool, str], tuple[list[Entry], object, object]] = {}
         self._ways: dict[tuple[Location, ...], int] = {}
         self._alone: dict[Place, Place] = {}
-        self._places: dict[tuple[Location, Location | None, bool], Place | None] = {}
+        self._places: dict[tuple[Location, Location | None, bool, str], Place | None] = {}
         """By a frame and the one that it called: stacks of a recursion have the same ones a thousand times."""
 
     def inside(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
         """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
-        stores = event.operator == "[]="
-        key = (id(event.stack), id(around), stores)
+        stores = event.operator == "[]=" or event.kind == "variable"
+        callee = event.name if event.kind == "call" else ""
+        key = (id(event.stack), id(around), stores, callee)
         found = self._inside.get(key)
         if found is None:
             base = len(around)
             if event.stack[:base] != around:
                 pairs = zip(event.stack, around, strict=False)
                 base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
-            found = self._inside[key] = (self.entries(event.stack, base, stores), event.stack, around)
+            found = self._inside[key] = (self.entries(event.stack, base, stores, callee), event.stack, around)
         return found[0]
 
-    def entries(self, stack: tuple[Location, ...], base: int, stores: bool) -> list[Entry]:
-        """The frames of a stack from ``base`` on, outermost first."""
+    def entries(self, stack: tuple[Location, ...], base: int, stores: bool, callee: str = "") -> list[Entry]:
+        """The frames of a stack from ``base`` on, outermost first; ``callee`` is what the innermost one calls."""
         found: list[Entry] = []
         opaque: list[Location] = []
         caller = -1
@@ -82,7 +83,8 @@ class Stacks:
                     opaque.append(location)
                 continue
             called = stack[at + 1] if at + 1 < len(stack) else None
-            place = self._place(location, called, stores and called is None)
+            is_last = called is None
+            place = self._place(location, called, stores and is_last, callee if is_last else "")
             if opaque:
                 found.append(self._opaque(opaque, caller, at))
                 opaque = []
@@ -118,17 +120,17 @@ class Stacks:
         number = self._ways.setdefault(tuple(way), len(self._ways))
         return Entry(number, None, way[0], True, caller, at)
 
-    def _place(self, location: Location, called: Location | None, stores: bool) -> Place | None:
-        key = location, called, stores
+    def _place(self, location: Location, called: Location | None, stores: bool, callee: str) -> Place | None:
+        key = location, called, stores, callee
         if key not in self._places:
-            self._places[key] = self._find_place(location, called, stores)
+            self._places[key] = self._find_place(*key)
         return self._places[key]
 
-    def _find_place(self, location: Location, called: Location | None, stores: bool) -> Place | None:
+    def _find_place(self, location: Location, called: Location | None, stores: bool, callee: str) -> Place | None:
         loops = self._loops_of(location.file)
         if loops is None or not location.end_col or not self._is_proven(loops, location):
             return None
-        callee = called.function if called is not None else ""
+        callee = called.function if called is not None else callee
         if called is not None and called.origin == "user":
             inner = self._loops_of(called.file)
             if inner is not None and inner.suspends(_range(called)):
