@@ -20,7 +20,6 @@ CALLS = "that forward is not told twice where calls are recorded"
 KERNELS = "statistics of tensors on a GPU by one kernel each"
 NODES = "which forward step an event of backward belongs to"
 VERSIONS = "the versions of tensors that custom ops write into, while ops are recorded"
-RULES = "a shorter way from torch to our mode, while ops are recorded"
 INTERRUPTED = "that our modes go off when Ctrl-C falls into torch's own switching"
 SHAPED = "the names of arguments"
 WRAPPED = "marks inside of torch.func"
@@ -141,9 +140,9 @@ def schemas_named(name: str) -> list[Any]:
 
 _ops = _load("_ops", OPS)
 OpOverload: type = _find("_ops.OpOverload", OPS, type("OpOverload", (), {}))
-_registry = _load("_library.simple_registry", RULES)
-find_dispatch_rule: Any = _find("_library.simple_registry.find_torch_dispatch_rule", RULES)
-"""Asked for each op on its way to a mode whether somebody wrote another handler for the two."""
+find_dispatch_rule: Any = getattr(sys.modules.get("torch._library.simple_registry"), "find_torch_dispatch_rule", None)
+"""Asked for each op on its way to a mode whether somebody wrote another handler for the two. Not among those that may
+be missing: without it nothing is."""
 _custom_ops = _load("_library.custom_ops", VERSIONS)
 CustomOpDef: Any = _find("_library.custom_ops.CustomOpDef", VERSIONS, _Empty())
 COUNTING_KEY: Any = _find("_C.DispatchKey.ADInplaceOrView", VERSIONS)
