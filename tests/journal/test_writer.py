@@ -282,6 +282,7 @@ class TestMoving:
             for each in threads:
                 each.join()
             sys.setswitchinterval(before)
+        journal.take_over()  # of one that stood still for longer than we waited
         for number, count in counts.items():
             found = records(journal.streams, number)
             assert [words[WHAT] for words in found] == list(range(count))
@@ -289,6 +290,33 @@ class TestMoving:
                 [each + 1] * 2 for each in range(count)
             ]
         assert len(numbers(journal.streams, PASSING)) == sum(counts.values())
+
+    @pytest.mark.parametrize("then", ["goes on", "ends"])
+    @pytest.mark.parametrize("way", ["to a file", "to memory"])
+    def test_while_a_thread_stands_still(
+        self, tmp_path: Path, way: str, then: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that had taken a buffer, and writes into it long after the chunk got another."""
+        monkeypatch.setattr("torchglass.journal.writer.IN_FLIGHT", 0.0)
+        journal, thread = self.filled()
+        other = ThreadWriter(journal)
+        open_record(other, 0, [0])
+        if way == "to memory":
+            journal.move_to(MappedFile(tmp_path / "journal-0"))
+        at, ids, first, buffer = other.at, other.ids, other.id_at, other.buffer
+        place, base = at * RECORD + other.shift, other.id_base + first
+        journal.move_to(MappedFile(tmp_path / "journal-0")) if way == "to a file" else journal.to_memory()
+        ids[first] = 7
+        pack_record(buffer, place, 1, NONE, NONE, NONE, base, *[NONE] * 6, at + 1)
+        other.id_at, other.at = first + 1, at + 1
+        if then == "goes on":
+            for number in range(2, MANY):
+                open_record(other, number, [number])
+        journal.let_go()
+        found = records(journal.streams, other.number)
+        assert [words[WHAT] for words in found] == list(range(MANY if then == "goes on" else 2))
+        assert journal.streams.ids(other.number, found[1][INPUTS], 1) == [7]
+        assert [words[WHAT] for words in records(journal.streams, thread.number)][-1] == MANY - 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

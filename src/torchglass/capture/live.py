@@ -10,28 +10,31 @@ from torchglass.capture.recorder import Recorder
 from torchglass.events.types import Event
 from torchglass.settle.live import LiveSettler
 
-Wants = Callable[[ThreadLog, int, str], bool]
+Wants = Callable[[ThreadLog, int], bool]
 Feed = Callable[[Event, str], None]
 
 
 class LiveFeed:
-    """Calls ``feed(event, edge)`` on the event's own thread, for the raw records that are wanted."""
+    """Calls ``feed(event, edge)`` on the event's own thread, for the raw records that are wanted when they open."""
 
-    def __init__(self, recorder: Recorder, feed: Feed, wants: Wants) -> None:
+    def __init__(self, recorder: Recorder, feed: Feed, wants: Wants, keyed: bool = True) -> None:
         assert recorder.session is not None
         self._session = recorder.session
-        self._settler = LiveSettler(self._session.journal.streams, recorder.number, recorder.source())
+        self._settler = LiveSettler(self._session.journal.streams, recorder.number, recorder.source(), keyed)
         self._feed = feed
         self._wants = wants
         self._lock = threading.RLock()  # a `__del__` that calls torch may run while it is held
 
     def __call__(self, log: ThreadLog, at: int, edge: str) -> None:
-        if not self._wants(log, at, edge):
+        settler, number = self._settler, log.number
+        if edge == "open":
+            if not self._wants(log, at):
+                return
+            with self._lock:
+                event = settler.opened(number, at, log.read(at), self._session.in_backward is not None)
+        elif (number, at) in settler.open:
+            with self._lock:
+                event = settler.closed(number, at, log.read(at))
+        else:
             return
-        with self._lock:
-            words = log.read(at)
-            if edge == "open":
-                event = self._settler.opened(log.number, at, words, self._session.in_backward is not None)
-            else:
-                event = self._settler.closed(log.number, at, words)
         self._feed(event, edge)

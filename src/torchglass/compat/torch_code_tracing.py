@@ -163,7 +163,7 @@ class _Recording:
         return traces
 
 
-def _is_op(log: ThreadLog, at: int, edge: str) -> bool:
+def _is_op(log: ThreadLog, at: int) -> bool:
     what = log.word(at, WHAT)
     return what >= 0 and log.session.kinds[what] == OP
 

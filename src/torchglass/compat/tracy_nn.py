@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 from torch import nn
@@ -37,7 +38,6 @@ class Tracer:
         self._feed: LiveFeed | None = None
         self._lines: TracyLines | None = None
         self._model: Any = None
-        self._error: BaseException | None = None
         self._inside: dict[int, int] = {}
         """The record of the model's own call under way, by thread."""
 
@@ -60,17 +60,20 @@ class Tracer:
         self._lines = TracyLines(self.name, page_for(sys.stdout))
         self._print(self._lines.start())
         recorder.start()
-        self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants)
+        self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants, keyed=False)
         recorder.listen(self._feed)
 
     def stop(self) -> None:
         """End, and print the closing lines; an idle tracer does nothing."""
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
         recorder, lines = self._recorder, self._lines
         if recorder is None or lines is None or self._feed is None:
             return
         self._recorder = None
         recorder.unlisten(self._feed)
-        recorder.stop(self._error)
+        recorder.stop(error)
         self._print(lines.finish())
         self._model = self._feed = self._lines = None
 
@@ -89,13 +92,12 @@ class Tracer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _wants(self, log: ThreadLog, at: int, edge: str) -> bool:
+    def _wants(self, log: ThreadLog, at: int) -> bool:
         """Only what happens inside a call of the model, and nothing that is never printed."""
         what = log.word(at, WHAT)
-        self._error = log.session.leaving.get(log.ident)  # on its way out of the model's call
-        if self._inside.get(log.ident, NONE) != NONE:
+        if log.ident in self._inside:
             return what < 0 or not _is_inside_torch(log, log.word(at, PARENT))
-        if edge == "open" and what < 0 and log.session.modules[-2 - what].module() is self._model:
+        if what < 0 and log.session.modules[-2 - what].module() is self._model:
             self._inside[log.ident] = at
             return True
         return False
@@ -106,9 +108,8 @@ class Tracer:
         self._print(self._lines.feed(event, edge))
         if edge == "close" and event.kind == "module" and event.parent is None:
             self._inside.clear()
-            if event.error is not None:
-                self.stop()
-                self._error = None
+            if event.error is not None and self._recorder is not None and self._recorder.session is not None:
+                self._end(self._recorder.session.leaving.get(get_ident()))
 
     def _print(self, lines: list[str]) -> None:
         if lines:

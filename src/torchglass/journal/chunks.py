@@ -123,7 +123,9 @@ class Streams:
 
     def ids(self, thread: int, first: int, count: int) -> list[int]:
         """So many words of a thread's ids; fewer where they are not there."""
-        for chunk in self.of(IDS, thread):
+        newest = self.newest(IDS, thread)
+        chunks = self.of(IDS, thread) if newest is None or first < newest.first else [newest]
+        for chunk in chunks:
             if chunk.first <= first < chunk.last:
                 return chunk.words(first, min(first + count, chunk.last)).tolist()
         return []

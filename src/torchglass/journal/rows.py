@@ -228,7 +228,7 @@ def unpacked(text: str) -> bytes:
 def decoded(kind: int, payload: bytes) -> Any:
     """A row as it was written; ValueError where it is none of this kind."""
     try:
-        found = json.loads(payload, parse_constant=_refuse)
+        found = _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise ValueError("a row is nested too deeply") from None
     if kind in TEXTS:
@@ -241,7 +241,7 @@ def decoded(kind: int, payload: bytes) -> Any:
     if row is None:
         return fields
     checks = _CHECKS[row]
-    if len(fields) != len(checks) or not all(check(each) for check, each in zip(checks, fields, strict=True)):
+    if len(fields) != len(checks) or not all(map(_fits, checks, fields)):
         raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
     return row(*fields)
 
@@ -250,7 +250,15 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no number")
 
 
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
+"""Made once: ``json.loads`` makes one a call where it is given an option."""
+
+
 Check = Callable[[Any], bool]
+
+
+def _fits(check: Check, found: Any) -> bool:
+    return check(found)
 
 
 def _is_int(found: Any) -> bool:

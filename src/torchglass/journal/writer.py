@@ -32,7 +32,7 @@ from torchglass.journal.ring import Limits, Ring
 from torchglass.journal.shared import Chunks, KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter, ignore
 
 IN_FLIGHT = 0.02
-"""Seconds after which a thread that was writing an entry has written it …"""
+"""Seconds after which a thread that was writing an entry has mostly written it …"""
 MOST_IN_FLIGHT = 4096
 """… and the most ids that it had begun to write."""
 
@@ -73,6 +73,10 @@ class Journal(Chunks):
         self.kept = KeptWriter(self)
         self.threads: list[ThreadWriter] = []
         self.carry: Carry | None = None
+        self._in_flight: list[Callable[[], bool]] = []
+        """Of buffers that chunks had before: takes over what was written there; True when that was the last."""
+        self._left: list[Home] = []
+        """Homes in which no chunk is any more; closed when no thread can be writing there."""
         _remember(self)
         self.on_drop: Callable[[int, int], None] = ignore
         """Told of the values that were dropped: the first, and behind the last."""
@@ -95,7 +99,9 @@ class Journal(Chunks):
 
     def let_go(self) -> None:
         """Nothing more is written, and nobody who wrote refers back to it; what there is can be read."""
+        self.take_over()
         self.end()
+        self._close_left()
         for writer in (*self.threads, self.rows, self.passing, *self._numbered):
             writer.journal = NOWHERE
         self.threads.clear()
@@ -105,13 +111,23 @@ class Journal(Chunks):
         """Nothing more is to be written or read."""
         self.end()
         self.streams.chunks.clear()
-        self._close_homes()
+        self._leave_for_memory()
+        self._close_left()
 
-    def _close_homes(self) -> None:
-        self.former.append(self.home)
-        self.home = Memory()
-        while self.former:
-            self.former.pop().close()
+    def take_over(self) -> None:
+        """Take over what threads have written, since it was moved, into buffers which they had taken before."""
+        if not self.dead:  # of a forked child the chunks are the parent's
+            self._in_flight = [each for each in self._in_flight if not each()]
+            if not self._in_flight:
+                self._close_left()
+
+    def _leave_for_memory(self) -> None:
+        self._left += [*self.former, self.home]
+        self.former, self.home = [], Memory()
+
+    def _close_left(self) -> None:
+        while self._left:
+            self._left.pop().close()
 
     def move_to(self, home: Home) -> None:
         """Go on in a file: all rows so far are copied there, and of the rest what is being written.
@@ -126,7 +142,8 @@ class Journal(Chunks):
         """Lie in memory from now on, all of it: the file that it was in is to be closed."""
         with self.lock:
             self._move(Memory(), [each for chunks in self.streams.chunks.values() for each in chunks])
-            self._close_homes()
+            self._leave_for_memory()
+            self.take_over()
 
     def _move(self, home: Home, chunks: list[Chunk]) -> None:
         """Give chunks buffers of another home. The threads that are writing to them are not asked to wait."""
@@ -136,12 +153,12 @@ class Journal(Chunks):
             home.close()
             raise
         shared = {each.chunk: each for each in (self.rows, self.passing, *self._numbered)}
-        left: list[Callable[[], None]] = []
+        self.take_over()
         for chunk, buffer in zip(chunks, buffers, strict=True):
             if chunk in shared:
                 shared[chunk].move(buffer)
             elif chunk is self.streams.newest(chunk.stream, chunk.owner):
-                left.append(self.threads[chunk.owner].move(chunk, buffer))
+                self._in_flight.append(self.threads[chunk.owner].move(chunk, buffer))
             else:
                 buffer[: len(chunk.buffer)] = chunk.buffer
                 chunk.buffer = buffer
@@ -150,8 +167,7 @@ class Journal(Chunks):
                 self.ends[chunk.stream, chunk.owner] = chunk.last
         if len(self.threads) > 1:
             time.sleep(IN_FLIGHT)
-            for take_over in left:
-                take_over()
+            self.take_over()
 
 
 NOWHERE = Journal()
@@ -199,6 +215,7 @@ class ThreadWriter(Log):
         if journal.dead:
             return False
         with journal.lock:
+            journal.take_over()
             if self.chunk is not None:
                 journal.filled(self.chunk)  # first: where the file takes no more, the next chunk is in memory already
             size = journal.ring.room_for(journal, self)
@@ -230,11 +247,11 @@ class ThreadWriter(Log):
         """Have the next record begin a new chunk, and the next ids; may be said by another thread."""
         self.end, self.id_end = min(self.end, self.at), 0
 
-    def move(self, chunk: Chunk, buffer: Buffer) -> Callable[[], None]:
+    def move(self, chunk: Chunk, buffer: Buffer) -> Callable[[], bool]:
         """Go on in another buffer, with what is there so far.
 
         This thread may be about to write one entry into the old one. Returns what takes over that, to be called a
-        little later.
+        little later, and again until it says that the thread has gone on.
         """
         old, count, width = chunk.buffer, len(chunk.buffer), WIDTHS[chunk.stream]
         last = chunk.first + (len(buffer) - chunk.start) // width
@@ -242,12 +259,17 @@ class ThreadWriter(Log):
             begin = self.at
             buffer[:count] = old
             self.buffer, chunk.buffer, self.end, chunk.last = buffer, buffer, last, last
-            return lambda: _take_over(chunk, old, begin, begin + 1)
+            return lambda: self._is_over(chunk) or _take_over(chunk, old, (begin, begin + 1), self.at)
         words = memoryview(buffer)[chunk.start : chunk.start + (last - chunk.first) * width].cast("q")
         begin, room = self.id_base + self.id_at, last - chunk.first
         buffer[:count] = old
         self.ids, chunk.buffer, self.id_end, chunk.last = words, buffer, room, last
-        return lambda: _take_over(chunk, old, begin, min(begin + MOST_IN_FLIGHT, last))
+        entries = (begin, min(begin + MOST_IN_FLIGHT, last))
+        return lambda: self._is_over(chunk) or _take_over(chunk, old, entries, self.id_base + self.id_at)
+
+    def _is_over(self, chunk: Chunk) -> bool:
+        """Whether this thread writes to another chunk by now: the memory of this one may be another's."""
+        return self.journal.streams.newest(chunk.stream, chunk.owner) is not chunk
 
     def let_go(self) -> None:
         """Nothing more is written: neither new records nor the ends of open ones."""
@@ -299,6 +321,7 @@ class ThreadWriter(Log):
         if journal.dead:
             return False
         with journal.lock:
+            journal.take_over()
             if self.id_chunk is not None:
                 journal.filled(self.id_chunk)
             chunk = journal.new_chunk(IDS, self.number, max(journal.next_size(IDS, self.number), count * 8))
@@ -333,12 +356,13 @@ class ThreadWriter(Log):
         return self.id_base + at
 
 
-def _take_over(chunk: Chunk, old: Any, first: int, last: int) -> None:
-    """Copy the entries that a thread has written into the buffer which a chunk had before."""
-    width = WIDTHS[chunk.stream]
+def _take_over(chunk: Chunk, old: Any, entries: tuple[int, int], reached: int) -> bool:
+    """Copy the entries that a thread has written into the buffer which a chunk had before; True: it has gone on."""
+    (first, last), width = entries, WIDTHS[chunk.stream]
     begin = chunk.start + (first - chunk.first) * width
     end = min(chunk.start + (last - chunk.first) * width, len(old), len(chunk.buffer))
     for at in range(begin, end - width + 1, width):
         entry = bytes(old[at : at + width])
         if any(entry[-8:]) and not any(chunk.buffer[at + width - 8 : at + width]):
             chunk.buffer[at : at + width] = entry
+    return reached > first

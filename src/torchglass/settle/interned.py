@@ -72,9 +72,9 @@ class Interned:
         """Read the rows that have been added."""
         for stream in (layout.ROWS, layout.PASSING):
             first, behind = self._read.get(stream, (-1, 0))
-            newest = self._streams.newest(stream)
-            if newest is not None and newest.first == first and newest.buffer[behind : behind + 4] == NO_ROW:
-                continue  # asked twice for each event that somebody sees live
+            chunks = self._streams.chunks.get((stream, 0))  # here: asked twice for each event that is seen live
+            if chunks and chunks[-1].first == first and chunks[-1].buffer[behind : behind + 4] == NO_ROW:
+                continue
             for chunk in self._streams.of(stream):
                 if chunk.first >= first:
                     behind = self._read_chunk(chunk, behind if chunk.first == first else 0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchglass.events.schema import EVENT_COLUMNS, NONE
-from torchglass.events.types import Event
+from torchglass.events.types import Event, Value
 from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ARGS,
@@ -23,7 +23,7 @@ from torchglass.journal.layout import (
     START,
     WHAT,
 )
-from torchglass.settle.columns import MODULE, Batch, Fixed, module_row
+from torchglass.settle.columns import FIRST_CLASS, MODULE, Batch, module_row
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.spans import LOST_ID
 
@@ -31,8 +31,14 @@ Record = tuple[int, int]
 """A thread, and the number of one of its records."""
 
 
-Alike = tuple[int, tuple[int, ...], bool]
-"""The thread, the columns but times and values, and whether in backward: what events that are alike share."""
+Alike = tuple[int, int, int, int, int, bool]
+"""The thread, what was called, the raw numbers of arguments and stack, the class of the module around, and whether in
+backward: what events that are alike share."""
+_PLACES = {name: place for place, name in enumerate(Event._fields)}
+_ID, _PARENT, _START, _END = (_PLACES[name] for name in ("id", "parent", "start_ns", "end_ns"))
+_MODULE, _ROOT, _CALL, _DETAIL = (_PLACES[name] for name in ("module", "root", "call", "detail"))
+_ARGS, _RESULT, _INPUTS, _OUTPUTS = (_PLACES[name] for name in ("args", "result", "inputs", "outputs"))
+_KEY, _ERROR = _PLACES["key"], _PLACES["error"]
 
 
 class Sample(NamedTuple):
@@ -48,13 +54,14 @@ def _is_just_open(words: list[int]) -> bool:
 
 
 class LiveSettler(Settler):
-    """Gives the event of a record at once."""
+    """Gives the event of a record at once; where it is not ``keyed``, without its ``key``, which no line prints."""
 
-    def __init__(self, streams: Streams, recording: int, source: Source) -> None:
+    def __init__(self, streams: Streams, recording: int, source: Source, keyed: bool = True) -> None:
         super().__init__(streams, recording, source)
         self.open: dict[Record, tuple[Event, int]] = {}
         """Events that are open and their modules."""
         self.count = 0
+        self._keyed = keyed
         self._samples: dict[Alike, Sample] = {}
         """Events that were worked out: a program makes the same few over and over."""
         self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.first_io, self.tables.io]
@@ -63,20 +70,21 @@ class LiveSettler(Settler):
     def opened(self, thread: int, at: int, words: list[int], in_backward: bool) -> Event:
         """The event of a record that has just been opened; its id is its place in the order of opening."""
         self.interned.update()
-        what, above = words[WHAT], self.open.get((thread, words[PARENT]))
-        self.columns.add_modules(NONE)
+        what, above, modules = words[WHAT], self.open.get((thread, words[PARENT])), self.interned.modules
+        if len(modules) != len(self.tables.modules):
+            self.columns.add_modules(NONE)
         if what < 0:
             module = module_row(what)
         else:
             module = above[1] if above is not None else self._module_above(thread, words[PARENT])
         parent = NONE if above is None else above[0].id
-        fixed = self.columns.fixed((what, words[ARGS], words[STACK], module, words[RESULT]))
-        alike = (thread, fixed.columns, in_backward)
+        cls = NONE if module == NONE else modules[module].cls
+        alike = (thread, FIRST_CLASS - cls if what < 0 else what, words[ARGS], words[STACK], cls, in_backward)
         sample = self._samples.get(alike) if _is_just_open(words) else None
         if sample is None:
             event = self._first(thread, words, (parent, module, int(in_backward)), alike)
         else:
-            event = self._another(thread, words, (parent, module), (fixed, sample))
+            event = self._another(thread, words, (parent, module), sample)
         self.count += 1
         self.open[thread, at] = (event, module)
         return event
@@ -90,50 +98,51 @@ class LiveSettler(Settler):
             self._samples[alike] = Sample(event, self.tables.args[0], event.key[around:].rpartition("#")[0])
         for column in self._emptied:
             del column[:]
-        return event
+        return event if self._keyed else event._replace(key="")
 
-    def _another(self, thread: int, words: list[int], place: tuple[int, int], like: tuple[Fixed, Sample]) -> Event:
+    def _another(self, thread: int, words: list[int], place: tuple[int, int], sample: Sample) -> Event:
         """An event that differs from one before only in what it took, when, and in which module."""
-        (parent, module), (fixed, sample) = place, like
-        columns, tables, is_module = self.columns, self.tables, words[WHAT] < 0
-        row = None if module == NONE else tables.modules[module]
-        times = columns.occurrences[fixed.stem]
-        columns.occurrences[fixed.stem] += 1
-        tables.io.extend(self._values(thread, words[INPUTS], fixed.taken))
-        made = sample.event._replace(
-            id=self.count,
-            parent=None if parent < 0 else parent,
-            start_ns=words[START],
-            module=row.path if row else None,
-            root=row.root if row else None,
-            call=columns.count_call(module) if is_module else None,
-            detail=row.detail if row and is_module else sample.event.detail,
-            args=tables.text_of(sample.form, 0),
-            inputs=tables.values_of(sample.form, 0),
-            key=f"{row.root}/{row.path}{sample.key}#{times}" if row else f"{sample.key}#{times}",
-        )
-        del tables.io[:]
-        return made
+        (parent, module), form, is_module = place, sample.form, words[WHAT] < 0
+        row = None if module == NONE else self.tables.modules[module]
+        fields: list[Any] = [*sample.event]
+        fields[_ID], fields[_PARENT], fields[_START] = self.count, None if parent < 0 else parent, words[START]
+        fields[_ARGS], fields[_INPUTS] = self._shown(thread, words[INPUTS], form)
+        fields[_KEY] = ""
+        if row is not None:
+            fields[_MODULE], fields[_ROOT] = row.path, row.root
+        if row is not None and is_module:
+            fields[_CALL], fields[_DETAIL] = self.columns.count_call(module), row.detail
+        if self._keyed:
+            stem = self.columns.fixed((words[WHAT], words[ARGS], words[STACK], module, words[RESULT])).stem
+            times = self.columns.occurrences[stem]
+            self.columns.occurrences[stem] += 1
+            fields[_KEY] = f"{row.root}/{row.path}{sample.key}#{times}" if row else f"{sample.key}#{times}"
+        return Event._make(fields)
 
     def closed(self, thread: int, at: int, words: list[int]) -> Event:
         """The same event with what is known at its end; nothing else can have changed."""
         self.interned.update()
         event, module = self.open.pop((thread, at))
-        if event.kind == MODULE:
+        error, result = words[ERROR], words[RESULT]
+        fields: list[Any] = [*event]
+        if event.kind == MODULE and self.interned.modules[module].settings != event.detail:
             self.columns.add_modules(module)
-        error, raw_result, tables = words[ERROR], words[RESULT], self.tables
-        result = NONE if raw_result == NONE else self.columns.result(raw_result)
+            fields[_DETAIL] = self.tables.modules[module].detail
+        fields[_END] = words[END]
+        fields[_ERROR] = None if error == NONE else self.interned.errors.get(error, "?")
         if result != NONE:
-            tables.io.extend(self._values(thread, words[OUTPUTS], len(tables.forms[result].roles)))
-        closed = event._replace(
-            end_ns=words[END],
-            detail=tables.modules[module].detail if event.kind == MODULE else "",
-            result=tables.text_of(result, 0),
-            outputs=tables.values_of(result, 0),
-            error=None if error == NONE else self.interned.errors.get(error, "?"),
-        )
-        del tables.io[:]
-        return closed
+            fields[_RESULT], fields[_OUTPUTS] = self._shown(thread, words[OUTPUTS], self.columns.result(result))
+        return Event._make(fields)
+
+    def _shown(self, thread: int, first: int, form: int) -> tuple[str, tuple[Value, ...]]:
+        """Arguments or a result as text, and the values in them."""
+        tables, shown = self.tables, self.tables.forms[form]
+        roles, pieces, values = shown.roles, shown.pieces, list[Value]()
+        text = pieces[0]
+        for number, role, piece in zip(self._values(thread, first, len(roles)), roles, pieces[1:], strict=True):
+            text += tables.metas[tables.value_meta[number]].word + piece
+            values.append(tables.value(number, role))
+        return text, tuple(values)
 
     def _module_above(self, thread: int, parent: int) -> int:
         """The innermost module under way above a record of which no event was asked for."""
@@ -173,12 +182,15 @@ class LiveSettler(Settler):
 
     def _value(self, packed: int) -> int:
         is_lost, tables = packed == LOST_ID, self.tables
-        number = len(tables.value_meta) if is_lost else packed & NUMBER_MASK
+        metas, versions = tables.value_meta, tables.value_version
+        number = len(metas) if is_lost else packed & NUMBER_MASK
+        if number < len(metas) and metas[number] != NONE and versions[number] != NONE:
+            return number  # what was written of a value stays
         read = None if is_lost else self.values.read_one(number)
         version, _, _, meta = read or (NONE, 0, NONE, packed >> NUMBER_BITS)
-        missing = number + 1 - len(tables.value_meta)
-        for column in (tables.value_meta, tables.value_version, tables.value_storage, tables.value_producer):
-            if missing > 0:
+        missing = number + 1 - len(metas)
+        if missing > 0:
+            for column in (metas, versions, tables.value_storage, tables.value_producer):
                 column.extend([NONE] * missing)
-        tables.value_meta[number], tables.value_version[number] = self.values.meta(meta), version
+        metas[number], versions[number] = self.values.meta(meta), version
         return number

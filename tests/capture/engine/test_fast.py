@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import torchglass as tg
 from torchglass import compiled
+from torchglass.capture.torch.ops import COPIED
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(compiled.engine() != compiled.COMPILED, reason=f"the engine is {compiled.described()}")
@@ -251,6 +252,39 @@ def test_what_runs_inside_an_optimizers_step_does_not_ask_python_whether_it_is_u
     assert len(inside) > 100
     assert calls["heal_steps"] + calls["runs_above"] + calls["changed"] == 0
     assert {trace.event(event.parent).kind for event in inside} >= {"step"}
+
+
+def test_ops_of_backward_and_copied_handles_are_no_affair_of_pythons() -> None:
+    """There our function mode is on the stack, and what tanh keeps for it is torch's own copy of a handle."""
+    weights = [nn.Parameter(torch.ones(4, 4)) for _ in range(3)]
+    x = torch.ones(2, 4)
+
+    def act() -> None:
+        y = x
+        for weight in weights:
+            y = torch.tanh(y @ weight).view(4, 2).view(2, 4)
+        y.sum().backward()
+
+    with tg.record(ops=True) as trace:
+        act()  # each op is new
+        act()  # … and that a gradient is added to another
+        calls = _python_calls(act)
+    in_backward = [event for event in trace.events(kind="op") if event.phase == "backward"]
+    assert len(in_backward) > 30
+    assert any(event.note == COPIED for event in trace.events(kind="op"))
+    assert calls["call_unasked"] + calls["__torch_dispatch__"] + calls["_boxed"] == 0
+
+
+def test_a_number_in_place_of_a_tensor_in_backward() -> None:
+    """`x / 2`: autograd hands the number on where the op's schema wants a tensor."""
+    x = torch.arange(3.0, requires_grad=True)
+    with tg.record(ops=True) as trace:
+        (x / 2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.5] * 3
+    divided = [event for event in trace.events(kind="op") if event.name == "aten::div.Tensor"]
+    assert [event.phase for event in divided] == ["forward", "backward"]
+    assert divided[1].args.endswith(", 2")
 
 
 def test_a_step_that_an_exception_left_is_closed_by_the_next_event() -> None:

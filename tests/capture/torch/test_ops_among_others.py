@@ -305,3 +305,24 @@ def test_faults_while_an_op_closes(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.ones(1, 2, 1, 1, 1).relu().flatten().tolist() == [1.0, 1.0]
     assert any("failed to record" in note for note in trace.notes)
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_a_rule_that_somebody_wrote_for_a_mode_of_theirs_is_followed() -> None:
+    """Torch asks for such rules on the way to each dispatch mode; for ours there is none, and it is not asked."""
+
+    class Doubling(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    def act() -> list[float]:
+        with Doubling():
+            return torch.ones(2).neg().tolist()
+
+    with torch.library._scoped_library("aten", "FRAGMENT") as library:
+        rule = lambda mode, func, types, args, kwargs: func(*args) * 2  # noqa: E731
+        torch.library.register_torch_dispatch("aten::neg", Doubling, rule, lib=library)
+        plain = act()
+        with tg.record(ops=True) as trace:
+            assert act() == plain == [-2.0, -2.0]
+    assert act() == [-1.0, -1.0]
+    assert {"aten::neg", "aten::mul.Tensor"} <= {event.name for event in trace.events(kind="op")}

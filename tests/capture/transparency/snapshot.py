@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -52,9 +52,18 @@ def _add_callables(found: Snapshot, name: str, module: ModuleType) -> None:
     for key, value in list(vars(module).items()):
         if callable(value):
             found[name, key] = value
+            _add_code(found, name, key, value)
         if issubclass(type(value), type) and value.__module__ == name:
             members = list(vars(value).items())
             found.update({(f"{name}.{key}", member): item for member, item in members if _is_code(item)})
+            for member, item in members:
+                _add_code(found, f"{name}.{key}", member, item)
+
+
+def _add_code(found: Snapshot, owner: str, name: str, value: Any) -> None:
+    """A function may be the same and do something else."""
+    if type(value) is FunctionType:
+        found[owner, f"code of {name}"] = value.__code__
 
 
 def _is_code(value: Any) -> bool:

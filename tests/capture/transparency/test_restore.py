@@ -99,6 +99,9 @@ def test_the_snapshot_sees_what_is_replaced(before: snapshot.Snapshot, monkeypat
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, lambda *args: None)
             assert [place.rpartition(".")[2] for place in snapshot.changed(before)].count(name) >= 1
+    with monkeypatch.context() as patch:
+        patch.setattr(nn.Module._call_impl, "__code__", (lambda self, *args, **kwargs: None).__code__)
+        assert "torch.nn.modules.module.Module.code of _call_impl" in snapshot.changed(before)
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     assert any("_global_forward_hooks" in place for place in snapshot.changed(before))
     handle.remove()

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import OP, Session
 from torchglass.capture.threads import stay_out
@@ -23,7 +22,7 @@ from torchglass.capture.torch.functions import without_modes
 from torchglass.capture.torch.private import OpOverload
 from torchglass.capture.torch.subjects import op_bytes, op_name
 from torchglass.capture.transparency.mode_sensitive import BRANCHING_IN_BACKWARD
-from torchglass.capture.transparency.modes import OpMode
+from torchglass.capture.transparency.modes import OpMode, compiled_op_mode
 from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
@@ -51,6 +50,8 @@ Plan = tuple[int, Written | None, bool, bool, bool]
 _UNKNOWN: Plan = (NONE, None, False, True, False)
 _TRAITS: dict[int, tuple[Any, Traits]] = {}
 """By ``id`` of torch's own ops, which torch keeps for ever, too: to read them from a schema takes 40 µs."""
+_BOXED: dict[int, tuple[Any, Boxed]] = {}
+"""The same of how they are called."""
 
 
 class OpTable(dict[int, Plan]):
@@ -72,12 +73,12 @@ class OpTable(dict[int, Plan]):
             plan = self[key] = (self._number(op, COPIED if copied else None), *traits)
         return plan
 
-    def plan(self, op: Any) -> tuple[Any, ...] | None:
+    def plan(self, op: Any, copied: bool) -> tuple[Any, ...] | None:
         """The plan of an op that is called like any other, and how to call it; None where only Python knows how."""
         if not isinstance(op, OpOverload):
             return None
-        plan = self.get(id(op)) or self.find(op, copied=False)
-        return None if plan[-1] else (*plan, _inside(op))
+        plan = self.find(op, copied)
+        return None if plan[-1] else (*plan, _inside(op), *self._boxed_of(op))
 
     def higher_order(self, op: Any) -> int:
         """The number of ``cond`` and its like, which are no ops of the dispatcher's."""
@@ -96,11 +97,7 @@ class OpTable(dict[int, Plan]):
         They are not switched off either, because a kernel or a dispatch handler written in Python may use them.
         Where that cannot be had (a number in place of a tensor, an op that is not the dispatcher's) they are.
         """
-        boxed = self._boxed.get(id(op))
-        if boxed is None:
-            boxed = self._boxed[id(op)] = _boxed(op)
-            self._kept.append(op)
-        handle, positions = boxed
+        handle, positions = self._boxed_of(op)
         try:
             if handle is not None and private.call_boxed is not None and not _has_numbers(args, positions):
                 return private.call_boxed(handle, *args, **(kwargs or {}))
@@ -108,6 +105,13 @@ class OpTable(dict[int, Plan]):
                 return op(*args, **(kwargs or {}))
         finally:
             args = kwargs = None  # a traceback keeps this frame, not the tensors
+
+    def _boxed_of(self, op: Any) -> Boxed:
+        boxed = self._boxed.get(id(op))
+        if boxed is None:
+            boxed = self._boxed[id(op)] = _boxed(op)
+            self._kept.append(op)
+        return boxed
 
     def call_counting(self, op: Any, args: Any, kwargs: Any) -> Any:
         """Call an op whose kernel is made of in-place ops: below a dispatch mode torch leaves out counting them."""
@@ -178,6 +182,15 @@ def _inside(op: Any) -> Callable[..., Any]:
 
 
 def _boxed(op: Any) -> Boxed:
+    known = _BOXED.get(id(op))
+    if known is None or known[0] is not op:
+        known = (op, _read_boxed(op))
+        if op.namespace in _TORCHS_OWN:
+            _BOXED[id(op)] = known
+    return known[1]
+
+
+def _read_boxed(op: Any) -> Boxed:
     if type(op) is not OpOverload:  # with objects of C++ classes among its arguments
         return None, ()
     try:
@@ -244,15 +257,10 @@ def make_op_mode(session: Session) -> OpMode:
     if engine is None:
         mode: Any = type("OpMode", (OpMode,), {"__torch_dispatch__": handler})()
     else:
-        mode = _compiled_mode()()
+        mode = compiled_op_mode()()
         mode.set_up(engine, table, handler)
     mode.session = session
     return mode
-
-
-@functools.cache
-def _compiled_mode() -> type[OpMode]:
-    return type("OpMode", (fast.extension.OpMode, OpMode), {})
 
 
 def _make_handler(table: OpTable) -> Callable[..., Any]:

@@ -140,6 +140,9 @@ def schemas_named(name: str) -> list[Any]:
 
 _ops = _load("_ops", OPS)
 OpOverload: type = _find("_ops.OpOverload", OPS, type("OpOverload", (), {}))
+find_dispatch_rule: Any = getattr(sys.modules.get("torch._library.simple_registry"), "find_torch_dispatch_rule", None)
+"""Asked for each op on its way to a mode whether somebody wrote another handler for the two. Not among those that may
+be missing: without it nothing is."""
 _custom_ops = _load("_library.custom_ops", VERSIONS)
 CustomOpDef: Any = _find("_library.custom_ops.CustomOpDef", VERSIONS, _Empty())
 COUNTING_KEY: Any = _find("_C.DispatchKey.ADInplaceOrView", VERSIONS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import cache
 from types import GeneratorType
 from typing import Any
 
+from torchglass.capture.engine import fast
 from torchglass.capture.torch import private
 
 
@@ -68,6 +70,12 @@ class OpMode(private.TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         """Compiled code may run below us: the door of compiled regions takes this mode off anyway."""
         return True
+
+
+@cache
+def compiled_op_mode() -> type[OpMode]:
+    """The class of those whose handler is C's; made once, as a class takes as long as thirty events."""
+    return type("OpMode", (fast.extension.OpMode, OpMode), {})
 
 
 def take_op_mode() -> tuple[Any, int]:

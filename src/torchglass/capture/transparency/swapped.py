@@ -11,6 +11,7 @@ import ast
 import dis
 import sys
 import warnings
+from collections.abc import Callable
 from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
@@ -19,6 +20,7 @@ from torch import nn
 
 from torchglass.capture.engine import fast
 from torchglass.capture.torch import private
+from torchglass.capture.transparency.modes import compiled_op_mode
 from torchglass.capture.transparency.patches import Patch
 
 _HANDLER = "handle_torch_function"
@@ -35,7 +37,9 @@ def patches() -> list[Any]:
         return []
     made: list[Any] = [_handler_in(module) for module in _modules_that_ask()]
     if is_possible():
-        made.append(CodeSwap(private.wrapped_call))
+        made.append(CodeSwap(private.wrapped_call, _calling_code))
+    if _asks_for_rules(private.find_dispatch_rule):
+        made.append(CodeSwap(private.find_dispatch_rule, _finding_code))
     if warnings.warn is _warn:
         made.append(_WARN)
     return made
@@ -64,18 +68,19 @@ def _modules_that_ask() -> list[Any]:
 class CodeSwap:
     """Another code for one function, put in and taken out like a patch."""
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, other: Callable[[CodeType], CodeType]) -> None:
         self._function = function
+        self._other = other
         self._original: CodeType | None = None
 
     def install(self) -> None:
         self._original = self._function.__code__
-        self._function.__code__ = _calling_code(self._original)
+        self._function.__code__ = self._other(self._original)
 
     def remove(self) -> None:
         """Put the original back; where the program has set another in the meantime, that stays."""
         original, self._original = self._original, None
-        if original is not None and self._function.__code__ is _calling_code(original):
+        if original is not None and self._function.__code__ is self._other(original):
             self._function.__code__ = original
 
 
@@ -94,6 +99,33 @@ def _calling_code(original: CodeType) -> CodeType:
     code = next(each for each in module.co_consts if isinstance(each, CodeType))
     constants = tuple(fast.extension.module_call if each == "call" else each for each in code.co_consts)
     return code.replace(co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname)
+
+
+def _asks_for_rules(function: Any) -> bool:
+    """Whether torch's way to a dispatch mode leads through a function of this kind."""
+    return (
+        type(function) is FunctionType
+        and not function.__code__.co_freevars
+        and function.__code__.co_varnames[: function.__code__.co_argcount] == ("op", "torch_dispatch_class")
+    )
+
+
+@cache
+def _finding_code(original: CodeType) -> CodeType:
+    """Code that knows that nobody has written a rule for our mode, and asks the original about all others."""
+    module = compile(
+        "def f(op, torch_dispatch_class):\n ours = 'ours'; find = 'find'\n"
+        " return None if torch_dispatch_class is ours else find(op, torch_dispatch_class)",
+        original.co_filename,
+        "exec",
+    )
+    code = next(each for each in module.co_consts if isinstance(each, CodeType))
+    found = {"ours": compiled_op_mode(), "find": FunctionType(original, private.find_dispatch_rule.__globals__)}
+    constants = tuple(found.get(each, each) if isinstance(each, str) else each for each in code.co_consts)
+    return code.replace(
+        co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname,
+        co_firstlineno=original.co_firstlineno,
+    )  # fmt: skip
 
 
 def _can_be_exchanged(function: Any) -> bool:

@@ -27,6 +27,11 @@ NOT_SHOWN = "Tensor.contiguous"
 """In the documented sample a view follows a transpose: the copy between them is no step there."""
 
 
+MOST_BLOCKS = 4096
+_BLOCKS: dict[tuple[object, ...], tuple[str, ...]] = {}
+"""The lines of a step by all that they say: a model's layers print the same ones over and over."""
+
+
 class TracyLines:
     """A line renderer: feed it both edges of each event, print what it gives.
 
@@ -64,11 +69,26 @@ class TracyLines:
 
     # ------------------------------------------------------------ blocks
 
-    def _block(self, step: LiveStep) -> Iterator[str]:
+    def _block(self, step: LiveStep) -> Iterable[str]:
         event = step.event
         if event.kind not in ("module", "function", "unseen") or event.name == NOT_SHOWN:
-            return
-        margin = "  " * max(step.depth, 1)
+            return ()
+        if event.id == self._root or event.error is not None:
+            return self._written(step)
+        shapes = [(each.shape, each.device) for each in (*event.inputs, *event.outputs)]
+        key = (
+            self._page, step.part, step.depth, step.name, event.kind, event.name, event.operator, event.owner,
+            event.args, event.result, event.detail, len(event.inputs), *shapes,
+        )  # fmt: skip
+        known = _BLOCKS.get(key)
+        if known is None:
+            if len(_BLOCKS) >= MOST_BLOCKS:
+                _BLOCKS.clear()
+            known = _BLOCKS[key] = tuple(self._written(step))
+        return known
+
+    def _written(self, step: LiveStep) -> Iterator[str]:
+        event, margin = step.event, "  " * max(step.depth, 1)
         items: list[tuple[str, str]] = []
         if event.id == self._root:
             if step.part == "head" or not event.error or event.error == self._told:

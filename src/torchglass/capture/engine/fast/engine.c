@@ -320,6 +320,7 @@ static PyObject *set_torch(PyObject *module, PyObject *names)
         || take_object(names, "count_modes", &torch.count_modes) < 0 || take_object(names, "push_mode", &torch.push_mode) < 0
         || take_object(names, "pop_mode", &torch.pop_mode) < 0 || take_object(names, "mode_at", &torch.mode_at) < 0
         || take_object(names, "no_functions", &torch.no_functions) < 0 || take_object(names, "detach", &torch.detach) < 0
+        || take_object(names, "call_boxed", &torch.call_boxed) < 0
         || take_object(names, "handle_torch_function", &torch.handle_torch_function) < 0
         || take_object(names, "warn", &torch.warn) < 0 || take_object(names, "next_node", &torch.next_node) < 0
         || take_object(names, "current_node", &torch.current_node) < 0

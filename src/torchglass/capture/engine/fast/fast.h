@@ -198,7 +198,7 @@ typedef struct {
     PyGetSetDef *version, *shape, *dtype, *device, *requires_grad; /* plain descriptors, called by pointer */
     PyMethodDef *stride;
     PyObject *storage_address, *count_modes, *push_mode, *pop_mode, *mode_at, *no_functions;
-    PyObject *detach, *handle_torch_function, *warn;
+    PyObject *detach, *call_boxed, *handle_torch_function, *warn;
     PyObject *data_ptr, *is_neg, *is_conj, *untyped_storage, *storage_offset, *storage_bytes; /* methods */
     PyObject *next_node, *current_node; /* numbers of autograd nodes; the node that is being run */
     PyObject *plain_types; /* (Tensor,): what a function written in Python says of its arguments */
@@ -254,6 +254,8 @@ int refers_to(PyObject *ref, const PyObject *object); /* whether a weak referenc
 long count_modes(void); /* function modes on this thread's stack; -1 error */
 PyFrameObject *caller_frame(void); /* owned; NULL where no Python code is below us */
 PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, Py_ssize_t count);
+/* An attribute of a mode, owned. Torch asks twice a call for the handler, by a name that it makes anew each time. */
+PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *handler);
 int heal_steps(Engine *engine, Log *log, PyFrameObject *frame); /* before the state of the log is read */
 PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with the exception that is set, which goes on */
 

@@ -42,6 +42,16 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
     return PyObject_Vectorcall(handler, all, (size_t)(count < 5 ? count : 5) + 1, NULL);
 }
 
+PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *handler)
+{
+    if (strcmp(name, handler->ml_name) == 0)
+        return PyCFunction_New(handler, mode);
+    PyObject *text = PyUnicode_FromString(name);
+    PyObject *found = text == NULL ? NULL : PyObject_GenericGetAttr(mode, text);
+    Py_XDECREF(text);
+    return found;
+}
+
 static PyObject *at_name, *frame_id_name, *code_name, *out_name;
 
 /* Whether a frame, or one above it, is this very one: an address alone may be another's by now. */
@@ -633,6 +643,12 @@ static PyMethodDef mode_methods[] = {
     {"set_up", (PyCFunction)mode_set_up, METH_VARARGS, NULL},
     {NULL},
 };
+
+static PyObject *mode_attribute(PyObject *mode, char *name)
+{
+    return handler_or_attribute(mode, name, &mode_methods[0]);
+}
+
 PyTypeObject FunctionModeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.FunctionMode",
     .tp_doc = "Records the torch functions that it is told of.",
@@ -640,6 +656,8 @@ PyTypeObject FunctionModeType = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)mode_dealloc,
+    .tp_getattr = mode_attribute,
+    .tp_getattro = PyObject_GenericGetAttr,
     .tp_traverse = (traverseproc)mode_traverse,
     .tp_clear = (inquiry)mode_clear,
     .tp_methods = mode_methods,

@@ -41,6 +41,7 @@ def torch_names() -> dict[str, Any]:
         "pop_mode": private.pop_function_mode,
         "mode_at": private.function_mode_at,
         "no_functions": private.no_functions,
+        "call_boxed": private.call_boxed,
         "detach": torch.ops.aten.detach.default,
         "handle_torch_function": handle_torch_function,
         "handler_code": HANDLER,

@@ -4,11 +4,14 @@
 typedef struct {
     PyObject_HEAD
     Engine *engine;
-    PyObject *table;   /* find(op, copied) → (number, written, branching, nesting, counting) */
+    PyObject *table;   /* plan(op, copied) → (number, written, branching, nesting, counting, way in, boxed, tensors) */
     PyObject *handler; /* the same in Python, for all that is unusual */
-    Table known;       /* address of an op → its place in `plans` */
+    Table known;       /* address of an op (and 1 where torch copied a handle) → its place in `plans` */
     PyObject *plans;   /* a list of (op, plan): the op lives as long as its address is known */
 } OpMode;
+
+enum { NUMBER, WRITTEN, BRANCHING, NESTING, COUNTING, WAY_IN, BOXED, TENSORS, PLAN_WORDS };
+#define MOST_BOXED 16 /* positional arguments of an op that is called by its handle */
 
 /* Tensors of the program's own classes may have handlers of their own: Python sees to these. */
 static int is_unusual(PyObject *item)
@@ -38,16 +41,25 @@ static int are_unusual(PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* The plan of an op, owned; NULL with no exception where Python is to see to it. */
-static PyObject *plan_of(OpMode *mode, PyObject *op)
+/* Only a copied handle comes with a plain class among its types. */
+static int is_copied(PyObject *op, PyObject *types)
 {
-    int64_t word = (int64_t)(intptr_t)op;
+    if (op != torch.detach || !(PyList_Check(types) || PyTuple_Check(types)) || PySequence_Fast_GET_SIZE(types) == 0)
+        return 0;
+    PyObject *first = PySequence_Fast_GET_ITEM(types, 0); /* borrowed from the types, which our caller owns */
+    return first == (PyObject *)torch.Tensor || first == (PyObject *)torch.Parameter;
+}
+
+/* The plan of an op, owned; NULL with no exception where Python is to see to it. */
+static PyObject *plan_of(OpMode *mode, PyObject *op, int copied)
+{
+    const int64_t word = (int64_t)(intptr_t)op + copied; /* objects do not stand at odd addresses */
     uint64_t hash;
     int64_t place = table_find(&mode->known, &word, 1, &hash);
     if (place != NONE)
         return Py_NewRef(PyTuple_GET_ITEM(PyList_GET_ITEM(mode->plans, place), 1));
-    PyObject *plan = PyObject_CallMethod(mode->table, "plan", "O", op);
-    if (plan == NULL || plan == Py_None) {
+    PyObject *plan = PyObject_CallMethod(mode->table, "plan", "OO", op, copied ? Py_True : Py_False);
+    if (plan == NULL || !PyTuple_Check(plan) || PyTuple_GET_SIZE(plan) != PLAN_WORDS) {
         Py_XDECREF(plan);
         return NULL;
     }
@@ -98,7 +110,7 @@ static PyObject *renew(Engine *engine, PyObject *written, PyObject *args, PyObje
 
 static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
 {
-    PyObject *written = PyTuple_GET_ITEM(plan, 1), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
+    PyObject *written = PyTuple_GET_ITEM(plan, WRITTEN), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
     if (written != Py_None) {
         PyObject *changed = renew(mode->engine, written, args, kwargs);
         if (changed == NULL) {
@@ -119,7 +131,7 @@ static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *
 static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, PyObject *kwargs, PyFrameObject *frame)
 {
     Unseen unseen;
-    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, 0));
+    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, NUMBER));
     if (enter_unseen(&unseen) < 0)
         return FAILED;
     int64_t at = open_event(mode->engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
@@ -135,10 +147,31 @@ static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject
     return leave_unseen(&unseen) < 0 ? -1 : done;
 }
 
+/* Whether a number stands where a tensor is due: so autograd passes `x * 2`. Tensors of other classes do not come here. */
+static int has_numbers(PyObject *args, PyObject *positions)
+{
+    for (Py_ssize_t each = 0; each < PyTuple_GET_SIZE(positions); each++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, each));
+        PyObject *item = at < PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, at) : Py_None; /* borrowed from args */
+        if (item != Py_None && !PyType_IsSubtype(Py_TYPE(item), torch.Tensor))
+            return 1;
+    }
+    return 0;
+}
+
+/* Where function modes are on they are not asked once more (OpTable.call_unasked). */
 static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
 {
-    if (crowded == 0) /* what the op itself would call, borrowed from the plan, which our caller owns */
-        return PyObject_Call(PyTuple_GET_ITEM(plan, 5), args, kwargs);
+    PyObject *handle = PyTuple_GET_ITEM(plan, BOXED); /* borrowed from the plan, which our caller owns, as are all below */
+    const Py_ssize_t count = PyTuple_GET_SIZE(args);
+    if (crowded == 0) /* what the op itself would call */
+        return PyObject_Call(PyTuple_GET_ITEM(plan, WAY_IN), args, kwargs);
+    if (handle != Py_None && count <= MOST_BOXED && !has_numbers(args, PyTuple_GET_ITEM(plan, TENSORS))) {
+        PyObject *all[MOST_BOXED + 1] = {handle};
+        for (Py_ssize_t at = 0; at < count; at++)
+            all[at + 1] = PyTuple_GET_ITEM(args, at);
+        return PyObject_VectorcallDict(torch.call_boxed, all, (size_t)count + 1, kwargs);
+    }
     return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args, kwargs == NULL ? Py_None : kwargs);
 }
 
@@ -162,7 +195,7 @@ static PyObject *record_op(OpMode *mode, Log *log, PyObject *plan, PyObject *op,
         log->parent = parent;
     if (result == NULL)
         return at < 0 ? NULL : fail_event(engine, log, at);
-    if (PyTuple_GET_ITEM(plan, 2) == Py_True)
+    if (PyTuple_GET_ITEM(plan, BRANCHING) == Py_True)
         log->branched = 1;
     if (at >= 0 && close_op(mode, log, at, plan, args, kwargs, result) < 0 && forgive(engine) < 0)
         Py_CLEAR(result);
@@ -181,9 +214,9 @@ static PyObject *mode_call(OpMode *mode, PyObject *const *args, Py_ssize_t count
     Log *log = (Log *)Py_XNewRef((PyObject *)current_log());
     long crowded = 0;
     int usual = count >= 3 && PyTuple_Check(args[2]) && log != NULL && log->on && mode->engine->records_ops
-                && args[0] != torch.detach && !are_unusual(args[2], kwargs);
+                && !are_unusual(args[2], kwargs);
     if (usual && (crowded = count_modes()) >= 0) {
-        plan = plan_of(mode, args[0]);
+        plan = plan_of(mode, args[0], is_copied(args[0], args[1]));
         usual = plan != NULL;
         if (!usual && PyErr_Occurred()) /* Python tries once more, and knows what to do without a plan */
             forgive(mode->engine);
@@ -245,6 +278,12 @@ static PyMethodDef mode_methods[] = {
     {"set_up", (PyCFunction)mode_set_up, METH_VARARGS, NULL},
     {NULL},
 };
+
+static PyObject *mode_attribute(PyObject *mode, char *name)
+{
+    return handler_or_attribute(mode, name, &mode_methods[0]);
+}
+
 static PyTypeObject OpModeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.OpMode",
     .tp_doc = "Records the ops that it is told of.",
@@ -252,6 +291,8 @@ static PyTypeObject OpModeType = {
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)mode_dealloc,
+    .tp_getattr = mode_attribute,
+    .tp_getattro = PyObject_GenericGetAttr,
     .tp_traverse = (traverseproc)mode_traverse,
     .tp_clear = (inquiry)mode_clear,
     .tp_methods = mode_methods,

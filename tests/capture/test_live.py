@@ -1,0 +1,109 @@
+"""Events as they happen are those of the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchglass.capture.live import LiveFeed
+from torchglass.capture.recorder import Options, Recorder
+from torchglass.events.trace import Trace
+from torchglass.events.types import Event
+from torchglass.settle.live import LiveSettler
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *_ = torch.split(torch.relu(self.inner(x)), 2, dim=1)
+        return torch.cat([first, first * 2], dim=1)
+
+
+def _seen(act: Any, **options: Any) -> tuple[list[Event], list[Event], Trace]:
+    """The events of both edges of a recording, by edge, and its trace."""
+    opened, closed = list[Event](), list[Event]()
+    recorder = Recorder(Options())
+    trace = Trace(recorder)
+    recorder.start()
+
+    def show(event: Event, edge: str) -> None:
+        (opened if edge == "open" else closed).append(event)
+
+    feed = LiveFeed(recorder, show, lambda log, at: True, **options)
+    recorder.listen(feed)
+    try:
+        act()
+    finally:
+        recorder.unlisten(feed)
+        recorder.stop(None)
+    return opened, closed, trace
+
+
+def _without(event: Event, *unknown: str) -> Event:
+    values = {name: tuple(each._replace(producer=None, storage=None) for each in getattr(event, name))
+              for name in ("inputs", "outputs")}  # fmt: skip
+    return event._replace(**values, **dict.fromkeys(unknown))
+
+
+def _model() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(Block(), Block(), Block())
+    for _ in range(2):
+        network(torch.randn(3, 4)).sum().backward()
+
+
+def test_what_closes_is_what_the_trace_has() -> None:
+    opened, closed, trace = _seen(_model)
+    stored = {event.id: event for event in trace.events()}
+    assert len(stored) == len(opened) == len(closed) > 30
+    for event in closed:
+        assert _without(event, "forward_event") == _without(stored[event.id], "forward_event")
+
+
+def test_without_keys_all_else_is_the_same() -> None:
+    with_keys, without = ([_without(each, "start_ns", "end_ns") for each in seen] for seen in _twice())
+    assert {event.key for event in without} == {""}
+    assert len({event.key for event in with_keys}) == len(with_keys)
+    assert without == [each._replace(key="") for each in with_keys]
+
+
+def _twice() -> list[list[Event]]:
+    return [_seen(_model, keyed=keyed)[1] for keyed in (True, False)]
+
+
+def test_layers_that_are_alike_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, worked_out = LiveSettler._first, list[int]()
+    monkeypatch.setattr(LiveSettler, "_first", lambda *given: (worked_out.append(given[2][0]), first(*given))[1])
+    network = nn.Sequential(*[Block() for _ in range(20)])
+    opened, _, _ = _seen(lambda: network(torch.ones(3, 4)), keyed=False)
+    assert len(opened) > 100
+    assert len(worked_out) < 12
+
+
+def test_a_call_that_was_open_before_somebody_listened_is_none_of_theirs() -> None:
+    recorder, seen = Recorder(Options()), list[tuple[str, str]]()
+    trace = Trace(recorder)
+    feeds: list[LiveFeed] = []
+
+    class Listening(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            feeds.append(LiveFeed(recorder, lambda event, edge: seen.append((event.name, edge)), lambda log, at: True))
+            recorder.listen(feeds[0])
+            return x.neg()
+
+    network, x = Listening(), torch.ones(2)
+    recorder.start()
+    try:
+        network(x)
+    finally:
+        recorder.unlisten(feeds[0])
+        recorder.stop(None)
+    assert seen == [("Tensor.neg", "open"), ("Tensor.neg", "close")]
+    assert [event.name for event in trace.events()] == ["Listening", "Tensor.neg"]
+    assert not any("failed to record" in note for note in trace.notes)
