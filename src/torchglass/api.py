@@ -16,8 +16,8 @@ from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.transparency.ours import unseen
 from torchglass.capture.transparency.patches import Uninterrupted
-from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchglass.capture.torch import private
-from torchglass.capture.transparency.unseen import unseen
+from torchglass.capture.transparency.ours import unseen
 from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names
 from torchglass.compat.torchspy._files import file_name, write_whole
 from torchglass.compat.torchspy.context import contexts_here
