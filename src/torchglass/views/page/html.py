@@ -22,7 +22,7 @@ from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
 from torchglass.views.graph.flow import flow_of
 from torchglass.views.page.boxes import Boxes
-from torchglass.views.page.happened import TICK_NS, Happened, Texts
+from torchglass.views.page.events import TICK_NS, PageEvents, Texts
 from torchglass.views.page.sources import sources_of
 from torchglass.views.text.words import duration
 
@@ -93,7 +93,7 @@ def page_data(trace: Recorded, options: Options | None = None) -> dict[str, Any]
     flow, texts = flow_of(trace, options), Texts()
     files = sources_of(flow.outline, texts)
     numbers: dict[str, int] = {texts.all[file["path"]]: at for at, file in enumerate(files)}
-    boxes, happened = Boxes(flow, texts), Happened(flow, texts, numbers)
+    boxes, happened = Boxes(flow, texts), PageEvents(flow, texts, numbers)
     failed = trace.failure()
     data: dict[str, Any] = {
         "format": FORMAT,
