@@ -19,7 +19,7 @@ from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
-from torchglass.capture.torch.subjects import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
+from torchglass.capture.torch.naming import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
 from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE, STACK, WHAT
 

@@ -20,8 +20,8 @@ from torchglass.capture.session import OP, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.functions import without_modes
+from torchglass.capture.torch.naming import op_bytes, op_name
 from torchglass.capture.torch.private import OpOverload
-from torchglass.capture.torch.subjects import op_bytes, op_name
 from torchglass.capture.transparency.modes import BRANCHING_IN_BACKWARD, OpMode
 from torchglass.journal.layout import NONE
 
