@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from torchglass.journal import layout, rows
-from torchglass.journal.chunks import Chunk, Streams, rows_in
+from torchglass.journal.layout import Chunk, Streams, rows_in
 from torchglass.source.codes import HERE, MOST_OPCODES, Code, Opcodes
 
 Form = tuple[Any, ...]

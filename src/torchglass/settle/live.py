@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from torchglass.events.schema import EVENT_COLUMNS, NONE
 from torchglass.events.types import Event
-from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ARGS,
     CALL,
@@ -22,6 +21,7 @@ from torchglass.journal.layout import (
     STACK,
     START,
     WHAT,
+    Streams,
 )
 from torchglass.settle.columns import MODULE, Batch, Fixed, module_row
 from torchglass.settle.settler import Settler, Source
