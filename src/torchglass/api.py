@@ -46,8 +46,6 @@ def _at_prompt(shown: Trace) -> str:
 
 
 Trace.in_notebook = staticmethod(_in_notebook)
-
-
 Trace.at_prompt = staticmethod(_at_prompt)
 WAYS = ("stats", "stats+sketch", "all")
 """What ``record(values=…)`` takes beside a selection."""

@@ -27,6 +27,7 @@ from torchglass.store import load
 from torchglass.store.checks import check_tables
 from torchglass.store.layout import Unsound
 from torchglass.store.loading import settle_stored
+from torchglass.views.page.html import FixedTables
 
 SEEN: set[Meta] = set()
 """What tensors were like that no event of the trace took or gave: a damaged number may lead there."""
@@ -76,7 +77,7 @@ def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
     assert "\n" not in refused
     if refused:
         return None
-    trace = Trace(_Only(tables))
+    trace = Trace(FixedTables(tables))
     for event in trace.events():
         assert event.key
     list(trace.values())
@@ -84,21 +85,6 @@ def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
     tg.render(trace)
     str(trace)
     return tables
-
-
-class _Only:
-    """A source of just these tables."""
-
-    running = False
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-
-    def progress(self) -> int:
-        return 0
-
-    def tables(self) -> Tables:
-        return self._tables
 
 
 def invents_nothing(found: Tables, whole: Tables) -> None:

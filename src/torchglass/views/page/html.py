@@ -154,7 +154,7 @@ def _first_levels(trace: Trace, largest: int) -> str | None:
         if len(kept) > largest // 20:
             continue
         note = f"only the outer {most + 1} of {max(depths) + 1} levels are shown here: {HOW}"
-        shown = page(Trace(_Fixed(replace(tables.keep(kept), notes=[*tables.notes, note]))))
+        shown = page(Trace(FixedTables(replace(tables.keep(kept), notes=[*tables.notes, note]))))
         if len(shown) <= largest:
             return shown
     return None
@@ -167,7 +167,7 @@ def _depths(parents: array[int]) -> list[int]:
     return found
 
 
-class _Fixed:
+class FixedTables:
     """Tables as a source of a trace."""
 
     running = False
