@@ -71,11 +71,7 @@ def _for_compiled() -> list[Any]:
 
 @cache
 def _handler_in(module: Any) -> Patch:
-    return Patch(module, _HANDLER, _make_handle)
-
-
-def _make_handle(_: Any) -> Any:
-    return fast.extension.handle_torch_function
+    return Patch(module, _HANDLER, lambda _: fast.extension.handle_torch_function)
 
 
 def _modules_that_ask() -> list[Any]:
@@ -87,7 +83,7 @@ def _modules_that_ask() -> list[Any]:
 
 def compile_door(others: PatchSet) -> Any:
     """Steps aside, and takes the other patches down, while compiled code runs."""
-    return compiled.CompileDoor(lambda: others)
+    return compiled.CompileDoor(others)
 
 
 def prepare(session: Session) -> None:
