@@ -16,8 +16,8 @@ from typing import Any, TextIO, TypeVar, cast
 
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.transparency.ours import unseen
 from torchglass.capture.transparency.patches import Uninterrupted
-from torchglass.capture.transparency.unseen import unseen
 from torchglass.errors import NotRecorded, UsageError, WrongType, expect
 from torchglass.events.selection import Selection
 from torchglass.events.trace import Trace
@@ -46,8 +46,6 @@ def _at_prompt(shown: Trace) -> str:
 
 
 Trace.in_notebook = staticmethod(_in_notebook)
-
-
 Trace.at_prompt = staticmethod(_at_prompt)
 WAYS = ("stats", "stats+sketch", "all")
 """What ``record(values=…)`` takes beside a selection."""

@@ -122,7 +122,8 @@ class Recording:
 
     def stop(self, error: BaseException | None) -> None:
         """End it, if it has not ended; what belongs into a bundle is there when this returns."""
-        children.uninvite(self)
+        if self._part is not None:
+            children.uninvite(self)
         if self._recorder is None or not self._recorder.running:
             return
         self._recorder.stop(error)

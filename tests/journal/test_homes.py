@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal.stored import read_bytes
 from tests.journal.test_writer import MANY, content, numbers, open_record, records
 from torchglass.journal import homes, layout
 from torchglass.journal.homes import MappedFile, PlainFile, file_home, file_system
 from torchglass.journal.layout import END, NONE, PAGE, RECORDS, ROWS, WHAT
-from torchglass.journal.reader import StoredBytes, read_journal
 from torchglass.journal.ring import Limits
 from torchglass.journal.writer import Journal, ThreadWriter
 
@@ -191,7 +191,7 @@ class TestFull:
             assert open_record(thread, number, [number]) == number
         thread.close(0, 1, NONE, NONE, NONE, 77)
         assert [words[WHAT] for words in records(journal.streams, 0)] == list(range(thread.at))
-        stored = read_journal(StoredBytes(path.read_bytes()))
+        stored = read_bytes(path.read_bytes())
         kept = [words[WHAT] for words in records(stored, 0)]
         assert kept == list(range(len(kept)))
         assert MANY <= len(kept) < thread.at

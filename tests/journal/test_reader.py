@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal.stored import read_bytes
 from tests.journal.test_writer import MANY, numbers, open_record, records
 from torchglass.journal import layout
 from torchglass.journal.homes import MappedFile
 from torchglass.journal.layout import HEADER, PAGE, RECORDS, ROWS, WHAT, chunk_header
-from torchglass.journal.reader import BadJournal, StoredBytes, StoredFile, read_journal
+from torchglass.journal.reader import BadJournal, StoredFile, read_journal
 from torchglass.journal.ring import Limits
 from torchglass.journal.writer import Journal, ThreadWriter
 
@@ -33,7 +34,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def read(content: bytes) -> tuple[list[int], list[int]]:
     """The numbers of the rows, and what the records of both threads name."""
-    streams = read_journal(StoredBytes(content))
+    streams = read_bytes(content)
     return numbers(streams, ROWS), [words[WHAT] for thread in (0, 1) for words in records(streams, thread)]
 
 
@@ -93,7 +94,7 @@ def test_something_else_is_no_journal() -> None:
 
 @pytest.mark.parametrize("begun", [b"", bytes(layout.PAGE), bytes(10_000)])
 def test_a_process_that_died_before_it_wrote_leaves_an_empty_journal(begun: bytes) -> None:
-    assert read_journal(StoredBytes(begun)).chunks == {}
+    assert read_bytes(begun).chunks == {}
 
 
 def test_a_damaged_header_costs_its_chunk(content: bytes) -> None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchglass.journal import layout, rows
-from torchglass.journal.chunks import Chunk, rows_in
-from torchglass.journal.layout import ROWS
+from torchglass.journal.layout import ROWS, Chunk, rows_in
 from torchglass.journal.shared import RowFields, RowWriter
 from torchglass.journal.writer import Journal
 

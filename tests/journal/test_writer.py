@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal.stored import read_bytes
 from torchglass.journal import layout
-from torchglass.journal.chunks import Chunk, Streams, rows_in
 from torchglass.journal.homes import MappedFile, Memory, PlainFile
 from torchglass.journal.layout import (
     END,
@@ -28,10 +28,12 @@ from torchglass.journal.layout import (
     START,
     VALUES,
     WHAT,
+    Chunk,
+    Streams,
     pack_record,
     pack_value,
+    rows_in,
 )
-from torchglass.journal.reader import StoredBytes, read_journal
 from torchglass.journal.writer import Journal, ThreadWriter
 
 MANY = 5000
@@ -178,7 +180,7 @@ def test_rows_of_many_threads_are_whole_at_every_moment(journal: Journal) -> Non
 
 
 def content(path: Path) -> Streams:
-    return read_journal(StoredBytes(path.read_bytes()))
+    return read_bytes(path.read_bytes())
 
 
 class TestMoving:

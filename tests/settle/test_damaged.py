@@ -13,20 +13,21 @@ import pytest
 import torch
 
 import torchglass as tg
+from tests.journal.stored import read_bytes
 from tests.settle.journals import journal_of, unsealed
 from torchglass.errors import BundleError
 from torchglass.events.schema import Meta
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
-from torchglass.journal.chunks import Chunk, rows_in
-from torchglass.journal.layout import PAGE, RECORDING, RECORDS, ROWS, START
-from torchglass.journal.reader import BadJournal, StoredBytes, read_journal
+from torchglass.journal.layout import PAGE, RECORDING, RECORDS, ROWS, START, Chunk, rows_in
+from torchglass.journal.reader import BadJournal
 from torchglass.settle.interned import Interned
 from torchglass.settle.values import UNKNOWN, meta_of
 from torchglass.store import load
 from torchglass.store.checks import check_tables
 from torchglass.store.layout import Unsound
 from torchglass.store.loading import settle_stored
+from torchglass.views.page.html import FixedTables
 
 SEEN: set[Meta] = set()
 """What tensors were like that no event of the trace took or gave: a damaged number may lead there."""
@@ -53,14 +54,14 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stored]:
         content = journal_of(path).read_bytes()
         texts = {each.stem: each.read_text() for each in (path / "sources").iterdir()}
         found[name] = (content, settled(content, texts), texts)
-        interned = Interned(read_journal(StoredBytes(content)))
+        interned = Interned(read_bytes(content))
         interned.update()
         SEEN.update(meta_of(row) for row in interned.metas.values())
     return found
 
 
 def settled(content: bytes, texts: dict[str, str]) -> Tables:
-    return settle_stored(read_journal(StoredBytes(content)), 0, texts.get)[0]
+    return settle_stored(read_bytes(content), 0, texts.get)[0]
 
 
 def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
@@ -76,7 +77,7 @@ def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
     assert "\n" not in refused
     if refused:
         return None
-    trace = Trace(_Only(tables))
+    trace = Trace(FixedTables(tables))
     for event in trace.events():
         assert event.key
     list(trace.values())
@@ -84,21 +85,6 @@ def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
     tg.render(trace)
     str(trace)
     return tables
-
-
-class _Only:
-    """A source of just these tables."""
-
-    running = False
-
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
-
-    def progress(self) -> int:
-        return 0
-
-    def tables(self) -> Tables:
-        return self._tables
 
 
 def invents_nothing(found: Tables, whole: Tables) -> None:
@@ -170,7 +156,7 @@ def test_flipped_bits(name: str, journals: dict[str, Stored]) -> None:
 
 def words_of(content: bytes) -> Iterator[tuple[bytearray, memoryview, Chunk]]:
     """For each chunk of records: a copy of the whole journal, and the words of that chunk in it."""
-    streams = read_journal(StoredBytes(content))
+    streams = read_bytes(content)
     for (stream, owner), chunks in streams.chunks.items():
         for chunk in chunks:
             if stream == RECORDS and owner == 0:
@@ -217,7 +203,7 @@ def test_a_missing_chunk_is_damage_and_no_limit(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "living", tmp_path / "run.trace")
     path = journal_of(tmp_path / "run.trace")
     content = path.read_bytes()
-    chunks = read_journal(StoredBytes(content)).of(RECORDS)
+    chunks = read_bytes(content).of(RECORDS)
     assert len(chunks) > 2
     at = content.index(bytes(chunks[1].buffer[: chunks[1].start]))
     path.write_bytes(content[:at] + bytes(8) + content[at + 8 :])
@@ -243,7 +229,7 @@ def test_times_out_of_order_in_several_threads(journals: dict[str, Stored]) -> N
 
 def test_what_says_what_was_recorded_is_gone(journals: dict[str, Stored]) -> None:
     content, _, texts = journals["mlp"]
-    rows = read_journal(StoredBytes(content)).of(ROWS)[0]
+    rows = read_bytes(content).of(ROWS)[0]
     behind = next(behind for behind, (kind, _, _) in rows_in(rows) if kind == RECORDING)
     changed = bytearray(content)
     changed[content.index(bytes(rows.buffer[: rows.start])) + behind - 2] ^= 1

@@ -11,7 +11,7 @@ import torch
 
 import torchglass as tg
 from tests.store.samples import recorded
-from torchglass.store import BundleFull, Part, bundle, load, loading, open_part, repair
+from torchglass.store import BundleFull, Part, bundle, layout, load, open_part, repair
 from torchglass.store.bundle import make_bundle, make_or_join
 from torchglass.store.layout import FULL, part_paths
 
@@ -25,7 +25,7 @@ def many(path: Path, count: int) -> None:
 
 
 def test_more_parts_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "PARTS", 3)
+    monkeypatch.setattr(layout, "PARTS", 3)
     many(tmp_path / "three", 3)
     many(tmp_path / "five", 5)
     three, five = load(tmp_path / "three").tables(), load(tmp_path / "five").tables()
@@ -38,13 +38,13 @@ def test_repair_finishes_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     many(tmp_path / "x", 5)
     for part in part_paths(tmp_path / "x"):
         (part / "done").unlink()
-    monkeypatch.setattr(loading, "PARTS", 3)
+    monkeypatch.setattr(layout, "PARTS", 3)
     assert len(repair(tmp_path / "x")) == 5
     assert load(tmp_path / "x").tables().complete
 
 
 def test_no_part_is_made_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "PARTS", 3)
+    monkeypatch.setattr(layout, "PARTS", 3)
     many(tmp_path / "x", 3)
     run = str(bundle.read_manifest(tmp_path / "x")["run"])
     monkeypatch.setattr(os, "getpid", lambda: 12)
@@ -63,7 +63,7 @@ def test_no_part_is_made_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_children_beyond_the_limit_run_unrecorded_and_one_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bundle, "PARTS", 2)
+    monkeypatch.setattr(layout, "PARTS", 2)
     with tg.record(to=tmp_path / "x"):
         torch.ones(2) + 1
         for number in range(4):

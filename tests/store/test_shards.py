@@ -251,7 +251,7 @@ def test_a_shard_that_is_cut_off_or_changed(path: Path) -> None:
         + content[HEADER:],
         "hole": content.replace(b"[0,100]", b"[1,101]"),
         "not speak of all": content.replace(b"[0,100]", b"[0,99] ").replace(b"[100]", b"[99] "),
-        "is none": content.replace(b'"U8"', b'"Z8"'),
+        "not that of a shard": content.replace(b'"U8"', b'"Z8"'),
     }
     for words, changed in headers.items():
         shard.write_bytes(changed)

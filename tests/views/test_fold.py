@@ -177,10 +177,10 @@ def test_siblings_of_different_rounds_are_not_equal() -> None:
 @given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=6), st.booleans(), st.sampled_from(["", "a", "abc"]))
 def test_every_node_is_in_exactly_one_item(rounds: list[str], over: bool, runs: str) -> None:
     sample, items = looped(*rounds, over=over, runs=runs)
-    nodes = [node for item in in_order(items) for node in item.nodes if node != TOGETHER]
+    nodes = [node for item in in_order(items, lambda item: item.children) for node in item.nodes if node != TOGETHER]
     steps = [node for node in nodes if sample.key(node) in "abc"]
     assert sorted(steps) == [at for at, (key, _) in enumerate(sample.kinds) if key in "abc"]
-    for item in in_order(items):
+    for item in in_order(items, lambda item: item.children):
         assert len(item.nodes) == len(item.slots) == len(item.labels)
         assert len({sample.key(node) for node in item.nodes if node != TOGETHER}) <= 1
         for child in item.children:
@@ -192,5 +192,5 @@ def test_every_node_is_in_exactly_one_item(rounds: list[str], over: bool, runs: 
 @given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=6))
 def test_unfolded_every_node_stands_by_itself(rounds: list[str]) -> None:
     sample, _ = looped(*rounds)
-    nodes = [item.nodes for item in in_order(folded(sample, [0], sample.own, fold=False))]
+    nodes = [item.nodes for item in in_order(folded(sample, [0], sample.own, fold=False), lambda item: item.children)]
     assert nodes == [[at] for at in range(len(sample.kinds))]

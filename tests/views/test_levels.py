@@ -32,7 +32,9 @@ def name_of(span: Level, text: str) -> str | None:
     return found[1] if found else None
 
 
-@pytest.mark.parametrize("options", [{}, {"calls": "user"}, {"variables": True}, {"variables": True, "calls": "user"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"calls": "user"}, {"variables": True}, {"variables": True, "calls": "user"}], ids=str
+)
 @pytest.mark.parametrize("seed", range(60))
 def test_rounds_are_those_that_a_program_counts_itself(seed: int, options: dict[str, Any], tmp_path: Path) -> None:
     text = Writer(seed).program()

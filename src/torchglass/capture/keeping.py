@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torchglass.capture.contents import CannotKeep, FileContent, content_pieces
-from torchglass.capture.copies import refuse
+from torchglass.capture.contents import CannotKeep, FileContent, content_pieces, refuse
 from torchglass.journal import layout
 from torchglass.journal.homes import Home
 from torchglass.journal.rows import SavedRow, encoded

@@ -6,7 +6,7 @@ import sys
 from threading import get_ident
 from typing import Any
 
-from torchglass.capture.copies import refuse
+from torchglass.capture.contents import refuse
 from torchglass.capture.engine.edges import has_room, hold, stack_at, write_note
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import MARK

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass import compiled
-from torchglass.capture.copies import Copies
+from torchglass.capture.contents import Copies
 from torchglass.capture.engine import fast
 from torchglass.capture.engine.codes import class_bytes
 from torchglass.capture.engine.edges import Close, Open, make_close, make_open
@@ -197,7 +197,7 @@ class Session:
         """Probes are on while any recording wants them."""
         self.records_modules = any(each.options.modules for each in self.recorders)
         self.records_ops = any(each.options.ops for each in self.recorders)
-        # The function mode carries what a dispatch mode needs (mode_sensitive.py).
+        # The function mode carries what a dispatch mode needs (modes.py).
         self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
         if self.engine is not None:
             self.engine.records_modules, self.engine.records_ops = self.records_modules, self.records_ops

@@ -16,13 +16,14 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from torchglass.cli.progress import Bar, loaded
 from torchglass.errors import MissingExtra, NotRecorded, TorchglassError, UsageError, closest
 from torchglass.events.spelling import clean
+from torchglass.store.layout import whole_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +105,7 @@ def write(content: Any, path: Path) -> None:
     """Write it in the format that the suffix names; ``OSError`` when the disk does not take it."""
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "its folder is not there")
-    with warnings.catch_warnings(), _draft(Path(os.path.realpath(path))) as draft:
+    with warnings.catch_warnings(), whole_file(Path(os.path.realpath(path))) as draft:
         warnings.simplefilter("ignore")  # torch warns of dtypes that it calls experimental
         try:
             WRITERS[path.suffix](content, draft)
@@ -112,17 +113,6 @@ def write(content: Any, path: Path) -> None:
             others = _others(content, path.suffix)
             cure = f"write it as {' or '.join(others)}" if others else "no format here has one"
             raise UsageError(f"{problem} has no dtype for {clean(str(content.dtype))}: {cure}") from None
-
-
-@contextlib.contextmanager
-def _draft(path: Path) -> Generator[Path]:
-    """A passing name beside the file, which is renamed when all is written: no half of a file is ever there."""
-    draft = path.with_name(f".torchglass-{os.getpid()}{path.suffix}")
-    try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _others(content: Any, suffix: str) -> list[str]:

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from torchglass.compiled import extension
 from torchglass.journal.layout import PAGE, RECORDS, file_header, read_chunk_header
@@ -28,62 +28,40 @@ PIECE = 1 << 16
 LONGEST_WRITE = 1 << 26
 
 
-class Home(Protocol):
+class Home:
     """Gives and takes memory for chunks; used by one thread at a time. All but ``close`` may raise OSError."""
 
-    largest: int
+    largest = sys.maxsize
     """The most bytes of a chunk, unless one entry needs more."""
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None where there is none."""
-        ...
+    path: Path | None = None
+    """The file, where there is one."""
 
     def take(self, size: int) -> Buffer:
         """Memory for a chunk, all zeros, of so many bytes or some more."""
-        ...
+        raise NotImplementedError
 
     def give_back(self, buffer: Buffer) -> None:
         """The chunk is not needed any more; it may be another home's."""
-        ...
 
     def filled(self, buffer: Buffer) -> None:
         """Nothing more will be appended to the chunk."""
-        ...
 
     def touched(self, buffer: Buffer, at: int, length: int) -> None:
         """Bytes of a chunk that was filled have changed."""
-        ...
 
     def close(self) -> None:
         """Let go of everything; what was written to a file stays there. Never raises."""
-        ...
 
 
 _zeros: Callable[[int], bytearray] = getattr(extension, "zeros", bytearray)
 """C uses the memory of recordings that are gone again (capture/engine/fast/memory.c)."""
 
 
-class Memory:
+class Memory(Home):
     """The process's own memory."""
-
-    largest = sys.maxsize
-    path = None
 
     def take(self, size: int) -> Buffer:
         return _zeros(size)
-
-    def give_back(self, buffer: Buffer) -> None:
-        return
-
-    def filled(self, buffer: Buffer) -> None:
-        return
-
-    def touched(self, buffer: Buffer, at: int, length: int) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 class _File:
@@ -116,13 +94,11 @@ class _File:
         self.owned.close(self.file)
 
 
-class MappedFile:
+class MappedFile(Home):
     """Chunks as shared mappings of one file; memory that comes back is used again, so a bounded journal stays so."""
 
-    largest = sys.maxsize
-
     def __init__(self, path: Path) -> None:
-        self.path: Path | None = path
+        self.path = path
         self._file = _File(path)
         self._free: list[mmap.mmap] = []
         self._taken: list[mmap.mmap] = []
@@ -146,12 +122,6 @@ class MappedFile:
             buffer[:8] = bytes(8)  # no chunk begins here any more
             self._free.append(buffer)
 
-    def filled(self, buffer: Buffer) -> None:
-        return
-
-    def touched(self, buffer: Buffer, at: int, length: int) -> None:
-        return
-
     def close(self) -> None:
         """Mappings go when nobody refers to them; never where that would close a file of the program's."""
         ours = self._file.owned.are_ours
@@ -166,13 +136,13 @@ class MappedFile:
         self._file.close()
 
 
-class PlainFile:
+class PlainFile(Home):
     """Chunks in memory, each written to the file when it is full: for file systems that must not be mapped."""
 
     largest = PIECE
 
     def __init__(self, path: Path) -> None:
-        self.path: Path | None = path
+        self.path = path
         self._file = _File(path)
         self._places: dict[int, tuple[bytearray, int]] = {}
         """By ``id`` of a chunk: the chunk, and where it lies in the file."""
@@ -245,7 +215,7 @@ def write_all(file: int, content: Any, offset: int) -> None:
         view, offset = view[done:], offset + done
 
 
-def file_home(path: Path) -> MappedFile | PlainFile:
+def file_home(path: Path) -> Home:
     """A journal's file in this folder, mapped where that is safe."""
     return MappedFile(path) if file_system(path.parent) in MAPPED_SYSTEMS else PlainFile(path)
 

@@ -6,10 +6,9 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
-from typing import Protocol
 
-from torchglass.journal.chunks import COPY, Chunk, Streams
 from torchglass.journal.layout import (
+    COPY,
     FORMAT,
     HEADER,
     IDS,
@@ -22,6 +21,8 @@ from torchglass.journal.layout import (
     ROWS,
     SKETCHED,
     VALUES,
+    Chunk,
+    Streams,
     read_chunk_header,
 )
 
@@ -37,38 +38,8 @@ class OtherJournal(BadJournal):
     """It is whole, but not for this version or machine; the text says for which."""
 
 
-class JournalBytes(Protocol):
-    """Where the bytes of a journal are; there may be more of them each time."""
-
-    def size(self) -> int: ...
-
-    def read(self, at: int, length: int) -> bytes:
-        """So many bytes; fewer where there are no more."""
-        ...
-
-    def next_data(self, at: int) -> int:
-        """Where something may stand, from a place on."""
-        ...
-
-
-class StoredBytes:
-    """The content of a file."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def size(self) -> int:
-        return len(self._content)
-
-    def read(self, at: int, length: int) -> bytes:
-        return self._content[at : at + length]
-
-    def next_data(self, at: int) -> int:
-        return at
-
-
 class StoredFile:
-    """An open file."""
+    """An open file, in which there may be more each time."""
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -77,6 +48,7 @@ class StoredFile:
         return os.fstat(self._file).st_size
 
     def read(self, at: int, length: int) -> bytes:
+        """So many bytes; fewer where there are no more."""
         pieces: list[bytes] = []
         while length and (piece := os.pread(self._file, length, at)):
             pieces.append(piece)
@@ -84,7 +56,7 @@ class StoredFile:
         return b"".join(pieces)
 
     def next_data(self, at: int) -> int:
-        """Past holes, which may be as large as a file can be."""
+        """Where something may stand, from a place on: past holes, which may be as large as a file can be."""
         try:
             return os.lseek(self._file, at, os.SEEK_DATA) // PAGE * PAGE
         except OSError as error:
@@ -93,7 +65,7 @@ class StoredFile:
             return at
 
 
-def read_journal(stored: JournalBytes) -> Streams:
+def read_journal(stored: StoredFile) -> Streams:
     """The chunks of a journal, as far as they are there."""
     head = stored.read(0, PAGE)
     if not any(head):
@@ -109,7 +81,7 @@ Head = tuple[int, int, int, int, int]
 """Stream, owner, number of the first entry, bytes, copies at the front."""
 
 
-def _heads(stored: JournalBytes) -> Iterator[tuple[int, Head]]:
+def _heads(stored: StoredFile) -> Iterator[tuple[int, Head]]:
     """Where chunks begin, and what their headers say."""
     at, size = PAGE, stored.size()
     while at + HEADER <= size:
@@ -121,7 +93,7 @@ def _heads(stored: JournalBytes) -> Iterator[tuple[int, Head]]:
         at += max(-(-head[3] // PAGE) * PAGE, PAGE)
 
 
-def _chunk(stored: JournalBytes, at: int, head: Head) -> Iterator[Chunk]:
+def _chunk(stored: StoredFile, at: int, head: Head) -> Iterator[Chunk]:
     """The chunk, if it is one and was not given back while it was read."""
     stream, owner, first, size, copies = head
     if first < 0 or size < HEADER + copies * COPY:

@@ -13,39 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from torchglass.journal.chunks import Chunk, Streams, rows_in
-from torchglass.journal.layout import (
-    ARGS,
-    BACKWARD,
-    ERROR,
-    ERROR_ROW,
-    FORM,
-    IDS,
-    KEPT,
-    KEPT_ENTRY,
-    MEASURED,
-    MEASURED_ENTRY,
-    PASSING,
-    RECORD,
-    RECORD_WORDS,
-    RECORDS,
-    RESULT,
-    SKETCHED,
-    SKETCHED_ENTRY,
-    VALUE,
-    VALUES,
-)
+from torchglass.journal import layout
+from torchglass.journal.layout import Chunk, Streams
 from torchglass.journal.shared import KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
 TURNS = 8
 """How many chunks the rest is kept in, at least."""
-WEIGHTS = {
-    RECORDS: RECORD, IDS: 24, VALUES: 2 * VALUE, MEASURED: 2 * MEASURED_ENTRY, SKETCHED: 2 * SKETCHED_ENTRY,
-    KEPT: 2 * KEPT_ENTRY,
-}  # fmt: skip
-"""Bytes that an event takes of each stream, about."""
+ENTRIES = {layout.RECORDS: 1, layout.IDS: 3}
+"""What an event takes of each stream, about; of those of values two."""
+ROWS = (layout.ROWS, layout.PASSING)
+IN_ROWS = 64
+"""Bytes that an event takes of rows, about."""
 
 
 @dataclass(frozen=True)
@@ -110,30 +90,31 @@ class Ring:
     def largest(self, stream: int) -> int:
         """Bytes of a chunk of a stream, at most: what is given up a chunk at a time must come in small chunks."""
         events = self.limits.events
-        return sys.maxsize if events is None else max(events // TURNS, 64) * WEIGHTS.get(stream, 64)
+        of_an_event = IN_ROWS if stream in ROWS else ENTRIES.get(stream, 2) * layout.WIDTHS[stream]
+        return sys.maxsize if events is None else max(events // TURNS, 64) * of_an_event
 
     def room_for(self, journal: Turning, thread: Thread) -> int:
         """Bytes for the next records of a thread; 0 when no more are to be kept."""
-        wanted = journal.next_size(RECORDS, thread.number)
+        wanted = journal.next_size(layout.RECORDS, thread.number)
         events = self.limits.events
         if events is None:
             return wanted
         if self.limits.keep == "begin":
-            return min(wanted, (events - thread.at) * RECORD)
+            return min(wanted, (events - thread.at) * layout.RECORD)
         head = max(events // HEAD, 1)
         if self._head_used < head:
-            return min(wanted, (head - self._head_used) * RECORD)
+            return min(wanted, (head - self._head_used) * layout.RECORD)
         if not self.is_turning:
             self._begin_to_turn(journal)
         piece = max((events - head) // TURNS, 1)
-        room = max(min(wanted // RECORD, piece), 1)
+        room = max(min(wanted // layout.RECORD, piece), 1)
         self.ended(thread)
         left = events - head - self._room_used()
         if 0 < left < room:
-            return left * RECORD
+            return left * layout.RECORD
         while self._full and self._room_used() + room > events - head:
             self._give_up(journal)
-        return room * RECORD
+        return room * layout.RECORD
 
     def _begin_to_turn(self, journal: Turning) -> None:
         """What a thread writes from now on refers to rows that may go: it must not be among what is kept for ever."""
@@ -150,11 +131,11 @@ class Ring:
             return
         if not self._head_ends:
             # The chunks that values go to now hold some of the first tenth's: they stay.
-            self._head_ends[VALUES, 0], self._head_ends[PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
-            self._head_ends[MEASURED, 0] = journal.measured.first + 1
-            self._head_ends[SKETCHED, 0] = journal.sketched.first + 1
-            self._head_ends[KEPT, 0] = journal.kept.first + 1
-        self._head_ends.setdefault((IDS, thread.number), chunk.since[0])
+            self._head_ends[layout.VALUES, 0], self._head_ends[layout.PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
+            self._head_ends[layout.MEASURED, 0] = journal.measured.first + 1
+            self._head_ends[layout.SKETCHED, 0] = journal.sketched.first + 1
+            self._head_ends[layout.KEPT, 0] = journal.kept.first + 1
+        self._head_ends.setdefault((layout.IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
     def ended(self, thread: Thread) -> None:
@@ -174,34 +155,36 @@ class Ring:
         journal.drop(chunk)
         kept = [each for _, each in self._full] + list(self._turning.values())
         own = [each.since[0] for each in kept if each.owner == thread.number]
-        self._drop_before(journal, IDS, thread.number, min(own, default=thread.id_base + thread.id_at))
+        self._drop_before(journal, layout.IDS, thread.number, min(own, default=thread.id_base + thread.id_at))
         if self._full:
             _, values, passing = self._full[0][1].since
         else:
             values, passing = journal.values.first, journal.passing.position()
-        for stream in (VALUES, MEASURED, SKETCHED, KEPT):
+        for stream in (layout.VALUES, layout.MEASURED, layout.SKETCHED, layout.KEPT):
             self._drop_before(journal, stream, 0, values)
         for idle in self._turning.values():
             if idle.since[2] < passing:
                 self._write_again(journal, idle, passing)
-        self._drop_before(journal, PASSING, 0, passing)
+        self._drop_before(journal, layout.PASSING, 0, passing)
 
     def _drop_before(self, journal: Turning, stream: int, owner: int, kept: int) -> None:
         head = self._head_ends.get((stream, owner), 0)
         for chunk in journal.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
                 journal.drop(chunk)
-                if stream == VALUES:
+                if stream == layout.VALUES:
                     journal.on_drop(chunk.first, chunk.last)
 
     def _write_again(self, journal: Turning, idle: Chunk, passing: int) -> None:
         """A thread that has done nothing for long keeps its records: so the rows that they name must stay too."""
         forms, errors = _named(idle)
-        for chunk in journal.streams.of(PASSING):
-            if idle.since[2] < chunk.last <= passing and self._head_ends[PASSING, 0] <= chunk.first:
-                for _, (kind, number, payload) in rows_in(chunk):
-                    is_named = (kind == FORM and number in forms) or (kind == ERROR_ROW and number in errors)
-                    if is_named or (kind == BACKWARD and number == idle.owner):
+        for chunk in journal.streams.of(layout.PASSING):
+            if idle.since[2] < chunk.last <= passing and self._head_ends[layout.PASSING, 0] <= chunk.first:
+                for _, (kind, number, payload) in layout.rows_in(chunk):
+                    is_named = (kind == layout.FORM and number in forms) or (
+                        kind == layout.ERROR_ROW and number in errors
+                    )
+                    if is_named or (kind == layout.BACKWARD and number == idle.owner):
                         journal.passing.add(kind, number, payload)
         idle.since = (*idle.since[:2], passing)
 
@@ -211,5 +194,5 @@ def _named(chunk: Chunk) -> tuple[set[int], set[int]]:
     words = chunk.words(chunk.first, chunk.written()).tolist()
     for _, copy in chunk.copied():
         words += copy
-    forms = {*words[ARGS::RECORD_WORDS], *words[RESULT::RECORD_WORDS]}
-    return forms, set(words[ERROR::RECORD_WORDS])
+    forms = {*words[layout.ARGS :: layout.RECORD_WORDS], *words[layout.RESULT :: layout.RECORD_WORDS]}
+    return forms, set(words[layout.ERROR :: layout.RECORD_WORDS])

@@ -8,30 +8,9 @@ from sys import maxsize
 from typing import TYPE_CHECKING, Any
 
 from torchglass.compiled import ValueFields, extension, slots
-from torchglass.journal.chunks import COPY, WIDTHS, Chunk, Streams
+from torchglass.journal import layout
 from torchglass.journal.homes import Buffer, Home, Memory
-from torchglass.journal.layout import (
-    HEADER,
-    IDS,
-    IS_SKETCHED,
-    KEPT,
-    KEPT_ENTRY,
-    MEASURED,
-    MEASURED_ENTRY,
-    PASSING,
-    RECORDS,
-    ROW,
-    ROWS,
-    SKETCHED,
-    SKETCHED_ENTRY,
-    VALUE,
-    VALUES,
-    Numbers,
-    pack_kept,
-    pack_measured,
-    pack_value,
-    row_checksum,
-)
+from torchglass.journal.layout import Chunk, Numbers, Streams
 
 BEFORE = 4096
 """So many values before the first that is measured may be measured later, by other threads."""
@@ -53,15 +32,15 @@ class RowFields:
         From the taking of a place to the last byte there is no point at which Python would let another thread or a
         signal handler run: a row that is not whole would hide those behind it from whoever reads the file.
         """
-        checksum, pack, length = row_checksum(kind, number, payload), ROW.pack_into, len(payload)
+        checksum, pack, length = layout.row_checksum(kind, number, payload), layout.ROW.pack_into, len(payload)
         while True:
             at, buffer = self.at, self.buffer
-            behind = at + ROW.size + length
+            behind = at + layout.ROW.size + length
             if behind > self.end:
-                if not self.more(ROW.size + length):
+                if not self.more(layout.ROW.size + length):
                     return
                 continue
-            where = slice(at + ROW.size, behind)  # making it may run the collector, and that whatever it finds
+            where = slice(at + layout.ROW.size, behind)  # making it may run the collector, and that whatever it finds
             if self.at is at and self.buffer is buffer:
                 break
         self.at = behind
@@ -198,10 +177,10 @@ class ValueWriter(_Numbered):
     """Values."""
 
     __slots__ = ()
-    stream, width = VALUES, VALUE
+    stream, width = layout.VALUES, layout.VALUE
 
     def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
-        self._put(number, pack_value, version, address, before, meta + 1)
+        self._put(number, layout.pack_value, version, address, before, meta + 1)
 
 
 class _Late(_Numbered):
@@ -218,33 +197,33 @@ class MeasuredWriter(_Late):
     """What was in the values; most entries are empty."""
 
     __slots__ = ()
-    stream, width = MEASURED, MEASURED_ENTRY
+    stream, width = layout.MEASURED, layout.MEASURED_ENTRY
 
     def write(self, number: int, numbers: Numbers, how: int) -> None:
         if self.first <= number < self.end:
-            pack_measured(self.buffer, number * MEASURED_ENTRY + self.shift, *numbers, how)
+            layout.pack_measured(self.buffer, number * layout.MEASURED_ENTRY + self.shift, *numbers, how)
         else:
-            self._put(number, pack_measured, *numbers, how)
+            self._put(number, layout.pack_measured, *numbers, how)
 
 
 class SketchWriter(_Late):
     """By what the numbers of values are known again; where nobody asked for it there is no chunk."""
 
     __slots__ = ()
-    stream, width = SKETCHED, SKETCHED_ENTRY
+    stream, width = layout.SKETCHED, layout.SKETCHED_ENTRY
 
     def write(self, number: int, sketch: bytes) -> None:
-        self._put(number, _put_bytes, sketch + IS_SKETCHED)
+        self._put(number, _put_bytes, sketch + layout.IS_SKETCHED)
 
 
 class KeptWriter(_Late):
     """Where copies of the values lie."""
 
     __slots__ = ()
-    stream, width = KEPT, KEPT_ENTRY
+    stream, width = layout.KEPT, layout.KEPT_ENTRY
 
     def write(self, number: int, offset: int, length: int, first: int, place: int) -> None:
-        self._put(number, pack_kept, offset, length, first, place)
+        self._put(number, layout.pack_kept, offset, length, first, place)
 
 
 def _put_bytes(buffer: Any, at: int, entry: Any) -> None:
@@ -256,8 +235,8 @@ def _put_bytes(buffer: Any, at: int, entry: Any) -> None:
 # Hands out the chunks of a journal, and knows where they lie; when a file can take no more, that is in memory.
 
 SMALLEST = {
-    RECORDS: 1 << 13, IDS: 1 << 12, VALUES: 1 << 15, ROWS: 1 << 16, PASSING: 1 << 14, MEASURED: 1 << 16,
-    SKETCHED: 1 << 17, KEPT: 1 << 15,
+    layout.RECORDS: 1 << 13, layout.IDS: 1 << 12, layout.VALUES: 1 << 15, layout.ROWS: 1 << 16,
+    layout.PASSING: 1 << 14, layout.MEASURED: 1 << 16, layout.SKETCHED: 1 << 17, layout.KEPT: 1 << 15,
 }  # fmt: skip
 """Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
 one before …"""
@@ -287,7 +266,7 @@ class Chunks:
 
     def new_chunk(self, stream: int, owner: int, size: int, copies: int = 0) -> Chunk:
         """A chunk with room for so many bytes of entries; it has no place in its stream before it is begun."""
-        wanted = HEADER + copies * COPY + size
+        wanted = layout.HEADER + copies * layout.COPY + size
         try:
             buffer = self.home.take(wanted)
         except OSError as problem:
@@ -310,8 +289,10 @@ class Chunks:
         if before is not None:
             size = 4 * (len(before.buffer) - before.start)
         else:
-            size = SMALLEST[stream] * (FIRST_THREAD if stream in (RECORDS, IDS) and owner == 0 else 1)
-        return max(min(size, LARGEST, self.most_bytes(stream), self.home.largest - HEADER), WIDTHS[stream])
+            size = SMALLEST[stream] * (FIRST_THREAD if stream in (layout.RECORDS, layout.IDS) and owner == 0 else 1)
+        return max(
+            min(size, LARGEST, self.most_bytes(stream), self.home.largest - layout.HEADER), layout.WIDTHS[stream]
+        )
 
     # What the home is told; where it fails, the journal goes on in memory
 

@@ -14,10 +14,10 @@ from sys import maxsize
 from typing import Any
 
 from torchglass.compiled import Log, slots
-from torchglass.journal.chunks import COPY, WIDTHS, Chunk
 from torchglass.journal.homes import Buffer, Home, Memory
 from torchglass.journal.layout import (
     CLOSING,
+    COPY,
     HEADER,
     IDS,
     NONE,
@@ -25,6 +25,8 @@ from torchglass.journal.layout import (
     RECORD,
     RECORDS,
     ROWS,
+    WIDTHS,
+    Chunk,
     pack_closing,
     pack_record,
 )

@@ -7,7 +7,7 @@ from typing import Any, cast
 from torchglass.events.schema import Form
 from torchglass.events.spelling import int_word
 from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE
-from torchglass.source.operands import Slot
+from torchglass.source.sites import Slot
 
 Nested = tuple[Any, ...]
 """A tag, then items."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from torchglass.journal import layout, rows
-from torchglass.journal.chunks import Chunk, Streams, rows_in
+from torchglass.journal.layout import Chunk, Streams, rows_in
 from torchglass.source.codes import HERE, MOST_OPCODES, Code, Opcodes
 
 Form = tuple[Any, ...]
@@ -38,6 +38,20 @@ class RecordingState:
 
 NO_ROW = bytes(4)
 """In the place of a row's length: there is none yet."""
+
+
+def as_form(found: Any) -> Any:
+    """Lists become tuples again, all the way down."""
+    return tuple(map(as_form, cast("list[Any]", found))) if type(found) is list else found
+
+
+def _keep(name: str) -> Callable[[Interned, int, Any], None]:
+    """Rows of a kind that are only kept by their number."""
+
+    def take(self: Interned, number: int, row: Any) -> None:
+        getattr(self, name)[number] = row
+
+    return take
 
 
 class Interned:
@@ -84,8 +98,8 @@ class Interned:
     def _read_chunk(self, chunk: Chunk, begin: int) -> int:
         behind = begin
         for behind, (kind, number, payload) in rows_in(chunk, begin):  # noqa: B007 (where it ends is what is returned)
-            take = _TAKE.get(kind)
-            if take is not None:  # a kind of a later version is passed over
+            take = self._take.get(kind)
+            if take is not None:
                 take(self, number, rows.decoded(kind, payload))
         return behind
 
@@ -158,43 +172,28 @@ class Interned:
     def _take_source(self, number: int, row: rows.SourceRow) -> None:
         self.sources[row.file] = row
 
+    def _take_form(self, number: int, row: Any) -> None:
+        self.forms[number] = as_form(row)
 
-def as_form(found: Any) -> Any:
-    """Lists become tuples again, all the way down."""
-    return tuple(map(as_form, cast("list[Any]", found))) if type(found) is list else found
-
-
-def _keep(name: str) -> Callable[[Interned, int, Any], None]:
-    """Rows of a kind that are only kept by their number."""
-
-    def take(self: Interned, number: int, row: Any) -> None:
-        getattr(self, name)[number] = row
-
-    return take
-
-
-def _take_form(self: Interned, number: int, row: Any) -> None:
-    self.forms[number] = as_form(row)
-
-
-_TAKE: dict[int, Callable[[Interned, int, Any], None]] = {
-    layout.JOURNAL: Interned._take_journal,  # pyright: ignore[reportPrivateUsage]
-    layout.RECORDING: Interned._take_recording,  # pyright: ignore[reportPrivateUsage]
-    layout.WINDOW: Interned._take_window,  # pyright: ignore[reportPrivateUsage]
-    layout.ENDED: Interned._take_end,  # pyright: ignore[reportPrivateUsage]
-    layout.MODULE: Interned._take_module,  # pyright: ignore[reportPrivateUsage]
-    layout.DESCRIBED: Interned._take_described,  # pyright: ignore[reportPrivateUsage]
-    layout.STACK_ROW: Interned._take_stack,  # pyright: ignore[reportPrivateUsage]
-    layout.NOTE: Interned._take_note,  # pyright: ignore[reportPrivateUsage]
-    layout.FAULT: Interned._take_fault,  # pyright: ignore[reportPrivateUsage]
-    layout.BACKWARD: Interned._take_backward,  # pyright: ignore[reportPrivateUsage]
-    layout.SOURCE: Interned._take_source,  # pyright: ignore[reportPrivateUsage]
-    layout.FORM: _take_form,
-    layout.THREAD: _keep("threads"),
-    layout.CODE: _keep("code_rows"),
-    layout.META: _keep("metas"),
-    layout.WHAT_ROW: _keep("whats"),
-    layout.CLASS: _keep("classes"),
-    layout.ERROR_ROW: _keep("errors"),
-    layout.SAVED: Interned._take_saved,  # pyright: ignore[reportPrivateUsage]
-}
+    _take: ClassVar[dict[int, Callable[[Interned, int, Any], None]]] = {
+        layout.JOURNAL: _take_journal,
+        layout.RECORDING: _take_recording,
+        layout.WINDOW: _take_window,
+        layout.ENDED: _take_end,
+        layout.MODULE: _take_module,
+        layout.DESCRIBED: _take_described,
+        layout.STACK_ROW: _take_stack,
+        layout.NOTE: _take_note,
+        layout.FAULT: _take_fault,
+        layout.BACKWARD: _take_backward,
+        layout.SOURCE: _take_source,
+        layout.FORM: _take_form,
+        layout.THREAD: _keep("threads"),
+        layout.CODE: _keep("code_rows"),
+        layout.META: _keep("metas"),
+        layout.WHAT_ROW: _keep("whats"),
+        layout.CLASS: _keep("classes"),
+        layout.ERROR_ROW: _keep("errors"),
+        layout.SAVED: _take_saved,
+    }
+    """By kind; one of a later version is passed over."""

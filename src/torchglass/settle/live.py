@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from torchglass.events.schema import EVENT_COLUMNS, NONE
 from torchglass.events.types import Event, Value
-from torchglass.journal.chunks import Streams
 from torchglass.journal.layout import (
     ARGS,
     CALL,
@@ -22,6 +21,7 @@ from torchglass.journal.layout import (
     STACK,
     START,
     WHAT,
+    Streams,
 )
 from torchglass.settle.columns import FIRST_CLASS, MODULE, Batch, module_row
 from torchglass.settle.settler import Settler, Source

@@ -12,22 +12,8 @@ from typing import Any
 
 from torchglass.events.schema import NONE
 from torchglass.events.tables import Tables, form_sizes, link_storages, link_values
-from torchglass.journal.chunks import Streams
-from torchglass.journal.layout import ARGS as ARGS_WORD
-from torchglass.journal.layout import (
-    CALL,
-    END,
-    ERROR,
-    INPUTS,
-    OUTPUTS,
-    PARENT,
-    RECORD_WORDS,
-    RECORDS,
-    RESULT,
-    STACK,
-    START,
-    WHAT,
-)
+from torchglass.journal import layout
+from torchglass.journal.layout import Streams
 from torchglass.journal.ring import TURNS
 from torchglass.settle.columns import (
     FUNCTION,
@@ -171,9 +157,9 @@ class Settler:
         """Records are missing here; those that were still under way behind are repeated in the chunk."""
         copies = self._copies(span, state, first)
         missing = first - state.behind - len(copies)
-        resumes = span.chunk.words(first, first + 1)[START]
-        begins = min([state.last_start or self.recorded.row.started_ns, *(words[START] for _, words in copies)])
-        parent = state.event_of(copies[0][1][PARENT]) if copies else NONE
+        resumes = span.chunk.words(first, first + 1)[layout.START]
+        begins = min([state.last_start or self.recorded.row.started_ns, *(words[layout.START] for _, words in copies)])
+        parent = state.event_of(copies[0][1][layout.PARENT]) if copies else NONE
         state.skip_to(first)
         self._append_gap(span.thread, parent, (begins, max(resumes, begins)), missing)
         for number, words in copies:
@@ -184,7 +170,7 @@ class Settler:
     def _copies(self, span: RecordSpan, state: ThreadState, first: int) -> list[tuple[int, list[int]]]:
         """The records that were still under way behind a gap, as the newest chunk that repeats them has them."""
         latest: dict[int, list[int]] = {}
-        for chunk in self.streams.of(RECORDS, span.thread):
+        for chunk in self.streams.of(layout.RECORDS, span.thread):
             if chunk.first >= span.chunk.first:
                 latest.update(chunk.copied())
         found = [(number, latest[number]) for number, _ in span.chunk.copied() if state.behind <= number < first]
@@ -248,7 +234,7 @@ class Settler:
         fixed_columns, varying, io = batch.fixed, batch.varying, batch.io
         found = self._ids[thread].read(words)
         ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
-        state.last_start = words[START - RECORD_WORDS]
+        state.last_start = words[layout.START - layout.RECORD_WORDS]
         try:
             for (
                 what, parent_at, stack, args, inputs, python_call, result, outputs, error, end, start, is_backward,
@@ -369,10 +355,10 @@ class Settler:
 
 def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]:
     """What is asked of each record, and whether it was made in backward."""
-    return zip(*(words[field::RECORD_WORDS] for field in _FIELDS), backward, strict=True)
+    return zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True)
 
 
-_FIELDS = (WHAT, PARENT, STACK, ARGS_WORD, INPUTS, CALL, RESULT, OUTPUTS, ERROR, END, START)
+_FIELDS = tuple(word for word in range(layout.RECORD_WORDS) if word != layout.NODES)
 
 
 def unread_files(tables: Tables) -> list[str]:

@@ -9,7 +9,6 @@ from itertools import accumulate, groupby
 from operator import itemgetter
 
 from torchglass.events.schema import NONE
-from torchglass.journal.chunks import Chunk, Streams
 from torchglass.journal.layout import (
     END,
     ERROR,
@@ -22,6 +21,8 @@ from torchglass.journal.layout import (
     RECORDS,
     RESULT,
     START,
+    Chunk,
+    Streams,
 )
 from torchglass.journal.rows import WindowRow
 

@@ -10,30 +10,8 @@ from typing import NamedTuple
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED, Meta
 from torchglass.events.tables import Tables
 from torchglass.events.types import SKETCH, without_hash
-from torchglass.journal.chunks import Streams
-from torchglass.journal.layout import (
-    ADDRESS,
-    BEFORE,
-    BY_KERNEL,
-    BY_NUMPY,
-    COUNTS,
-    KEPT,
-    KEPT_WORDS,
-    MEASURED,
-    MEASURED_WORDS,
-    META_AND_1,
-    NUMBER_BITS,
-    NUMBER_MASK,
-    SKETCHED,
-    SKETCHED_ENTRY,
-    SKETCHED_NOW,
-    SKETCHED_WORDS,
-    VALUE_WORDS,
-    VALUES,
-    VERSION,
-    WITH_OTHER_HASH,
-    read_place,
-)
+from torchglass.journal import layout
+from torchglass.journal.layout import Streams
 from torchglass.journal.rows import MetaRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.spans import LOST_ID
@@ -63,7 +41,7 @@ class Values:
     def take(self, parameters: Iterable[int]) -> None:
         """Read the values, and give those that events and modules refer to their numbers in the tables."""
         tables, packed, metas = self._tables, self._tables.io.tolist(), self._read_columns()
-        numbers, named = [each & NUMBER_MASK for each in packed], list(parameters)
+        numbers, named = [each & layout.NUMBER_MASK for each in packed], list(parameters)
         if self._place is None and 0 not in metas and max([*numbers, *map(_number, named)], default=0) < len(metas):
             tables.io = array("q", numbers)  # all are there, as a rule
         else:
@@ -76,7 +54,7 @@ class Values:
 
     def number(self, packed: int) -> int:
         """The number in the tables of a value; NONE where it is not there."""
-        number = packed & NUMBER_MASK
+        number = packed & layout.NUMBER_MASK
         if self._place is not None:
             return self._place.get(number, NONE)
         return number if number < len(self._tables.value_meta) else NONE
@@ -92,7 +70,7 @@ class Values:
 
     def read_one(self, number: int) -> tuple[int, int, int, int] | None:
         """Version, address, value before and row of metadata of one value; None where it is not written."""
-        for chunk in reversed(self._streams.of(VALUES)):
+        for chunk in reversed(self._streams.of(layout.VALUES)):
             if chunk.first <= number < chunk.last:
                 version, address, before, meta = chunk.words(number, number + 1).tolist()
                 return (version, address, before, meta - 1) if meta else None
@@ -100,20 +78,20 @@ class Values:
 
     def _read_columns(self) -> list[int]:
         """The columns as they stand in the journal; returns the rows of metadata, each + 1 (0: not written)."""
-        tables, chunks = self._tables, self._streams.of(VALUES)
+        tables, chunks = self._tables, self._streams.of(layout.VALUES)
         words: list[int] = []
         for chunk in chunks:
             words += chunk.words(chunk.first, chunk.last).tolist()
-        metas = words[META_AND_1::VALUE_WORDS]
+        metas = words[layout.META_AND_1 :: layout.VALUE_WORDS]
         while metas and not metas[-1]:
             metas.pop()
         count = len(metas)
         if any(chunk.first != (chunks[index - 1].last if index else 0) for index, chunk in enumerate(chunks)):
             places = [number for chunk in chunks for number in range(chunk.first, chunk.last)]
             self._place = {number: index for index, number in enumerate(places[:count])}
-        tables.value_version = array("q", words[VERSION::VALUE_WORDS][:count])
-        self.addresses = array("q", words[ADDRESS::VALUE_WORDS][:count])
-        self.before = array("q", map(self._before, words[BEFORE::VALUE_WORDS][:count]))
+        tables.value_version = array("q", words[layout.VERSION :: layout.VALUE_WORDS][:count])
+        self.addresses = array("q", words[layout.ADDRESS :: layout.VALUE_WORDS][:count])
+        self.before = array("q", map(self._before, words[layout.BEFORE :: layout.VALUE_WORDS][:count]))
         for number in [number for number, meta in enumerate(metas) if not meta]:
             tables.value_version[number], self.addresses[number], self.before[number] = NOTHING
         return metas
@@ -129,7 +107,7 @@ class Values:
         """Values that are referred to and not written: dropped, or the process died. Their shape stands with them."""
         place = self._place = self._place or {number: number for number in range(len(metas))}
         for each in packed:
-            number, meta = _number(each), (each >> NUMBER_BITS) + 1
+            number, meta = _number(each), (each >> layout.NUMBER_BITS) + 1
             if each == LOST_ID:
                 continue
             if number not in place:
@@ -150,7 +128,7 @@ class Values:
 
 
 def _number(packed: int) -> int:
-    return packed & NUMBER_MASK
+    return packed & layout.NUMBER_MASK
 
 
 def meta_of(row: MetaRow) -> Meta:
@@ -178,14 +156,18 @@ Entry = tuple[int | float, ...]
 def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
     """Fill the columns for all values of the tables; those of which there is no sound entry have none."""
     found: dict[int, Entry] = {}
-    for chunk in streams.of(MEASURED):
+    for chunk in streams.of(layout.MEASURED):
         words = chunk.words(chunk.first, chunk.last)
         reals = words.cast("B").cast("d")
-        how = words[MEASURED_WORDS - 1 :: MEASURED_WORDS].tolist()
+        how = words[layout.MEASURED_WORDS - 1 :: layout.MEASURED_WORDS].tolist()
         for index in [index for index, each in enumerate(how) if each]:
             number = values.number(chunk.first + index)
-            at = index * MEASURED_WORDS
-            entry = (how[index], *words[at : at + COUNTS], *reals[at + COUNTS : at + MEASURED_WORDS - 1])
+            at = index * layout.MEASURED_WORDS
+            entry = (
+                how[index],
+                *words[at : at + layout.COUNTS],
+                *reals[at + layout.COUNTS : at + layout.MEASURED_WORDS - 1],
+            )
             if number != NONE and _is_sound(entry):
                 found[number] = entry
     if not found:
@@ -201,20 +183,22 @@ def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
 
 def fill_sketches(streams: Streams, values: Values, tables: Tables) -> None:
     """By what the numbers of values are known again, where that was asked for."""
-    for chunk in streams.of(SKETCHED):
+    for chunk in streams.of(layout.SKETCHED):
         raw = chunk.words(chunk.first, chunk.last).cast("B")
-        there = raw.cast("q")[SKETCHED_WORDS - 1 :: SKETCHED_WORDS].tolist()
+        there = raw.cast("q")[layout.SKETCHED_WORDS - 1 :: layout.SKETCHED_WORDS].tolist()
         for index, which in enumerate(there):
-            number = values.number(chunk.first + index) if which in (WITH_OTHER_HASH, SKETCHED_NOW) else NONE
+            number = (
+                values.number(chunk.first + index) if which in (layout.WITH_OTHER_HASH, layout.SKETCHED_NOW) else NONE
+            )
             if number != NONE:
-                sketch = bytes(raw[index * SKETCHED_ENTRY :][: SKETCH.size])
-                tables.sketches[number] = sketch if which == SKETCHED_NOW else without_hash(sketch)
+                sketch = bytes(raw[index * layout.SKETCHED_ENTRY :][: SKETCH.size])
+                tables.sketches[number] = sketch if which == layout.SKETCHED_NOW else without_hash(sketch)
 
 
 def _is_sound(entry: Entry) -> bool:
     """Counts add up; of a damaged journal nothing is believed."""
-    how, count, *kinds = entry[: COUNTS + 1]
-    return BY_NUMPY <= how <= BY_KERNEL and min(kinds) >= 0 and sum(kinds) <= count
+    how, count, *kinds = entry[: layout.COUNTS + 1]
+    return layout.BY_NUMPY <= how <= layout.BY_KERNEL and min(kinds) >= 0 and sum(kinds) <= count
 
 
 # ---------------------------------------------------------------- kept
@@ -235,13 +219,13 @@ class Kept(NamedTuple):
 def kept_values(streams: Streams, values: Values, *owners: int) -> list[dict[int, Kept]]:
     """By number in the tables, for each of the owners: NONE is memory, else it is the folder of that recording."""
     found: dict[int, dict[int, Kept]] = {owner: {} for owner in owners}
-    for chunk in streams.of(KEPT):
+    for chunk in streams.of(layout.KEPT):
         words = chunk.words(chunk.first, chunk.last).tolist()
-        places = words[KEPT_WORDS - 1 :: KEPT_WORDS]
+        places = words[layout.KEPT_WORDS - 1 :: layout.KEPT_WORDS]
         for index in [index for index, place in enumerate(places) if place]:
-            owner, shard = read_place(places[index])
+            owner, shard = layout.read_place(places[index])
             number = values.number(chunk.first + index)
             if owner in found and number != NONE:
-                at = index * KEPT_WORDS
-                found[owner][number] = Kept(shard, *words[at : at + KEPT_WORDS - 1])
+                at = index * layout.KEPT_WORDS
+                found[owner][number] = Kept(shard, *words[at : at + layout.KEPT_WORDS - 1])
     return list(found.values())

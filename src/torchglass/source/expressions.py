@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchglass.source.codes import CALLS, COMPARISONS, Instruction
-from torchglass.source.operands import Argument, CallShape
 from torchglass.source.statements import STORES, store_text
 from torchglass.source.syntax import Located, Syntax, assigned_value, assignment_to, target_names, targets_of
 
@@ -38,6 +37,40 @@ _PROTOCOLS = {
     "FORMAT_SIMPLE": "__format__",
     "FORMAT_WITH_SPEC": "__format__",
 }
+
+
+Key = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One operand or argument, as written."""
+
+    text: str
+    """``""`` when it has no text of its own."""
+    starred: bool = False
+    literal: bool = False
+    """A constant or a display: never a tensor itself."""
+    primary: bool = True
+    """Whether an index can be put behind the text without parentheses."""
+    items: tuple[tuple[Key | None, Argument], ...] | None = None
+    """The elements of a list, tuple, dict or slice that is written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """What is written at a site, as far as it names operands."""
+
+    positional: tuple[Argument, ...]
+    """A call's positional arguments, an operator's operands in the order in which its method takes them."""
+    receiver: Argument | None = None
+    """``x`` of ``x.f(…)``; also ``torch`` of ``torch.f(…)``: only the call that happened tells them apart."""
+    keywords: tuple[tuple[str | None, Argument], ...] = ()
+    """Name and text; None is ``**``."""
+    callee: str | None = None
+    """The last name of what is called; ``""`` when it has none; None when this is no call."""
+    runs: str = ""
+    """The special method that this syntax runs; ``""`` when that is open."""
 
 
 @dataclass(frozen=True, slots=True)

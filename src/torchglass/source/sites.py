@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import os
 import re
@@ -11,15 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from torchglass.events.types import Location
 from torchglass.source.codes import Code, Instruction, instruction_at
-from torchglass.source.expressions import Expression, read_expression
-from torchglass.source.operands import Argument, CallShape, Slot, Slots, is_written_call, texts_of
+from torchglass.source.expressions import Argument, CallShape, Expression, Key, read_expression
 from torchglass.source.syntax import char_column
 from torchglass.source.text import SourceText, is_cell
-
-__all__ = ["Argument", "CallShape", "Site", "Slot", "Slots", "is_direct", "operands", "origin_of", "resolve"]
 
 NO_COLUMNS = "Python keeps no columns here (-X no_debug_ranges)"
 NO_EXPRESSION = "no expression of the source fits this instruction"
@@ -74,20 +73,6 @@ def _resolve(code: Code, lasti: int, source: SourceText, origin: str | None) -> 
     )
 
 
-def is_direct(site: Site, slots: Slots) -> bool:
-    """Whether what is written at the site made this call itself.
-
-    ``sum(xs)`` adds and ``x in xs`` compares tensors out of sight: then target, operator and operands of the
-    site are not those of the call.
-    """
-    return site.call is not None and is_written_call(site.call, slots)
-
-
-def operands(site: Site, slots: Slots) -> tuple[str, ...]:
-    """The source text of each tensor argument of a call made at this site; ``()`` when one is not certain."""
-    return texts_of(site.call, site.operator, slots)
-
-
 def _location(instruction: Instruction, source: SourceText, readable: bool, origin: str) -> Location:
     """Columns are in characters where the text is known, else in the bytes that Python counts."""
     code, where = instruction.code, instruction.range
@@ -111,6 +96,177 @@ def _column(source: SourceText, line: int, byte: int | None, readable: bool) -> 
     if not readable or not 0 < line <= len(source.lines):
         return byte
     return char_column(source.lines[line - 1], byte)
+
+
+# ---------------------------------------------------------------- operands
+
+# From the arguments of a call that happened to the texts that they were written as.
+
+_MIRRORED = {"<": "gt", ">": "lt", "<=": "ge", ">=": "le"}
+_REFLECTED = frozenset(
+    f"__r{name}__"
+    for name in ("add", "sub", "mul", "matmul", "truediv", "div", "floordiv", "mod", "divmod", "pow",
+                 "lshift", "rshift", "and", "or", "xor")
+)  # fmt: skip
+_UNBOUND = ("Tensor", "operator")
+"""What stands before the dot when a method is called with its receiver as first argument."""
+_HIGHER_ORDER = frozenset(vars(builtins)) | {
+    "reduce", "map", "starmap", "accumulate", "partial", "apply", "index", "count", "remove", "submit",
+}  # fmt: skip
+"""What runs other functions out of sight, on arguments that are not its own."""
+
+
+class Slot(NamedTuple):
+    """Where one tensor stood among the arguments of a call: ``b`` of ``f(a, [b])`` at 1, path (0,)."""
+
+    position: int | None
+    keyword: str | None = None
+    path: tuple[Key, ...] = ()
+    """Indices and keys inside the argument; of a slice ``start``, ``stop``, ``step``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The tensor arguments of a call that happened, in order, and what else helps to find their texts."""
+
+    arguments: tuple[Slot, ...]
+    positional: int
+    """The number of all positional arguments, tensors or not; of a method with the receiver."""
+    name: str = ""
+    """As in ``Event.name``: ``Tensor.add`` is a method, ``F.relu`` and ``cat`` are not; ``""`` is not known
+    (right for modules)."""
+    parameters: tuple[str, ...] = ()
+    """The names of the positional parameters, where known: torch may pass on by name what came by place."""
+
+    @property
+    def function(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def is_method(self) -> bool | None:
+        return self.name.startswith("Tensor.") if self.name else None
+
+
+def operands(site: Site, slots: Slots) -> tuple[str, ...]:
+    """The source text of each tensor argument of a call made at this site; ``()`` when one is not certain."""
+    shape, texts = site.call, list[str]()
+    if shape is None:
+        return ()
+    find = _operand if shape.callee is None else _argument
+    for slot in slots.arguments:
+        argument = find(shape, slot, slots, site.operator)
+        text = _inner(argument, slot.path) if argument else None
+        if not text:
+            return ()
+        texts.append(text)
+    return tuple(texts)
+
+
+def is_direct(site: Site, slots: Slots) -> bool:
+    """Whether what is written at the site made this call itself.
+
+    ``sum(xs)`` adds and ``x in xs`` compares tensors out of sight: then target, operator and operands of the
+    site are not those of the call.
+    """
+    return site.call is not None and _is_written(site.call, slots)
+
+
+def _is_written(shape: CallShape, slots: Slots) -> bool:
+    """Whether the call that happened is the one written, not one that a builtin written there has made."""
+    if shape.callee is None:
+        return not (shape.runs and slots.name) or _alike(shape.runs, slots.function)
+    if not slots.name:
+        return shape.callee not in _HIGHER_ORDER
+    if _alike(shape.callee, slots.function):
+        return True
+    if shape.callee in _HIGHER_ORDER or (slots.is_method and shape.receiver is not None):
+        return False
+    starred = any(argument.starred for argument in shape.positional)
+    return starred or slots.positional == len(shape.positional)
+
+
+def _operand(shape: CallShape, slot: Slot, slots: Slots, operator: str | None) -> Argument | None:
+    if slot.position is None or slot.position >= len(shape.positional):
+        return None
+    if not _is_written(shape, slots):
+        return None
+    operands = shape.positional[::-1] if _is_reflected(operator, slots.function) else shape.positional
+    return operands[slot.position]
+
+
+def _is_reflected(operator: str | None, function: str) -> bool:
+    """``2 - x`` runs ``x.__rsub__(2)``, ``2 < x`` runs ``x.gt(2)``."""
+    return function in _REFLECTED or function.strip("_") == _MIRRORED.get(operator or "")
+
+
+def _argument(shape: CallShape, slot: Slot, slots: Slots, operator: str | None) -> Argument | None:
+    bound = _takes_receiver(shape, slots)
+    if bound is None or not _is_written(shape, slots):
+        return None
+    if slot.position is not None:
+        index = slot.position - bound
+        if index < 0:
+            return shape.receiver
+        known = slots.parameters[slot.position : slot.position + 1]
+        return _at(shape, index) or (_by_keyword(shape, known[0]) if known else None)
+    found = _by_keyword(shape, slot.keyword)
+    if found is None and slot.keyword in slots.parameters:
+        found = _at(shape, slots.parameters.index(slot.keyword) - bound)
+    return found or _by_keyword(shape, None)
+
+
+def _takes_receiver(shape: CallShape, slots: Slots) -> bool | None:
+    """Whether what stands before the dot is the first argument; None when that is not certain."""
+    extra = slots.positional - len(shape.positional)
+    starred = any(argument.starred for argument in shape.positional)
+    if shape.receiver is None or slots.is_method is False:
+        return False
+    if slots.is_method is None:
+        certain = not starred and not shape.keywords and extra in (0, 1)
+        return extra == 1 if certain else None
+    if shape.receiver.text.rpartition(".")[2] in _UNBOUND:
+        return False
+    if not _alike(shape.callee or "", slots.function):
+        return None
+    # As many as written: a wrapper that passes some on by name, or an unbound method behind another name.
+    return True if extra != 0 or starred or slots.parameters else None
+
+
+def _alike(name: str, other: str) -> bool:
+    return name.strip("_") == other.strip("_")
+
+
+def _at(shape: CallShape, index: int) -> Argument | None:
+    """The positional argument at an index; from a last ``*xs`` on, that."""
+    if index < 0:
+        return None
+    for place, argument in enumerate(shape.positional[: index + 1]):
+        if argument.starred:
+            return argument if place == len(shape.positional) - 1 else None
+    return shape.positional[index] if index < len(shape.positional) else None
+
+
+def _by_keyword(shape: CallShape, name: str | None) -> Argument | None:
+    return next((argument for keyword, argument in shape.keywords if keyword == name), None)
+
+
+def _inner(argument: Argument, path: tuple[Key, ...]) -> str | None:
+    """The text of what lies at a path inside an argument; None when the tensor cannot be that."""
+    if argument.starred:
+        return argument.text
+    if not path:
+        return None if argument.literal else argument.text
+    if argument.items is None:
+        if argument.literal or not argument.text:
+            return None
+        text = argument.text if argument.primary else f"({argument.text})"
+        return text + "".join(f"[{key!r}]" for key in path)
+    for key, item in argument.items:
+        if key == path[0]:
+            return _inner(item, path[1:])
+        if item.starred:
+            return item.text if item is argument.items[-1][1] else None
+    return None
 
 
 # ---------------------------------------------------------------- origins

@@ -15,24 +15,7 @@ from pathlib import Path
 from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.schema import FORMAT
-from torchglass.store.layout import (
-    AGENT,
-    FULL,
-    MANIFEST,
-    PART,
-    PARTS,
-    SMALL_FILE,
-    SOURCES,
-    Unsound,
-    agent_name,
-    is_held,
-    part_paths,
-    read_object,
-    read_small,
-    reading,
-    spelt,
-    write_first,
-)
+from torchglass.store import layout
 
 RUN = "TORCHGLASS_RUN"
 """The environment variable by which a rank that `torchglass run` has a launcher start knows whose bundle it may join.
@@ -54,7 +37,9 @@ class BundleFull(BundleError):
     """A bundle has as many parts as it may have; ``first``: nobody was refused before."""
 
     def __init__(self, path: Path, first: bool) -> None:
-        super().__init__(f"{spelt(path)} has {PARTS:,} parts, one for each process; later ones are not recorded")
+        super().__init__(
+            f"{layout.spelt(path)} has {layout.PARTS:,} parts, one for each process; later ones are not recorded"
+        )
         self.first = first
 
 
@@ -84,15 +69,15 @@ class Bundle:
             except OSError as error:
                 raise refused(self.path, error) from None
             return part
-        raise BundleError(f"{spelt(self.path)} has 10,000 parts of this process: record to another path")
+        raise BundleError(f"{layout.spelt(self.path)} has 10,000 parts of this process: record to another path")
 
     def _check_room(self) -> None:
         """Refuse a part that no reader would take; the first who is refused leaves word in the bundle."""
         if self.owned:
             return
-        full = self.path / FULL
+        full = self.path / layout.FULL
         try:
-            if not os.path.lexists(full) and len(part_paths(self.path)) < PARTS:
+            if not os.path.lexists(full) and len(layout.part_paths(self.path)) < layout.PARTS:
                 return
             os.close(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         except FileExistsError:
@@ -114,7 +99,7 @@ def make_bundle(path: Path | str, launch: Launch | None = None) -> Bundle:
     """
     place = Path(path).absolute()
     if len(os.fsencode(place)) + LONGEST_INSIDE > LONGEST_PATH:
-        raise BundleError(f"{spelt(place)[:60]}… is too long a path for a bundle: choose a shorter one")
+        raise BundleError(f"{layout.spelt(place)[:60]}… is too long a path for a bundle: choose a shorter one")
     try:
         place.mkdir(mode=0o700)
     except (OSError, ValueError) as error:
@@ -122,11 +107,11 @@ def make_bundle(path: Path | str, launch: Launch | None = None) -> Bundle:
     run = secrets.token_hex(16)
     content = {"torchglass": __version__, "format": FORMAT, "run": run, "created": time.time(), "owner": os.getpid()}
     try:
-        (place / SOURCES).mkdir(mode=0o700)
+        (place / layout.SOURCES).mkdir(mode=0o700)
         if launch is not None:
             content["job"] = launch.job
-            write_first(place / agent_name(launch.group), launch.agent.encode())
-        write_first(place / MANIFEST, json.dumps(content, indent=1).encode())
+            layout.write_first(place / layout.agent_name(launch.group), launch.agent.encode())
+        layout.write_first(place / layout.MANIFEST, json.dumps(content, indent=1).encode())
     except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):
@@ -161,7 +146,7 @@ def find_joinable(path: Path | str, run: str | None = None) -> Bundle | None:
     """The bundle at this path, if it is this run's or of the torchrun whose rank this process is."""
     place, run = Path(path).absolute(), run or os.environ.get(RUN)
     launch = launched()
-    if not os.path.lexists(place / MANIFEST) or not (run or launch):
+    if not os.path.lexists(place / layout.MANIFEST) or not (run or launch):
         return None
     manifest = read_manifest(place)
     its_run = str(manifest["run"])
@@ -179,15 +164,15 @@ def _is_entered(place: Path, launch: Launch, same_job: bool) -> bool:
     One of the same job whose number nobody has is entered now. A later job may look the same but for its agents, and
     those find their numbers taken.
     """
-    name = agent_name(launch.group)
+    name = layout.agent_name(launch.group)
     try:
-        entered = {each.name: read_small(each) for each in place.iterdir() if AGENT.fullmatch(each.name)}
+        entered = {each.name: layout.read_small(each) for each in place.iterdir() if layout.AGENT.fullmatch(each.name)}
         if same_job and name not in entered:
-            write_first(place / name, launch.agent.encode())
+            layout.write_first(place / name, launch.agent.encode())
             return True
     except FileExistsError:
         return _is_entered(place, launch, same_job=False)
-    except (OSError, Unsound):
+    except (OSError, layout.Unsound):
         return False
     return launch.agent.encode() in entered.values()
 
@@ -195,33 +180,33 @@ def _is_entered(place: Path, launch: Launch, same_job: bool) -> bool:
 def _made_meanwhile(place: Path) -> Bundle | None:
     """What another rank is making, as soon as it can be joined."""
     until = time.monotonic() + PATIENCE
-    while not os.path.lexists(place / MANIFEST) and place.is_dir() and time.monotonic() < until:
+    while not os.path.lexists(place / layout.MANIFEST) and place.is_dir() and time.monotonic() < until:
         time.sleep(0.01)
     return find_joinable(place)
 
 
 def _of_an_ancestor(place: Path) -> Bundle | None:
     """The bundle to which a process is writing that this one comes from, if it is there."""
-    if not os.path.lexists(place / MANIFEST) or not os.access(place, os.R_OK | os.X_OK):
+    if not os.path.lexists(place / layout.MANIFEST) or not os.access(place, os.R_OK | os.X_OK):
         return None
-    parts = {int(name[2]): part for part in part_paths(place) if (name := PART.fullmatch(part.name))}
-    if any(is_held(parts[process]) for process in ancestors() if process in parts):
+    parts = {int(name[2]): part for part in layout.part_paths(place) if (name := layout.PART.fullmatch(part.name))}
+    if any(layout.is_held(parts[process]) for process in ancestors() if process in parts):
         return Bundle(place, str(read_manifest(place)["run"]), owned=False)
     return None
 
 
 def is_being_written(path: Path) -> bool:
     """Whether a living process writes to a bundle, or may do so where that cannot be known."""
-    parts = part_paths(path)
+    parts = layout.part_paths(path)
     if not parts:
         created = read_manifest(path).get("created")
         return isinstance(created, float) and abs(time.time() - created) < JUST_MADE
-    return any(is_held(part, unsure=True) for part in parts)
+    return any(layout.is_held(part, unsure=True) for part in parts)
 
 
 def refused(path: Path, error: Exception) -> BundleError:
     """Why no bundle can be made there."""
-    shown = spelt(path)
+    shown = layout.spelt(path)
     if len(shown) > 200:
         shown = shown[:200] + "…"
     if isinstance(error, FileExistsError):
@@ -240,27 +225,29 @@ def refused(path: Path, error: Exception) -> BundleError:
 
 def read_manifest(bundle: Path) -> dict[str, object]:
     """The checked manifest of what should be a bundle."""
-    path = bundle / MANIFEST
+    path = bundle / layout.MANIFEST
     if not os.path.lexists(bundle):
-        raise BundleError(f"{spelt(bundle)} is not there: check the path")
+        raise BundleError(f"{layout.spelt(bundle)} is not there: check the path")
     if not bundle.is_dir():
         raise BundleError(
-            f"{spelt(bundle)} is a file, and a bundle is a folder: give the folder that record(to=…) made"
+            f"{layout.spelt(bundle)} is a file, and a bundle is a folder: give the folder that record(to=…) made"
         )
     if not os.path.lexists(path):
-        raise BundleError(f"{spelt(bundle)} is no bundle: it has no {MANIFEST}; give the folder that record(to=…) made")
-    with reading(path, bundle):
-        manifest = read_object(read_small(path, SMALL_FILE))
+        raise BundleError(
+            f"{layout.spelt(bundle)} is no bundle: it has no {layout.MANIFEST}; give the folder that record(to=…) made"
+        )
+    with layout.reading(path, bundle):
+        manifest = layout.read_object(layout.read_small(path, layout.SMALL_FILE))
         number = manifest.get("format")
         if type(number) is not int or number < 2:
-            raise Unsound("it does not say which format the bundle has")
+            raise layout.Unsound("it does not say which format the bundle has")
         if number > FORMAT:
             raise BundleError(
-                f"{spelt(bundle)} has format {number}, and torchglass {__version__} reads up to {FORMAT}: "
+                f"{layout.spelt(bundle)} has format {number}, and torchglass {__version__} reads up to {FORMAT}: "
                 "update torchglass (pip install -U torchglass)"
             )
         if type(manifest.get("run")) is not str or type(manifest.get("owner")) is not int:
-            raise Unsound("it does not say who made the bundle")
+            raise layout.Unsound("it does not say who made the bundle")
     return manifest
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -91,34 +92,54 @@ def damaged(path: Path, bundle: Path, reason: object) -> BundleError:
     )
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under another name first, then give it its own: it is never seen half written."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+_drafts = itertools.count()
+_TOKEN = os.urandom(4).hex()  # two machines may share the folder, and their processes a number
+
+
+@contextlib.contextmanager
+def drafted(path: Path) -> Generator[Path]:
+    """A passing name beside a file; whatever is left under it goes."""
+    draft = path.with_name(f".torchglass-{os.getpid()}-{_TOKEN}-{next(_drafts)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        draft.replace(path)
-    except BaseException:
+        yield draft
+    finally:
         with contextlib.suppress(OSError):
             draft.unlink()
-        raise
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Generator[Path]:
+    """Where to write a file, which gets its own name when all is written.
+
+    Whoever looks, or comes after a kill, finds the whole file, the one before it, or none.
+    """
+    with drafted(path) as draft:
+        yield draft
+        draft.replace(path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is never seen half written."""
+    with whole_file(path) as draft:
+        _write_new(draft, content)
 
 
 def write_first(path: Path, content: bytes) -> None:
     """The same, but ``FileExistsError`` when somebody else was first."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    write_whole(draft, content)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-    finally:
-        draft.unlink()
+    with drafted(path) as draft:
+        _write_new(draft, content)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            _write_new(path, content)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
 
 
 @contextlib.contextmanager

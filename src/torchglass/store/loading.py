@@ -11,38 +11,16 @@ from pathlib import Path
 from torchglass.errors import BundleError
 from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
-from torchglass.journal.chunks import Streams
+from torchglass.journal.layout import Streams
 from torchglass.journal.reader import BadJournal, OtherJournal, StoredFile, read_journal
 from torchglass.journal.rows import SavedRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.places import Texts
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.values import Kept, kept_values
+from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables, opened
-from torchglass.store.layout import (
-    DIGEST,
-    DONE,
-    EVENTS,
-    FULL,
-    JOURNAL_FILE,
-    PARTS,
-    SHARD,
-    SOURCE_FILE,
-    SOURCES,
-    Unsound,
-    check_holes,
-    damaged,
-    find_journal,
-    is_held,
-    opened_plain,
-    part_paths,
-    plain_size,
-    read_object,
-    read_small,
-    reading,
-    spelt,
-)
 from torchglass.store.merging import merged
 from torchglass.store.progress import stretch
 from torchglass.store.reader import PartContents, check_saved, read_contents
@@ -78,7 +56,7 @@ class Loaded:
     def running(self) -> bool:
         """Whether a living process is still writing to it."""
         if self._running:
-            self._running = any(is_held(part) for part in self._part_paths())
+            self._running = any(layout.is_held(part) for part in self._part_paths())
         return self._running
 
     def progress(self) -> int:
@@ -102,33 +80,33 @@ class Loaded:
         return self._maps.content(self._parts[saved.part], saved)
 
     def _part_paths(self) -> list[Path]:
-        with reading(self.path, self.path):
-            return part_paths(self.path)[: PARTS + 1]
+        with layout.reading(self.path, self.path):
+            return layout.part_paths(self.path)[: layout.PARTS + 1]
 
     def _refresh(self) -> None:
         if self._tables is not None and not self._running:
             return
-        parts = self._part_paths()[:PARTS] if self._tables is not None else []
+        parts = self._part_paths()[: layout.PARTS] if self._tables is not None else []
         if self._tables is not None and _stamp(parts) == self._stamp and self.running:
             return
         read_manifest(self.path)
         found = self._part_paths()
-        parts = found[:PARTS]
+        parts = found[: layout.PARTS]
         # In this order: what is written in between is seen next time.
-        self._stamp, running = _stamp(parts), any(is_held(part) for part in parts)
+        self._stamp, running = _stamp(parts), any(layout.is_held(part) for part in parts)
         contents: list[PartContents] = []
         for number, part in enumerate(parts):
             with stretch(number, len(parts)):
                 contents.append(read_part(self.path, part))
         self._parts = parts
         self._tables, self._tensors = merged(contents, parts)
-        if len(found) > PARTS:
+        if len(found) > layout.PARTS:
             self._tables.notes.append(
-                f"this bundle has more parts than are read, which are {PARTS:,}: the rest is left out"
+                f"this bundle has more parts than are read, which are {layout.PARTS:,}: the rest is left out"
             )
-        if os.path.lexists(self.path / FULL):
+        if os.path.lexists(self.path / layout.FULL):
             self._tables.notes.append(
-                f"a bundle has room for {PARTS:,} processes: those that began later are not in it"
+                f"a bundle has room for {layout.PARTS:,} processes: those that began later are not in it"
             )
         self._running = running
         self._reads += 1
@@ -136,7 +114,7 @@ class Loaded:
 
 def _stamp(parts: list[Path]) -> Stamp:
     """What changes when there is more to read; what is stored into a mapping changes no file's time for long."""
-    sealed = tuple(os.path.lexists(part / DONE) for part in parts)
+    sealed = tuple(os.path.lexists(part / layout.DONE) for part in parts)
     return (len(parts), sealed, None if all(sealed) else int(time.monotonic() / OFTEN))
 
 
@@ -147,7 +125,7 @@ def read_part(bundle: Path, part: Path, forgiving: bool = False) -> PartContents
     taken as they are now, whatever the seal says.
     """
     for _ in range(TRIES - 1):
-        growing = is_held(part)
+        growing = layout.is_held(part)
         try:
             return _read_part(bundle, part, forgiving)
         except BundleError:
@@ -161,15 +139,15 @@ def _read_part(bundle: Path, part: Path, forgiving: bool) -> PartContents:
     finished = is_sealed(bundle, part)
     if finished and not forgiving:
         check_seal(bundle, part)
-    with reading(part, bundle):
-        journal = None if finished else find_journal(part)
+    with layout.reading(part, bundle):
+        journal = None if finished else layout.find_journal(part)
     if journal is None:
         contents = _read_tables(bundle, part, finished)
         _read_sources(bundle, contents, forgiving)
     else:
         contents = _read_journal(bundle, *journal)
     _check_tensors(bundle, part, contents, forgiving or not finished)
-    if not finished and not contents.tables.complete and not is_held(part):
+    if not finished and not contents.tables.complete and not layout.is_held(part):
         contents.tables.notes.append(
             f"the recording in {part.name} has no end: its process was stopped, or could not write; "
             f"all that it had recorded is here; `torchglass repair {bundle}` finishes the bundle"
@@ -179,26 +157,26 @@ def _read_part(bundle: Path, part: Path, forgiving: bool) -> PartContents:
 
 def _read_tables(bundle: Path, part: Path, finished: bool) -> PartContents:
     """From SQLite: a finished part, or one that an older version left without an end."""
-    path = part / EVENTS
-    with reading(path, bundle):
+    path = part / layout.EVENTS
+    with layout.reading(path, bundle):
         try:
             with opened(part, finished) as connection:
                 return PartContents(Tables(complete=False)) if connection is None else read_contents(connection)
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
-            raise damaged(path, bundle, error if isinstance(error, Unsound) else _reason(error)) from None
+            raise layout.damaged(path, bundle, error if isinstance(error, layout.Unsound) else _reason(error)) from None
 
 
 def _read_journal(bundle: Path, path: Path, recording: int) -> PartContents:
     """From the journal, which a process that was stopped leaves."""
-    with reading(path, bundle), opened_plain(path, JOURNAL_FILE) as descriptor:
-        check_holes(descriptor)
+    with layout.reading(path, bundle), layout.opened_plain(path, layout.JOURNAL_FILE) as descriptor:
+        layout.check_holes(descriptor)
         try:
             streams = read_journal(StoredFile(descriptor))
             tables, saved, kept = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
         except OtherJournal as error:
-            raise BundleError(f"{spelt(path)} cannot be read here: {error}") from None
+            raise BundleError(f"{layout.spelt(path)} cannot be read here: {error}") from None
         except BadJournal as error:
-            raise Unsound(str(error)) from None
+            raise layout.Unsound(str(error)) from None
         check_tables(tables)
         tensors = [_saved_tensor(number, value, row) for number, value, row in saved]
         behind = max((each.id for each in tensors), default=-1) + 1
@@ -217,22 +195,22 @@ def _saved_tensor(number: int, value: int, row: SavedRow) -> SavedTensor:
 
 def _read_source(bundle: Path, digest: str) -> str:
     """A text that was kept under the name of its content."""
-    if not DIGEST.fullmatch(digest):
-        raise Unsound("the name of a source text is none")
-    content = read_small(bundle / SOURCES / f"{digest}.py", SOURCE_FILE)
+    if not layout.DIGEST.fullmatch(digest):
+        raise layout.Unsound("the name of a source text is none")
+    content = layout.read_small(bundle / layout.SOURCES / f"{digest}.py", layout.SOURCE_FILE)
     if hashlib.sha256(content).hexdigest() != digest:
-        raise Unsound("it is not what was written")
+        raise layout.Unsound("it is not what was written")
     try:
         return content.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        raise Unsound("it is no text") from None
+        raise layout.Unsound("it is no text") from None
 
 
 def _source_text(bundle: Path, digest: str) -> str | None:
     """The same; None where it is not there, or another."""
     try:
         return _read_source(bundle, digest)
-    except (OSError, Unsound):
+    except (OSError, layout.Unsound):
         return None
 
 
@@ -253,32 +231,32 @@ def _reason(error: Exception) -> str:
 
 def is_sealed(bundle: Path, part: Path) -> bool:
     """Whether the part was finished once."""
-    with reading(part / DONE, bundle):
-        return plain_size(part / DONE) is not None
+    with layout.reading(part / layout.DONE, bundle):
+        return layout.plain_size(part / layout.DONE) is not None
 
 
 def check_seal(bundle: Path, part: Path) -> None:
     """The files of a finished part are those that were sealed."""
-    path = part / DONE
-    with reading(path, bundle):
-        sealed = read_object(read_small(path))
+    path = part / layout.DONE
+    with layout.reading(path, bundle):
+        sealed = layout.read_object(layout.read_small(path))
         for name, expected in sealed.items():
-            if name == EVENTS and _sha256(bundle, part / EVENTS) != expected:
-                raise damaged(part / EVENTS, bundle, "it is not what was written")
-            if SHARD.fullmatch(name) and _size(bundle, part / name) != expected:
-                raise damaged(part / name, bundle, "it is not as long as it was when it was finished")
-        if EVENTS not in sealed:
-            raise Unsound(f"it does not say what {EVENTS} is")
+            if name == layout.EVENTS and _sha256(bundle, part / layout.EVENTS) != expected:
+                raise layout.damaged(part / layout.EVENTS, bundle, "it is not what was written")
+            if layout.SHARD.fullmatch(name) and _size(bundle, part / name) != expected:
+                raise layout.damaged(part / name, bundle, "it is not as long as it was when it was finished")
+        if layout.EVENTS not in sealed:
+            raise layout.Unsound(f"it does not say what {layout.EVENTS} is")
 
 
 def _size(bundle: Path, path: Path) -> int | None:
-    with reading(path, bundle):
-        return plain_size(path)
+    with layout.reading(path, bundle):
+        return layout.plain_size(path)
 
 
 def _sha256(bundle: Path, path: Path) -> str:
-    with reading(path, bundle):
-        if plain_size(path) is None:
+    with layout.reading(path, bundle):
+        if layout.plain_size(path) is None:
             raise FileNotFoundError(path)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -290,8 +268,8 @@ def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None
         if text is None and forgiving:
             contents.tables.notes.append(f"the text of {file!r} was lost")
             continue
-        path = bundle / SOURCES / (f"{digest}.py" if DIGEST.fullmatch(digest) else "")
-        with reading(path, bundle):
+        path = bundle / layout.SOURCES / (f"{digest}.py" if layout.DIGEST.fullmatch(digest) else "")
+        with layout.reading(path, bundle):
             contents.tables.sources[file] = _read_source(bundle, digest) if text is None else text
 
 

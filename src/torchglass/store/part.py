@@ -26,19 +26,8 @@ from torchglass.events.database import all_rows, cell_of, encoded, insert
 from torchglass.events.schema import FORMAT, SAVED_TENSORS, SavedTensor, statements
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
+from torchglass.store import layout
 from torchglass.store.bundle import Bundle, make_bundle, make_or_join, refused
-from torchglass.store.layout import (
-    DONE,
-    EVENTS,
-    SOURCE_FILE,
-    SOURCES,
-    Hold,
-    journal_name,
-    plain_size,
-    shard_paths,
-    spelt,
-    write_whole,
-)
 from torchglass.store.shards import Given, Region, Shards
 from torchglass.store.tensors import Content, Maps
 
@@ -88,7 +77,7 @@ class Part:
         self._reason: str | None = None
         """… in the system's words."""
         self._process = os.getpid()
-        self._hold = Hold(path)
+        self._hold = layout.Hold(path)
         self._shards = Shards(path)
         self._maps = Maps(bundle.path)
         self._journal: Path | None = None
@@ -97,7 +86,7 @@ class Part:
 
     def new_journal(self, recording: int) -> Home:
         """A file for the journal, named for the recording that this part is of."""
-        self._journal = self.path / journal_name(recording)
+        self._journal = self.path / layout.journal_name(recording)
         return file_home(self._journal)
 
     def refusal(self, problem: OSError) -> BundleError:
@@ -108,7 +97,7 @@ class Part:
 
     def share_journal(self, home: Home, recording: int) -> None:
         """The journal has a file in another bundle: the same file is in this one too, where the system can do that."""
-        self._journal = self.path / journal_name(recording)
+        self._journal = self.path / layout.journal_name(recording)
         with contextlib.suppress(OSError):  # another disk: then a kill leaves only the outer bundle
             if home.path is not None:
                 os.link(home.path, self._journal)
@@ -116,11 +105,11 @@ class Part:
     def keep_source(self, digest: str, text: str) -> None:
         """Put a source text beside the parts, under the name of its content."""
         content = encoded(text)
-        path = self.bundle.path / SOURCES / f"{digest}.py"
-        if len(content) > SOURCE_FILE or os.path.lexists(path):  # no reader would take it; or it is there
+        path = self.bundle.path / layout.SOURCES / f"{digest}.py"
+        if len(content) > layout.SOURCE_FILE or os.path.lexists(path):  # no reader would take it; or it is there
             return
         try:
-            write_whole(path, content)
+            layout.write_whole(path, content)
         except OSError as error:
             self.report(error)
 
@@ -168,9 +157,8 @@ class Part:
         """Something could not be written: say so once, and go on in memory."""
         if self.problem is None:
             self._reason = problem.strerror or str(problem)
-            self.problem = (
-                f"{spelt(self.path)} could not be written any more: {self._reason}; the trace there is incomplete"
-            )
+            shown = layout.spelt(self.path)
+            self.problem = f"{shown} could not be written any more: {self._reason}; the trace there is incomplete"
             self._report(self.problem)
 
     @property
@@ -203,12 +191,12 @@ class Part:
                 self._drop_journal()
         except (OSError, sqlite3.Error) as error:
             self.report(error if isinstance(error, OSError) else OSError(str(error)))
-            (self.path / EVENTS).unlink(missing_ok=True)
+            (self.path / layout.EVENTS).unlink(missing_ok=True)
         self._hold.let_go()
 
     def give_up(self, reason: str) -> None:
         """Leave the part as it is: a journal without an end."""
-        self.problem = f"{spelt(self.path)} has no tables: {reason}"
+        self.problem = f"{layout.spelt(self.path)} has no tables: {reason}"
         with contextlib.suppress(OSError):
             self._shards.close()
         self._hold.let_go()
@@ -226,7 +214,7 @@ def write_tables(part: Part, tables: Tables, saved: list[SavedTensor]) -> None:
     """The tables as ``events.sqlite``, and the source texts beside the parts."""
     for source in tables.sources.values():
         part.keep_source(hashlib.sha256(encoded(source)).hexdigest(), source)
-    connection = new_database(part.path / EVENTS)
+    connection = new_database(part.path / layout.EVENTS)
     try:
         fill(connection, tables, saved)
     finally:
@@ -271,10 +259,10 @@ def new_database(path: Path) -> sqlite3.Connection:
 
 def seal(part: Path) -> None:
     """Write the file ``done``: what the finished files are; the events are on the disk by then."""
-    content: dict[str, object] = {"format": FORMAT, EVENTS: _synced_digest(part / EVENTS)}
-    for path in shard_paths(part).values():
-        content[path.name] = plain_size(path)
-    write_whole(part / DONE, json.dumps(content, indent=1).encode())
+    content: dict[str, object] = {"format": FORMAT, layout.EVENTS: _synced_digest(part / layout.EVENTS)}
+    for path in layout.shard_paths(part).values():
+        content[path.name] = layout.plain_size(path)
+    layout.write_whole(part / layout.DONE, json.dumps(content, indent=1).encode())
 
 
 def _synced_digest(path: Path) -> str:

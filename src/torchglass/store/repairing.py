@@ -19,24 +19,8 @@ from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.schema import FORMAT
 from torchglass.events.spelling import clean
+from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
-from torchglass.store.layout import (
-    DONE,
-    EVENTS,
-    MANIFEST,
-    Hold,
-    Unsound,
-    find_journal,
-    is_held,
-    part_paths,
-    plain_size,
-    read_object,
-    read_small,
-    reading,
-    shard_paths,
-    spelt,
-    write_whole,
-)
 from torchglass.store.loading import read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.progress import stretch
@@ -57,11 +41,13 @@ def repair(path: Path | str) -> list[str]:
     bundle = Path(path)
     done: list[str] = []
     done += _mend_manifest(bundle)
-    with reading(bundle, bundle):
-        parts = part_paths(bundle)
+    with layout.reading(bundle, bundle):
+        parts = layout.part_paths(bundle)
     for part in parts:
-        if is_held(part):
-            raise BundleError(f"{spelt(part)} is still being written: wait until its process has ended, or stop that")
+        if layout.is_held(part):
+            raise BundleError(
+                f"{layout.spelt(part)} is still being written: wait until its process has ended, or stop that"
+            )
     for number, part in enumerate(parts):
         with stretch(number, len(parts)), _mending(part):
             done += [f"{part.name}: {each}" for each in _mend_part(bundle, part)]
@@ -75,10 +61,10 @@ def _mending(path: Path) -> Generator[None]:
         yield
     except BundleError:
         raise
-    except (OSError, sqlite3.Error, Unsound) as error:
+    except (OSError, sqlite3.Error, layout.Unsound) as error:
         reason = clean(str(getattr(error, "strerror", None) or error))
         raise BundleError(
-            f"{spelt(path)} cannot be repaired now: {reason}; what was written is still there: "
+            f"{layout.spelt(path)} cannot be repaired now: {reason}; what was written is still there: "
             "see to that, then repair again"
         ) from None
 
@@ -89,32 +75,32 @@ def _mend_manifest(bundle: Path) -> list[str]:
         read_manifest(bundle)
         return []
     except BundleError:
-        if not bundle.is_dir() or _is_newer(bundle / MANIFEST) or not part_paths(bundle):
+        if not bundle.is_dir() or _is_newer(bundle / layout.MANIFEST) or not layout.part_paths(bundle):
             raise
     content = {"torchglass": __version__, "format": FORMAT, "run": secrets.token_hex(16), "created": time.time()}
-    with _mending(bundle / MANIFEST):
-        write_whole(bundle / MANIFEST, json.dumps({**content, "owner": os.getpid()}, indent=1).encode())
-    return [f"{MANIFEST} was made anew"]
+    with _mending(bundle / layout.MANIFEST):
+        layout.write_whole(bundle / layout.MANIFEST, json.dumps({**content, "owner": os.getpid()}, indent=1).encode())
+    return [f"{layout.MANIFEST} was made anew"]
 
 
 def _is_newer(manifest: Path) -> bool:
     try:
-        number = read_object(read_small(manifest)).get("format")
-    except (OSError, Unsound):
+        number = layout.read_object(layout.read_small(manifest)).get("format")
+    except (OSError, layout.Unsound):
         return False
     return type(number) is int and number > FORMAT
 
 
 def _is_whole(bundle: Path, part: Path) -> bool:
     """Sealed, readable, and every shard with the header of an ordinary safetensors file."""
-    if plain_size(part / DONE) is None:
+    if layout.plain_size(part / layout.DONE) is None:
         return False
     try:
         read_part(bundle, part)
-        for path in shard_paths(part).values():
+        for path in layout.shard_paths(part).values():
             with path.open("rb") as file:
                 check_header(file.fileno(), os.fstat(file.fileno()).st_size)
-    except (BundleError, OSError, Unsound):
+    except (BundleError, OSError, layout.Unsound):
         return False
     return True
 
@@ -122,8 +108,8 @@ def _is_whole(bundle: Path, part: Path) -> bool:
 def _mend_part(bundle: Path, part: Path) -> list[str]:
     if _is_whole(bundle, part):
         return []
-    was_sealed = plain_size(part / DONE) is not None
-    hold = Hold(part)
+    was_sealed = layout.plain_size(part / layout.DONE) is not None
+    hold = layout.Hold(part)
     try:
         contents = _read_all(bundle, part)
         done = [note for note in contents.tables.notes if "lost" in note]
@@ -145,17 +131,17 @@ def _read_all(bundle: Path, part: Path) -> PartContents:
 
 def _write(part: Path, contents: PartContents) -> None:
     """The new tables first, beside what is there; then they take its place."""
-    draft = part / f".{EVENTS}"
+    draft = part / f".{layout.EVENTS}"
     with contextlib.closing(new_database(draft)) as connection:
         fill(connection, contents.tables, contents.tensors)
-    (part / DONE).unlink(missing_ok=True)
+    (part / layout.DONE).unlink(missing_ok=True)
     for suffix in BESIDE:
-        (part / f"{EVENTS}{suffix}").unlink(missing_ok=True)
-    draft.replace(part / EVENTS)
+        (part / f"{layout.EVENTS}{suffix}").unlink(missing_ok=True)
+    draft.replace(part / layout.EVENTS)
     write_headers(part, contents.tensors)
     seal(part)
-    journal = find_journal(part)
+    journal = layout.find_journal(part)
     if journal is not None:
         journal[0].unlink()
-    for left in part.glob(f".{DONE}.*"):  # by a kill in the middle of sealing
+    for left in part.glob(f".{layout.DONE}.*"):  # by a kill in the middle of sealing
         left.unlink()

@@ -139,7 +139,7 @@ def check_header(file: int, size: int) -> None:
             first, last = entry["data_offsets"]
             count = prod(entry["shape"]) * SIZES[entry["dtype"]]
         except (TypeError, KeyError, ValueError):
-            raise Unsound("its header is none") from None
+            raise Unsound("its header is not that of a shard") from None
         if (type(first), type(last)) != (int, int) or first != end or last - first != count:
             raise Unsound(f"its header has a hole before {name[:40]!r}")
         end = last

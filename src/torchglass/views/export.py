@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +11,16 @@ from torchglass.errors import UsageError, closest
 from torchglass.views.digest import Recorded
 from torchglass.views.render import check, options_for
 
-GRAPH, NONE = "graph", ""
-
-
-def _dot(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.drawn import dot, drawn_of
-    from torchglass.views.graph.flow import flow_of
-
-    return dot(drawn_of(flow_of(trace, options), options.depth), trace.name)
-
-
-def _mermaid(trace: Recorded, options: Any) -> Iterable[str]:
-    from torchglass.views.graph.drawn import drawn_of, mermaid
-    from torchglass.views.graph.flow import flow_of
-
-    return mermaid(drawn_of(flow_of(trace, options), options.depth))
-
-
-def _timeline(trace: Recorded, options: Any) -> Iterable[str]:
-    return importlib.import_module("torchglass.views.timeline").chrome_json(trace)
-
-
-def _page(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    page: str = importlib.import_module("torchglass.views.page.html").page(trace, options)
-    return page.encode("utf-8", "replace")
-
-
-def _svg(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    drawn: str = importlib.import_module("torchglass.views.page.html").svg(trace, options)
-    return drawn.encode("utf-8", "replace")
-
-
-def _png(trace: Recorded, options: Any) -> Iterable[str] | bytes:
-    return importlib.import_module("torchglass.views.page.html").png(trace, options)
-
-
-FORMATS: dict[str, tuple[Callable[[Recorded, Any], Iterable[str] | bytes], str, str]] = {
-    ".html": (_page, GRAPH, "the page: code, steps, data flow and tensors, linked"),
-    ".svg": (_svg, GRAPH, "a picture of the data flow"),
-    ".png": (_png, GRAPH, "the same as pixels"),
-    ".dot": (_dot, GRAPH, "the data flow for Graphviz"),
-    ".mmd": (_mermaid, GRAPH, "the data flow for Mermaid"),
-    ".perfetto.json": (_timeline, NONE, "the timeline for Perfetto and Chrome"),
+TIMELINE = ".perfetto.json"
+FORMATS = {
+    ".html": "the page: code, steps, data flow and tensors, linked",
+    ".svg": "a picture of the data flow",
+    ".png": "the same as pixels",
+    ".dot": "the data flow for Graphviz",
+    ".mmd": "the data flow for Mermaid",
+    TIMELINE: "the timeline for Perfetto and Chrome",
 }
-"""By suffix: how it is made, the view whose options it takes, and what it is."""
+"""By suffix what it is; all but the timeline take the options of the view ``graph``."""
 
 
 def suffix_of(path: Path) -> str:
@@ -63,7 +29,7 @@ def suffix_of(path: Path) -> str:
     for suffix in FORMATS:
         if name.endswith(suffix):
             return suffix
-    known = ", ".join(f"{suffix} ({what})" for suffix, (_, _, what) in FORMATS.items())
+    known = ", ".join(f"{suffix} ({what})" for suffix, what in FORMATS.items())
     given = path.suffix or "no suffix"
     raise UsageError(f"cannot export to {path.name!r}: its suffix ({given}) is none of {known}")
 
@@ -71,17 +37,16 @@ def suffix_of(path: Path) -> str:
 def export(trace: Recorded, path: Path, given: Mapping[str, Any]) -> None:
     """Write the file; it is made whole before the one that was there is replaced."""
     suffix = suffix_of(path)
-    make, view, _ = FORMATS[suffix]
-    if not view and given:
+    options = None
+    if suffix != TIMELINE:
+        options = options_for("graph", given)
+        check(trace, options)
+    elif given:
         name = next(iter(given))
         raise UsageError(
             f"export to {suffix} takes no option {name!r}; {closest(name, ['only the trace and the path'])}"
         )
-    options = options_for(view, given) if view else None
-    if options is not None:
-        check(trace, options)
-    made = make(trace, options)
-    content = made if isinstance(made, bytes) else ("\n".join(made) + "\n").encode("utf-8", "replace")
+    content = _made(suffix, trace, options)
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_bytes(content)
@@ -90,3 +55,20 @@ def export(trace: Recorded, path: Path, given: Mapping[str, Any]) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _made(suffix: str, trace: Recorded, options: Any) -> bytes:
+    """The content of the file; only what makes it is imported."""
+    if suffix in (".html", ".svg", ".png"):
+        html = importlib.import_module("torchglass.views.page.html")
+        made = {".html": html.page, ".svg": html.svg, ".png": html.png}[suffix](trace, options)
+        return made if isinstance(made, bytes) else made.encode("utf-8", "replace")
+    if suffix == TIMELINE:
+        lines = importlib.import_module("torchglass.views.timeline").chrome_json(trace)
+    else:
+        from torchglass.views.graph.drawn import dot, drawn_of, mermaid
+        from torchglass.views.graph.flow import flow_of
+
+        drawn = drawn_of(flow_of(trace, options), options.depth)
+        lines = dot(drawn, trace.name) if suffix == ".dot" else mermaid(drawn)
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace")

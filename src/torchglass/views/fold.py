@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from torchglass.views.digest import split_index
 
@@ -18,6 +18,7 @@ WORTH_IT = 2
 TOGETHER = -1
 """The node of an item above others that repeat together."""
 
+_Node = TypeVar("_Node")
 Label = tuple[int, int]
 """Which execution of the loop around, and which of its rounds."""
 
@@ -284,13 +285,13 @@ def _repeats(patterns: Sequence[int], at: int, unit: int) -> int:
     return same // unit + 1
 
 
-def in_order(items: Sequence[Item]) -> Iterator[Item]:
-    """All items, outermost first, without recursion: traces nest deeper than Python may."""
-    pending = list(reversed(items))
+def in_order(tops: Sequence[_Node], below: Callable[[_Node], Sequence[_Node]]) -> Iterator[_Node]:
+    """All of them, outermost first, without recursion: traces nest deeper than Python may."""
+    pending = list(reversed(tops))
     while pending:
-        item = pending.pop()
-        yield item
-        pending.extend(reversed(item.children))
+        each = pending.pop()
+        yield each
+        pending.extend(reversed(below(each)))
 
 
 # ---------------------------------------------------------------- labels

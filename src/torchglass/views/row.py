@@ -1,4 +1,4 @@
-"""What every view has to show: rows of typed cells, each leading to its event; text, and later a page, draw them."""
+"""What every view has to show: rows of typed cells, each leading to its event, and the ``kinds`` of both."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
-from torchglass.capture.transparency.mode_sensitive import NOTE, NOTE_IN_BACKWARD, sensitive_functions
+from torchglass.capture.transparency.modes import NOTE, NOTE_IN_BACKWARD, sensitive_functions
 
 
 class Empty(TorchDispatchMode):

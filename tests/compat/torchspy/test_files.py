@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from torchglass.compat.torchspy._files import LONGEST, file_name, write_whole
+from torchglass.compat.torchspy._base import LONGEST, file_name
+from torchglass.store.layout import whole_file
 
 NAMES = st.text(st.characters(), max_size=400)  # with control characters and lone surrogates
 
@@ -56,11 +57,12 @@ def test_a_file_that_fails_half_way_leaves_the_old_one_and_nothing_else(tmp_path
     path = tmp_path / "kept"
     path.write_bytes(b"old")
 
-    def fail(stream):
-        stream.write(b"half")
-        raise KeyboardInterrupt
+    def fail():
+        with whole_file(path) as draft:
+            draft.write_bytes(b"half")
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, fail)
+        fail()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -72,7 +72,7 @@ class ThreadLog(ThreadWriter):
         self.has_mode = False
         self.has_op_mode = False
         self.branched = False
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/mode_sensitive.py)."""
+        """An op ran whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
         self.lost = 0
         """Events not recorded because the limit was reached."""
         self.last_error: tuple[int, int] = (NONE, NONE)

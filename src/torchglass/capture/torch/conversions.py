@@ -16,7 +16,7 @@ from torchglass.capture.engine.log import LOGS
 from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.torch import private
-from torchglass.capture.torch.subjects import function_bytes, is_torchs_own
+from torchglass.capture.torch.naming import function_bytes, is_torchs_own
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.journal.layout import NUMBER_MASK
 

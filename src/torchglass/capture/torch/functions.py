@@ -19,9 +19,8 @@ from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
-from torchglass.capture.torch.subjects import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
-from torchglass.capture.transparency.mode_sensitive import guard_backward, sensitive_functions, without_ops
-from torchglass.capture.transparency.modes import OP_MODES, finish_pops
+from torchglass.capture.torch.naming import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
+from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE, STACK, WHAT
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
@@ -33,14 +32,14 @@ _no_modes = private.no_functions
 _frame = sys._getframe
 _PLAIN: tuple[Any, ...] = ((Tensor,), (), [])
 """The types among a call's arguments where no tensor subclass takes part."""
-_sensitive_functions = cache(sensitive_functions)
+_sensitive_functions = cache(modes.sensitive_functions)
 
 Handler = Callable[..., Any]
 Call = Callable[..., Any]
 Plan = tuple[int, Call | None, Call | None, Call | None]
 """What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
 written in Python; the way to call it with our dispatch mode off, where that would change it
-(transparency/mode_sensitive.py); what more there is to know when it returns: (args, result, seen) → what to show."""
+(transparency/modes.py); what more there is to know when it returns: (args, result, seen) → what to show."""
 _NO_EVENT: Plan = (SKIPPED, None, None, None)
 PLAIN, CHANGES, CONVERTS = range(3)
 Traits = tuple[int, Call | None, Call | None]
@@ -87,9 +86,9 @@ class FunctionTable(dict[Any, Plan]):
         return result
 
     def guard(self, log: ThreadLog, result: Any) -> None:
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/mode_sensitive.py)."""
+        """An op ran whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
         log.branched = False
-        guard_backward(result)
+        modes.guard_backward(result)
 
     def behind(self, log: ThreadLog, result: Any, kwargs: Any) -> None:
         """What few calls need when they have returned: a cure; to say that ``out=`` was written into."""
@@ -108,7 +107,7 @@ class FunctionTable(dict[Any, Plan]):
         if what == FORGETS:
             self.changed(args, None)
         if not self.session.running and self.session.op_mode is not None:
-            OP_MODES.drop(lambda mode: mode is self.session.op_mode)
+            modes.OP_MODES.drop(lambda mode: mode is self.session.op_mode)
 
     def converted(self, args: tuple[Any, ...], result: Any, seen: bool) -> Any:
         """A tensor may lie in the memory of the array that it was made from."""
@@ -157,7 +156,7 @@ def _traits_of(func: Any, sensitive: Any) -> Traits:
     if not is_event(func):
         return (FORGETS if func.__name__ == "__set__" else SKIPPED), None, None
     kind = CHANGES if changes_its_input(func) else CONVERTS if func.__name__ in SHARING else PLAIN
-    return (kind, None, without_ops(func)) if func in sensitive else (kind, inner_copy(func), None)
+    return (kind, None, modes.without_ops(func)) if func in sensitive else (kind, inner_copy(func), None)
 
 
 def _is_copy_of(copy: Any, func: Any) -> bool:
@@ -211,7 +210,7 @@ def _make_handler(table: FunctionTable) -> Handler:
                 result = again(*args, **kwargs) if kwargs else again(*args)
                 _pop()
         except BaseException as error:
-            finish_pops(error)  # a signal may have left one of torch's own half way
+            modes.finish_pops(error)  # a signal may have left one of torch's own half way
             while _modes() > crowded:
                 _pop()
             log.parent, log.anchor, log.base = parent, anchor, base

@@ -1,18 +1,21 @@
-"""Small repairs of what recording would otherwise change or miss in torch."""
+"""What stands in the place of single names of torch: what recording would otherwise change there, or miss."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from threading import get_ident
 from types import FrameType
 from typing import Any
 
+from torchglass.capture.engine.edges import recorded_call
 from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.session import FUNCTION, UNSEEN, Session
 from torchglass.capture.torch.gradients import Run
-from torchglass.capture.transparency.mode_sensitive import away, guard_backward, guard_roots, put_back
-from torchglass.capture.transparency.modes import OP_MODES, take_op_mode
+from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE
+from torchglass.journal.rows import WhatRow, encoded
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
@@ -43,22 +46,22 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             if log.branched:
                 log.branched = False
-                guard_backward(None)
-            guard_roots(args[0] if args else None)
+                modes.guard_backward(None)
+            modes.guard_roots(args[0] if args else None)
         except BaseException as fault:
             log.session.forgive(fault)
-        begin, outer, off, run = log.at, log.session.in_backward, away(), _begin(log)
+        begin, outer, off, run = log.at, log.session.in_backward, modes.away(), _begin(log)
         log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
         log.session.run_backward((log, log.parent, begin))
         accumulates = bool(kwargs.get("accumulate_grad", True))
         try:
             result = original(*args, **kwargs)
-            put_back(off)
+            modes.put_back(off)
             if run is not None:
                 _end(run, log, _frame(1), accumulates)
             return result
         finally:
-            put_back(off)
+            modes.put_back(off)
             if run is not None:
                 run.drop()
             log.session.run_backward(outer)
@@ -89,13 +92,57 @@ def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.jit.trace`` fails on traced sizes when any dispatch mode is on: ours goes off for the while."""
 
     def without_op_mode(*args: Any, **kwargs: Any) -> Any:
-        mode, above = take_op_mode() if get_ident() in LOGS else (None, 0)
+        mode, above = modes.take_op_mode() if get_ident() in LOGS else (None, 0)
         if mode is None:
             return original(*args, **kwargs)
         mode.session.note(TRACED)
         try:
             return original(*args, **kwargs)
         finally:
-            OP_MODES.insert(mode, above)
+            modes.OP_MODES.insert(mode, above)
 
     return without_op_mode
+
+
+# ---------------------------------------------------------------- calls that no mode is told of
+
+_name_of = type.__dict__["__name__"].__get__
+
+
+def make_apply(original: Any) -> Any:
+    """``torch.autograd.Function.apply``, a class method, as a function event: its node belongs to its line."""
+    plain = original.__func__
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on or not log.session.records_functions:
+            return plain(cls, *args, **kwargs)
+        what = _what(log.session, f"{_name_of(cls)}.apply")
+        return recorded_call(log, what, sys._getframe(1), partial(plain, cls), args, kwargs)
+
+    return classmethod(apply)
+
+
+def _what(session: Session, name: str) -> int:
+    """Its number; all that it is given by position goes to ``forward``, under names that need not be known."""
+    number = session.named.get((FUNCTION, name, ""))
+    if number is None:
+        row = WhatRow(FUNCTION, name, None, "", [], "args", False)
+        number = session.named[FUNCTION, name, ""] = session.add_what(FUNCTION, encoded(row))
+    return number
+
+
+SCRIPTED = "scripted: its lines are not seen; call the Python function it was made from to look inside"
+
+
+def make_script_call(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``ScriptFunction.__call__`` as an ``unseen`` event, with what it takes and gives: its inside is C++."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on or not log.session.records_functions:
+            return original(self, *args, **kwargs)
+        what = log.session.what(UNSEEN, self.name, SCRIPTED)
+        return recorded_call(log, what, sys._getframe(1), partial(original, self), args, kwargs)
+
+    return __call__

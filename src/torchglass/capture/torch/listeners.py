@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import ast
+import dis
+import sys
+import warnings
+from collections.abc import Callable
 from functools import cache
 from threading import get_ident
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import dlpack
 
+from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.torch import conversions, custom, guards, modules, optimizers, private
+from torchglass.capture.torch import conversions, guards, modules, optimizers, private
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, make_mode
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
 from torchglass.capture.torch.ops import make_op_mode
-from torchglass.capture.transparency import compiled, mode_sensitive, swapped
-from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode
+from torchglass.capture.transparency import compiled, modes
+from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode, compiled_op_mode
 from torchglass.capture.transparency.modes import finish_pops as finish_pops
 from torchglass.capture.transparency.patches import Patch, PatchSet
 from torchglass.capture.transparency.warnings import WarningPlaces
 
 _CALL = Patch(nn.Module, "__call__", modules.make_call)
+_WARN, _warn = Patch(warnings, "warn", lambda _: fast.extension.warn), warnings.warn
+_HANDLER = "handle_torch_function"
 
 
 @cache
 def _wanted() -> list[Patch]:
     return [
-        Patch(torch.overrides, "has_torch_function", mode_sensitive.make_has_torch_function),
-        Patch(torch.jit.ScriptFunction, "__call__", custom.make_script_call),
+        Patch(torch.overrides, "has_torch_function", modes.make_has_torch_function),
+        Patch(torch.jit.ScriptFunction, "__call__", guards.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
-        Patch(torch.autograd.Function, "apply", custom.make_apply),
+        Patch(torch.autograd.Function, "apply", guards.make_apply),
         Patch(torch.autograd, "_engine_run_backward", guards.make_run_backward),
         *(Patch(torch, name, conversions.make_conversion) for name in ("from_numpy", "frombuffer", "from_dlpack")),
         Patch(dlpack, "from_dlpack", conversions.make_conversion),
@@ -44,14 +53,40 @@ def _wanted() -> list[Patch]:
 
 def patches() -> list[Any]:
     """The names in torch that are replaced while anything records."""
-    wanted = _wanted() if swapped.is_possible() else [_CALL, *_wanted()]
-    there = [each for each in wanted if each.name in each.held]
-    return [*swapped.patches(), *there, optimizers.StepHooks(), WarningPlaces()]
+    there = [each for each in _wanted() if each.name in each.held]
+    return [*(_for_compiled() if fast.is_used() else [_CALL]), *there, optimizers.StepHooks(), WarningPlaces()]
+
+
+def _for_compiled() -> list[Any]:
+    """What is replaced for the compiled engine: the way to function modes, and the inside of module calls.
+
+    Warnings are counted past the frames of functions that we call a second time.
+    """
+    made: list[Any] = [_handler_in(module) for module in _modules_that_ask()]
+    is_torchs_own = nn.Module.__call__ is private.wrapped_call and _can_be_exchanged(private.wrapped_call)
+    made.append(CodeSwap(private.wrapped_call, _calling_code) if is_torchs_own else _CALL)
+    if _asks_for_rules(private.find_dispatch_rule):
+        made.append(CodeSwap(private.find_dispatch_rule, _finding_code))
+    if warnings.warn is _warn:
+        made.append(_WARN)
+    return made
+
+
+@cache
+def _handler_in(module: Any) -> Patch:
+    return Patch(module, _HANDLER, lambda _: fast.extension.handle_torch_function)
+
+
+def _modules_that_ask() -> list[Any]:
+    """The modules whose functions find ``handle_torch_function`` among their own names."""
+    names = ("torch.nn.functional", "torch.functional", "torch._tensor")
+    modules = [sys.modules[name] for name in names if name in sys.modules]
+    return [module for module in modules if vars(module).get(_HANDLER) is private.handle_torch_function]
 
 
 def compile_door(others: PatchSet) -> Any:
     """Steps aside, and takes the other patches down, while compiled code runs."""
-    return compiled.CompileDoor(lambda: others)
+    return compiled.CompileDoor(others)
 
 
 def prepare(session: Session) -> None:
@@ -110,3 +145,94 @@ def let_go(log: ThreadLog) -> None:
     if log.has_op_mode and not (log.on and session.records_ops):
         OP_MODES.drop(lambda mode: mode is session.op_mode)
         log.has_op_mode = False
+
+
+# ---------------------------------------------------------------- the code of module calls
+
+
+class CodeSwap:
+    """Another code for one function, put in and taken out like a patch.
+
+    Setting ``nn.Module.__call__`` makes Python look at each of its hundreds of subclasses, which takes 0.3 ms. Giving
+    the function that stands there another code does not, and leaves its frame in tracebacks, with its name and line.
+    """
+
+    def __init__(self, function: FunctionType, other: Callable[[CodeType], CodeType]) -> None:
+        self._function = function
+        self._other = other
+        self._original: CodeType | None = None
+
+    def install(self) -> None:
+        self._original = self._function.__code__
+        self._function.__code__ = self._other(self._original)
+
+    def remove(self) -> None:
+        """Put the original back; where the program has set another in the meantime, that stays."""
+        original, self._original = self._original, None
+        if original is not None and self._function.__code__ is self._other(original):
+            self._function.__code__ = original
+
+
+@cache
+def _calling_code(original: CodeType) -> CodeType:
+    """Code that hands its arguments to C, and says that it is the original, at the place of its plain call."""
+    place = _place_of(original)
+    assert place is not None
+    tree = ast.parse("def f(self, *args, **kwargs):\n call = 'call'; return call(self, args, kwargs)")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.lineno, node.end_lineno = original.co_firstlineno, place[1]
+        elif isinstance(node, (ast.stmt, ast.expr, ast.arg)):
+            node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = place
+    module = compile(tree, original.co_filename, "exec")
+    code = next(each for each in module.co_consts if isinstance(each, CodeType))
+    constants = tuple(fast.extension.module_call if each == "call" else each for each in code.co_consts)
+    return code.replace(co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname)
+
+
+def _asks_for_rules(function: Any) -> bool:
+    """Whether torch's way to a dispatch mode leads through a function of this kind."""
+    return (
+        type(function) is FunctionType
+        and not function.__code__.co_freevars
+        and function.__code__.co_varnames[: function.__code__.co_argcount] == ("op", "torch_dispatch_class")
+    )
+
+
+@cache
+def _finding_code(original: CodeType) -> CodeType:
+    """Code that knows that nobody has written a rule for our mode, and asks the original about all others."""
+    module = compile(
+        "def f(op, torch_dispatch_class):\n ours = 'ours'; find = 'find'\n"
+        " return None if torch_dispatch_class is ours else find(op, torch_dispatch_class)",
+        original.co_filename,
+        "exec",
+    )
+    code = next(each for each in module.co_consts if isinstance(each, CodeType))
+    found = {"ours": compiled_op_mode(), "find": FunctionType(original, private.find_dispatch_rule.__globals__)}
+    constants = tuple(found.get(each, each) if isinstance(each, str) else each for each in code.co_consts)
+    return code.replace(
+        co_consts=constants, co_name=original.co_name, co_qualname=original.co_qualname,
+        co_firstlineno=original.co_firstlineno,
+    )  # fmt: skip
+
+
+def _can_be_exchanged(function: Any) -> bool:
+    if type(function) is not FunctionType or function.__code__.co_freevars:
+        return False
+    return _place_of(function.__code__) is not None
+
+
+@cache
+def _place_of(code: CodeType) -> tuple[int, int, int, int] | None:
+    """Where torch's own code calls ``_call_impl``; None where it does not, or takes other arguments."""
+    if code.co_varnames[:3] != ("self", "args", "kwargs"):
+        return None
+    is_named = False
+    for each in dis.get_instructions(code):
+        is_named |= each.argval == "_call_impl"
+        if is_named and each.opname == "CALL_FUNCTION_EX" and each.positions is not None:
+            at = each.positions
+            found = (at.lineno, at.end_lineno, at.col_offset, at.end_col_offset)
+            return None if None in found else found  # type: ignore[return-value]
+    return None

@@ -39,50 +39,28 @@ if TYPE_CHECKING or HAS_TORCH:
         return str(torch.__version__)
 
 else:
+    # Nothing is one of these classes, and the functions find nothing; some are never asked.
 
     class Tensor:
-        """Nothing is one."""
+        """A tensor."""
 
     class Parameter(Tensor):
-        """Nothing is one."""
+        """One that is trained."""
 
-    class Module:
-        """Nothing is one."""
-
-    class SIZE:
-        """Nothing is one."""
-
-    class DEVICE:
-        """Nothing is one."""
-
+    Module, SIZE, DEVICE = (type(name, (), {}) for name in ("Module", "Size", "device"))
     no_functions = no_subclasses = no_dispatch = nullcontext
     HANDLER = CALL_IMPL = None
     WORDS = ()
 
-    def storage_address(tensor: Any) -> int:
-        """Never asked."""
+    def _no_number(*_: Any) -> int:
         return 0
 
-    def torch_version() -> str | None:
-        """None is there."""
+    def _nothing(*_: Any) -> None:
         return None
 
-    def worker_info() -> Any:
-        """There are none."""
-        return None
-
-    def next_node() -> int:
-        """There are none."""
-        return 0
-
-    def current_node() -> Any:
-        """There is none."""
-        return None
-
-    def count_modes() -> int:
-        """There are none."""
-        return 0
+    next_node = count_modes = storage_address = _no_number
+    torch_version = worker_info = current_node = _nothing
 
     def schemas_named(name: str) -> list[Any]:
-        """Never asked."""
+        """Of an op; there are none."""
         return []

@@ -19,10 +19,9 @@ from torchglass.capture.session import OP, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.functions import without_modes
+from torchglass.capture.torch.naming import op_bytes, op_name
 from torchglass.capture.torch.private import OpOverload
-from torchglass.capture.torch.subjects import op_bytes, op_name
-from torchglass.capture.transparency.mode_sensitive import BRANCHING_IN_BACKWARD
-from torchglass.capture.transparency.modes import OpMode, compiled_op_mode
+from torchglass.capture.transparency.modes import BRANCHING_IN_BACKWARD, OpMode, compiled_op_mode
 from torchglass.journal.layout import NONE
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports

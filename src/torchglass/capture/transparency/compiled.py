@@ -54,7 +54,7 @@ class Region:
 class CompileDoor:
     """Installed and removed like a patch; waits for dynamo if it is not imported yet."""
 
-    def __init__(self, patches: Callable[[], PatchSet]) -> None:
+    def __init__(self, patches: PatchSet) -> None:
         self.patches = patches
         self.regions: dict[int, Region] = {}
         self.installed: list[Patch] = []
@@ -132,11 +132,11 @@ class CompileDoor:
     def _make_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(context: Any, fn: Any) -> Any:
             # torch.compile keeps bound methods of what it is given: it must not find our wrappers there.
-            self.patches().suspend()
+            self.patches.suspend()
             try:
                 return original(context, fn)
             finally:
-                self.patches().resume()
+                self.patches.resume()
 
         return __call__
 
@@ -160,13 +160,13 @@ class CompileDoor:
                 other.session.note(BLIND)
         log.on = False
         self._take_modes(region)
-        self.patches().suspend()
+        self.patches.suspend()
         self.regions[log.ident] = region
 
     def leave(self, region: Region, frame: FrameType) -> None:
         log = region.log
         self.regions.pop(log.ident, None)
-        self.patches().resume()
+        self.patches.resume()
         if region.mode is not None:
             FUNCTION_MODES.insert(region.mode, region.modes_above)
         if region.op_mode is not None:

@@ -1,4 +1,4 @@
-"""Whose exception it is that is raised while our own code is at work: a fault of ours, or the program's own.
+"""What is ours and what is the program's: exceptions that are raised while our code is at work, functions that we call.
 
 Python runs signal handlers between any two steps, also of ours. What one raises (a timeout, Ctrl-C) is meant for the
 program and must reach it. Code of the program that we call ourselves (a property of a tensor subclass, say) is
@@ -8,7 +8,9 @@ guarded where it is called, with ``foreign``.
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
@@ -40,6 +42,21 @@ def foreign(error: BaseException) -> None:
     """Called where code of the program failed that we had called: what a signal raised there goes on all the same."""
     if is_signals(error):
         raise error
+
+
+def unseen() -> ExitStack:
+    """A context in which no mode, of a recording or of the program's, sees the torch functions that we call ourselves.
+
+    A page counts the numbers of kept tensors, for example, and may be made inside of the block. Where torch was never
+    imported there is nothing to hide.
+    """
+    hidden = ExitStack()
+    if "torch" in sys.modules:
+        from torchglass.capture.torch.private import no_functions, no_modes
+
+        hidden.enter_context(no_functions())
+        hidden.enter_context(no_modes())
+    return hidden
 
 
 def _frames(error: BaseException) -> Iterator[FrameType]:

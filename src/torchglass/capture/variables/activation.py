@@ -7,11 +7,10 @@ from sys import getrefcount
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.variables import paths
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.following import Following
-from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of
+from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of, step_from
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
 from torchglass.capture.variables.snapshots import ARRAY, NO_KIND, STAMPED, TEXT, Known, has_changed, same_atom
@@ -324,11 +323,11 @@ class Activation(Reading):
         """Compare an attribute or item with what anybody saw last; without a mutator this is only the first look."""
         owner = self.root(path.root, frame)
         for step in path.steps[:-1]:
-            owner = paths.take(owner, step) if owner is not UNBOUND else UNBOUND
+            owner = step_from(owner, step) if owner is not UNBOUND else UNBOUND
         if owner is UNBOUND:
             value, entry, is_new = UNBOUND, Known(), True
         else:
-            value = paths.take(owner, path.steps[-1])
+            value = step_from(owner, path.steps[-1])
             entry, is_new = self.engine.path_entry(owner, path.steps[-1])
         last = self.path_entries.get(path.name, entry)
         self.path_entries[path.name] = entry

@@ -315,6 +315,11 @@ def effects_of(code: CodeType) -> Effects:
     return known[1]
 
 
+def start_of(code: CodeType, offset: int) -> int | None:
+    """Where the comprehension begins whose variable is stored at an instruction; None where that is no such store."""
+    return effects_of(code).comprehensions.get(offset)
+
+
 def slot_names(code: CodeType) -> tuple[str, ...]:
     """The names of the slots of a frame: locals, cells that are no arguments, free variables."""
     locals_ = code.co_varnames

@@ -19,8 +19,9 @@ from torchglass.capture.torch.names import HANDLER, HAS_TORCH, Parameter, Tensor
 from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.bytecode import start_of
 from torchglass.capture.variables.compiled import SIZED, make_sink
-from torchglass.capture.variables.comprehensions import INLINED, MARK, InnerStacks, start_of
+from torchglass.capture.variables.scope import INLINED, MARK, InnerStacks
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.journal.layout import NONE, RECORD, pack_record
 

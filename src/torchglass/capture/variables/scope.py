@@ -1,12 +1,17 @@
-"""Which code is watched: the user's, and what the user's code gives to exec."""
+"""Which code is watched (the user's, and what that gives to exec), and in which scope a variable of it is told."""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import TYPE_CHECKING
 
 from torchglass.source.sites import origin_of
+
+if TYPE_CHECKING:
+    from torchglass.capture.engine.stack import StackTable
 
 _NOT_MEANT = re.compile(r"[\\/](site|dist)-packages[\\/](numpy[\\/]|typing_extensions\.py$)")
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
@@ -71,3 +76,33 @@ def owner_scope(code: CodeType, name: str, outer_of: Callable[[CodeType], CodeTy
         return scope_name(outer)
     around, _, _ = scope_name(code).rpartition(".<locals>.")
     return around or scope_name(code)
+
+
+# ---------------------------------------------------------------- comprehensions
+
+# They have no frame of their own from Python 3.12 on: their variables are told as if they had one.
+
+INLINED = sys.version_info >= (3, 12)
+"""Whether a comprehension may be part of its function's own code."""
+MARK = "comp>"
+"""How the scopes of comprehensions end: ``f.<locals>.<listcomp>``."""
+
+
+class InnerStacks:
+    """Stacks as they were up to Python 3.11: the function's at the comprehension, then the comprehension itself."""
+
+    def __init__(self, stacks: StackTable) -> None:
+        self._stacks = stacks
+        self._codes: dict[tuple[int, str], tuple[CodeType, CodeType]] = {}
+        """By ``id`` of a function's code and scope: that code, which is kept so, and the comprehension's."""
+
+    def below(self, above: int, frame: FrameType, scope: str, offset: int) -> int:
+        """The stack inside a comprehension; ``above`` is that of the function at it."""
+        return self._stacks.intern_renamed(above, frame, self._code(frame.f_code, scope), offset)
+
+    def _code(self, code: CodeType, scope: str) -> CodeType:
+        """The function's code under the name of the comprehension; settling reads names and places from it."""
+        known = self._codes.get((id(code), scope))
+        if known is None:
+            known = self._codes[id(code), scope] = (code, code.replace(co_qualname=scope))
+        return known[1]

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from torchglass.capture.torch import private
-from torchglass.capture.transparency.unseen import unseen
-from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names
-from torchglass.compat.torchspy._files import file_name, write_whole
+from torchglass.capture.transparency.ours import unseen
+from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, file_name
 from torchglass.compat.torchspy.context import contexts_here
 from torchglass.events.spelling import clean
+from torchglass.store.layout import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,8 @@ class TensorSaver(BaseDebugger):
             # Neither a running trace nor the program's own modes should see how we copy.
             with unseen():
                 kept = _norms(tensor) if norm_only else _kept(tensor)
-                write_whole(path, lambda stream: torch.save(kept, stream))
+                with whole_file(path) as draft, draft.open("wb") as stream:
+                    torch.save(kept, stream)
         except Exception as error:  # whatever torch or the disk says, the program goes on
             self._warn(str(name), _reason(error))
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchglass.compat.torchspy._files import write_whole
 from torchglass.errors import MissingExtra, UsageError
 from torchglass.events.spelling import clean
+from torchglass.store.layout import whole_file
 
 if TYPE_CHECKING:
     from graphviz import Digraph
@@ -154,7 +154,8 @@ def render_graph(
 def save_tree_json(tree: Node, json_path: str | Path) -> None:
     """Write the tree as JSON: name, count (how many indices were seen), indices and children of each node."""
     text = json.dumps(_as_json(tree), indent=2, ensure_ascii=False)
-    write_whole(Path(json_path), lambda stream: stream.write(text.encode("utf-8", "backslashreplace") + b"\n"))
+    with whole_file(Path(json_path)) as draft:
+        draft.write_bytes(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 # ---------------------------------------------------------------- trees

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchglass.compat.torchspy import trace_graph
-from torchglass.compat.torchspy._files import write_whole
 from torchglass.errors import MissingExtra, TorchglassError, UsageError
 from torchglass.events.spelling import clean
+from torchglass.store.layout import whole_file
 
 if TYPE_CHECKING:
     from graphviz import Digraph
@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     )
     picture = _picture(dot, out.suffix)
     try:
-        write_whole(out, lambda stream: stream.write(picture))
+        with whole_file(out) as draft:
+            draft.write_bytes(picture)
         _say(f"wrote {out}")
         if options.save_json:
             trace_graph.save_tree_json(tree, options.save_json)

@@ -9,9 +9,9 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, allowed
-from torchglass.compat.torchspy._files import LONGEST, file_name, write_whole
+from torchglass.compat.torchspy._base import LONGEST, BaseDebugger, Classes, Filter, Names, allowed, file_name
 from torchglass.events.spelling import clean
+from torchglass.store.layout import whole_file
 
 
 class CallTracer(BaseDebugger):
@@ -68,7 +68,8 @@ class CallTracer(BaseDebugger):
             path = path.parent / file_name(stem, dot + suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{clean(call)}\n" for call in self.get_trace())
-        write_whole(path, lambda stream: stream.write(text.encode()))
+        with whole_file(path) as draft:
+            draft.write_bytes(text.encode())
         return path
 
     def remove_hooks(self) -> None:

@@ -62,7 +62,6 @@ class _Search:
         self._ended = sorted(known, key=lambda event: (event.end_ns or 0, -event.id))
         self._excused: set[int] = set()
         """Values that are bad and were meant to be."""
-        self._checked: set[int] = set()
         self._uses: dict[int, list[Event]] | None = None
         self._skipped = self._steps_skipped(trace.complete)
 

@@ -174,7 +174,7 @@ class _Calls:
             return Row(depth, LOOP_ROW, (Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(loops))), each=0)
         if item.times == 1:  # before anything is counted: that goes through all that is below
             return None
-        calls = sum(self._is_call(each) * len(each.nodes) for each in in_order([item]))
+        calls = sum(self._is_call(each) * len(each.nodes) for each in in_order([item], lambda each: each.children))
         size = calls // len(item.nodes if node != TOGETHER else item.children[0].nodes)
         if size < 2 and node != TOGETHER:
             return None

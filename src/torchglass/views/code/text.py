@@ -6,26 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchglass.events.types import Location
+from torchglass.views import row as kinds
 from torchglass.views.code.view import DOWN
-from torchglass.views.row import (
-    CLASS,
-    COUNT,
-    ERROR,
-    FOLD,
-    GIVES,
-    HEADING,
-    LINE,
-    NAME,
-    REPEAT,
-    ROUNDS,
-    SOURCE,
-    TAKES,
-    THREAD,
-    TIME,
-    Cell,
-    Row,
-    Sheet,
-)  # fmt: skip
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.layout import guides, repeat_line, thread_line
 from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
@@ -40,7 +23,7 @@ FEWEST_COLUMNS = 6
 
 def lines(sheet: Sheet, page: Page) -> Iterator[str]:
     """The lines of the view."""
-    has_times = any(row.cell(TIME) for row in sheet.rows)
+    has_times = any(row.cell(kinds.TIME) for row in sheet.rows)
     writer = _Writer(page, TIME_WIDTH if has_times else 0)
     for row in sheet.rows:
         yield from writer.lines(row)
@@ -59,21 +42,21 @@ class _Writer:
 
     def lines(self, row: Row) -> Iterator[str]:
         """The line of a row, and a note that its step may have."""
-        if row.kind == THREAD:
+        if row.kind == kinds.THREAD:
             self._functions.clear()
-            yield thread_line(row.text(NAME), self._page.width, self._page)
+            yield thread_line(row.text(kinds.NAME), self._page.width, self._page)
             return
         before = guides(row.depth, self._width)
         bars = self._time(row) + self._page.paint("guide", before)
         room = self._width - width_of(before)
-        if row.kind == LINE:
+        if row.kind == kinds.LINE:
             yield bars + self._line(row, room)
-        elif row.kind in (DOWN, REPEAT):
+        elif row.kind in (DOWN, kinds.REPEAT):
             del self._functions[row.depth :]
             inside = replace(self._page, width=self._width)
             yield (
                 self._time(row) + repeat_line(row, before, inside)
-                if row.kind == REPEAT
+                if row.kind == kinds.REPEAT
                 else bars + self._down(row, room)
             )
         else:
@@ -83,11 +66,11 @@ class _Writer:
     def _time(self, row: Row) -> str:
         if not self._time_width:
             return ""
-        return self._page.paint("time", f"{row.text(TIME):>{TIME_WIDTH - 1}}") + " "
+        return self._page.paint("time", f"{row.text(kinds.TIME):>{TIME_WIDTH - 1}}") + " "
 
     def _down(self, row: Row, room: int) -> str:
-        page, often = self._page, row.text(FOLD)
-        name = cut(row.text(NAME), room - 4 - width_of(often))
+        page, often = self._page, row.text(kinds.FOLD)
+        name = cut(row.text(kinds.NAME), room - 4 - width_of(often))
         return (
             page.paint("dim", ARROW_DOWN) + (f" {page.paint('name', name)}" if name else "") + page.paint("fold", often)
         )
@@ -95,7 +78,7 @@ class _Writer:
     # ------------------------------------------------------------ lines of source
 
     def _line(self, row: Row, room: int) -> str:
-        source = row.cell(SOURCE)
+        source = row.cell(kinds.SOURCE)
         assert source is not None
         assert source.at is not None
         page, at = self._page, source.at
@@ -104,9 +87,9 @@ class _Writer:
             self._functions.append(("", ""))
         known = self._functions[row.depth] == (at.file, at.function)
         self._functions[row.depth] = (at.file, at.function)
-        often, inside = row.text(FOLD), "  ".join(filter(None, (row.text(ROUNDS), row.text(COUNT))))
+        often, inside = row.text(kinds.FOLD), "  ".join(filter(None, (row.text(kinds.ROUNDS), row.text(kinds.COUNT))))
         inside = f"  {inside}" if inside and width_of(often) + len(inside) + 2 <= room // 2 else ""
-        gives = row.text(GIVES)
+        gives = row.text(kinds.GIVES)
         room -= width_of(often) + len(inside)
         width, place, gives = _fit(width_of(source.text), _places(at, known), f" → {gives}" if gives else "", room)
         text = _painted(source, width, page) + page.paint("fold", often) + "  " + page.paint("place", place)
@@ -123,18 +106,20 @@ class _Writer:
         return found[0]
 
     def _make_step(self, row: Row, room: int) -> str:
-        page, often = self._page, row.text(FOLD)
-        module = cut(f"  {row.text(CLASS)}", room // 3) if row.cell(CLASS) else ""
-        if row.cell(HEADING):  # a mark
-            value = cut(row.text(GIVES), room // 2)
-            name = cut(row.text(HEADING), room - width_of(often) - width_of(value) - 2)
+        page, often = self._page, row.text(kinds.FOLD)
+        module = cut(f"  {row.text(kinds.CLASS)}", room // 3) if row.cell(kinds.CLASS) else ""
+        if row.cell(kinds.HEADING):  # a mark
+            value = cut(row.text(kinds.GIVES), room // 2)
+            name = cut(row.text(kinds.HEADING), room - width_of(often) - width_of(value) - 2)
             return page.paint("name", name) + page.paint("output", f"  {value}".rstrip()) + page.paint("fold", often)
-        often += f"  {row.text(ROUNDS)}" if row.cell(ROUNDS) else ""
+        often += f"  {row.text(kinds.ROUNDS)}" if row.cell(kinds.ROUNDS) else ""
         space = room - width_of(module) - width_of(often)
-        if row.cell(ERROR):
+        if row.cell(kinds.ERROR):
             text = _step_text(row, space * 2 // 3)
-            return page.paint("dim", text) + page.paint("error", cut(f" ✗ {row.text(ERROR)}", space - width_of(text)))
-        gives, text = row.cell(GIVES), _step_text(row, space)
+            return page.paint("dim", text) + page.paint(
+                "error", cut(f" ✗ {row.text(kinds.ERROR)}", space - width_of(text))
+            )
+        gives, text = row.cell(kinds.GIVES), _step_text(row, space)
         said = painted(text, "dim", page) if gives is not None and gives.mark else page.paint("dim", text)
         return said + page.paint("class", module) + page.paint("fold", often)
 
@@ -149,12 +134,12 @@ class _Writer:
 
 def _step_text(row: Row, room: int) -> str:
     """``# addmm(f32[96], f32[14, 32], f32[32, 96]) -> f32[14, 96];``: where it is too long, first arguments go."""
-    name, args, result = row.text(NAME), row.text(TAKES), row.text(GIVES)
-    if row.cell(TAKES) is None:  # an optimizer's step
-        return cut(f"# {name};  {row.text(COUNT)}", room)
+    name, args, result = row.text(kinds.NAME), row.text(kinds.TAKES), row.text(kinds.GIVES)
+    if row.cell(kinds.TAKES) is None:  # an optimizer's step
+        return cut(f"# {name};  {row.text(kinds.COUNT)}", room)
     end = ""
-    if not row.cell(ERROR):
-        unseen = f"  {row.text(COUNT)}" if row.cell(COUNT) else ""
+    if not row.cell(kinds.ERROR):
+        unseen = f"  {row.text(kinds.COUNT)}" if row.cell(kinds.COUNT) else ""
         end = f" -> {result};{unseen}" if result else f";{unseen}"
     fixed = width_of(name) + 4
     if fixed + width_of(args) + width_of(end) > room:

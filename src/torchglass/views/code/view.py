@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.events.types import Location, Value
+from torchglass.views import row as kinds
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
 from torchglass.views.code import Options
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
@@ -15,24 +16,7 @@ from torchglass.views.code.steps import says_module, step_cells, steps_of, why_n
 from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
-from torchglass.views.row import (
-    COUNT,
-    EVENT,
-    FOLD,
-    GIVES,
-    HEADING,
-    NAME,
-    NOTE,
-    REMARK,
-    REPEAT,
-    ROUNDS,
-    SOURCE,
-    THREAD,
-    TIME,
-    Cell,
-    Row,
-    Sheet,
-)  # fmt: skip
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.cells import Cells
 from torchglass.views.text.ranges import blurred
 from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
@@ -54,7 +38,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     for row in made.rows:
         row.event = tied.origin[row.event] if row.event >= 0 else row.event
     if not any(event.name.startswith(SIGN) for event in tied.made):
-        made.below.append(Cell(REMARK, NOTHING))
+        made.below.append(Cell(kinds.REMARK, NOTHING))
     return made
 
 
@@ -107,12 +91,12 @@ class _Code:
         """All rows. The sum of ``each`` of the steps and of ``hidden`` is the number of steps."""
         for thread, roots in self._forest.threads.items():
             if len(self._forest.threads) > 1:
-                self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
+                self._rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
             self._emit(folded(self._forest, roots, self._own, self._options.fold))
         below = (
-            Cell(COUNT, " · ".join(self._summary()))
+            Cell(kinds.COUNT, " · ".join(self._summary()))
             if self._steps.chosen
-            else Cell(HEADING, why_none(self._steps, self._options))
+            else Cell(kinds.HEADING, why_none(self._steps, self._options))
         )
         return Sheet(self._rows, [below])
 
@@ -155,7 +139,7 @@ class _Code:
                 self._rows.append(row)
                 if row.kind == LINE and self._is_cut(item, around):
                     sizes = [self._nodes[node].size for node in item.nodes]
-                    row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'step')} inside"))
+                    row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'step')} inside"))
                     row.hidden = sum(sizes)
                     self._deeper += row.hidden
                     continue
@@ -170,7 +154,7 @@ class _Code:
         """What is in a line but constructors of modules, of which it says how many steps they made."""
         others, sizes = self._forest.without_built(item)
         if sizes:
-            row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'step')} in its constructor"))
+            row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'step')} in its constructor"))
             row.hidden = sum(sizes)
             self._built += row.hidden
         return others
@@ -277,8 +261,8 @@ class _Code:
         text = f"{around.name}.{span}" if span and around.name else span
         word = WORDS[self._nodes[item.children[0].nodes[0]].kind]
         often = f"{clean(text)} × {count(item.times)}".strip()
-        cells = Cell(FOLD, often), Cell(COUNT, f", {plural(item.unit, word)} each:")
-        return Row(around.depth, REPEAT, cells, times=item.times)
+        cells = Cell(kinds.FOLD, often), Cell(kinds.COUNT, f", {plural(item.unit, word)} each:")
+        return Row(around.depth, kinds.REPEAT, cells, times=item.times)
 
     def _call_row(self, item: Item, around: _Around) -> tuple[Row | None, _Around]:
         name = range_label(map(self._forest.name, item.nodes))
@@ -287,7 +271,7 @@ class _Code:
         often = f" × {count(item.times)}" if item.times > 1 else around.often
         if self._is_plain(item) and not often:
             return None, replace(inside, name=whole, is_said=says_module(around.where, whole))
-        cells = [Cell(NAME, clean(whole)), *self._often(often), *self._rounds(item, around)]
+        cells = [Cell(kinds.NAME, clean(whole)), *self._often(often), *self._rounds(item, around)]
         event = self._nodes[item.nodes[0]].number
         return Row(around.depth, DOWN, (*cells, *self._time(item)), event, item.times), replace(inside, kind=CALL)
 
@@ -298,7 +282,7 @@ class _Code:
         times = Counter(item.slots).values()
         if max(times) > 1 or item.times > 1:
             often = range_word(times) if item.times == 1 else count(item.times)
-            cells = (Cell(NAME, scope_word(span.function)), Cell(FOLD, f" × {often}"), *cells)
+            cells = (Cell(kinds.NAME, scope_word(span.function)), Cell(kinds.FOLD, f" × {often}"), *cells)
         return Row(around.depth, DOWN, (*cells, *self._time(item)), span.first, item.times)
 
     def _loop_row(self, item: Item, around: _Around) -> Row:
@@ -309,8 +293,8 @@ class _Code:
         node, text = span.loop.node, loop_word(span)
         at = replace(span.at, line=node.lineno, end_line=node.lineno, source=text)
         loops = [each for each in map(self._forest.span, item.nodes) if each is not None]
-        source = Cell(SOURCE, clean(text), at=at, mark=(0, 0))
-        cells = (source, Cell(FOLD, f"  {count_word(loops)}"), *self._rounds(item, around), *self._time(item))
+        source = Cell(kinds.SOURCE, clean(text), at=at, mark=(0, 0))
+        cells = (source, Cell(kinds.FOLD, f"  {count_word(loops)}"), *self._rounds(item, around), *self._time(item))
         return Row(around.depth, LINE, cells, span.first, each=0)
 
     def _line_row(self, item: Item, around: _Around) -> Row:
@@ -322,7 +306,7 @@ class _Code:
         for node in nodes:
             for names, values in (node.assigned or {}).items():
                 assigned.setdefault(names, []).extend(values)
-        gives = (Cell(GIVES, assigned_word(assigned)),) if assigned else ()
+        gives = (Cell(kinds.GIVES, assigned_word(assigned)),) if assigned else ()
         cells = (self._sources.cell(line.where), *self._often(often), *gives, *self._rounds(item, around))
         return Row(around.depth, LINE, (*cells, *self._time(item)), self._event(item.nodes[0]), item.times, 0)
 
@@ -334,18 +318,18 @@ class _Code:
 
     @staticmethod
     def _often(often: str) -> Cells:
-        return (Cell(FOLD, often),) if often else ()
+        return (Cell(kinds.FOLD, often),) if often else ()
 
     def _rounds(self, item: Item, around: _Around) -> Cells:
         if around.item is None or around.item.nodes == [TOGETHER] or not self._options.fold:
             return ()
         text = rounds_of(item, around.item, around.loop, self._forest.span)
-        return (Cell(ROUNDS, text),) if text else ()
+        return (Cell(kinds.ROUNDS, text),) if text else ()
 
     def _time(self, item: Item) -> Cells:
         if not self._options.times:
             return ()
-        return (Cell(TIME, duration(sum(self._nodes[node].spent for node in item.nodes))),)
+        return (Cell(kinds.TIME, duration(sum(self._nodes[node].spent for node in item.nodes))),)
 
     # ------------------------------------------------------------ steps
 
@@ -363,20 +347,22 @@ class _Code:
         if self._is_measured:
             cells = with_stats(cells, (self._trace.event(self._nodes[node].number) for node in item.nodes))
         first = self._steps.events[self._nodes[item.nodes[0]].number]
-        note = (Cell(NOTE, first.note),) if first.note else ()
+        note = (Cell(kinds.NOTE, first.note),) if first.note else ()
         time = self._time(item)
         self._shown_ns += sum(self._nodes[node].spent for node in item.nodes)
         cells = (*cells, *time) if time else cells
-        return Row(around.depth, EVENT, cells, self._nodes[item.nodes[0]].number, item.times, len(item.nodes), 0, note)
+        return Row(
+            around.depth, kinds.EVENT, cells, self._nodes[item.nodes[0]].number, item.times, len(item.nodes), 0, note
+        )
 
     # ------------------------------------------------------------ below
 
     def _summary(self) -> list[str]:
         """How many steps there were, and why some have no row."""
         steps, options = self._steps, self._options
-        kinds = {steps.events[step].kind for step in steps.chosen}
-        word = next(iter(kinds)) if len(kinds) == 1 and kinds <= {"function", "op"} else "step"
-        rows = sum(row.kind == EVENT for row in self._rows)
+        told = {steps.events[step].kind for step in steps.chosen}
+        word = next(iter(told)) if len(told) == 1 and told <= {"function", "op"} else "step"
+        rows = sum(row.kind == kinds.EVENT for row in self._rows)
         parts = [plural(len(steps.chosen), word)]
         if options.times:
             parts[0] += f" in {duration(self._shown_ns)} of {duration(self._trace.duration_ns)}"

@@ -6,26 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, visible_events
 from torchglass.views.failure import Options
 from torchglass.views.failure.misfit import History, Misfit, Named, misfits
-from torchglass.views.row import (
-    CLASS,
-    COUNT,
-    ERROR,
-    EXPRESSION,
-    GIVES,
-    HEADING,
-    NAME,
-    ORIGIN,
-    PATH,
-    PLACE,
-    REMARK,
-    TAKES,
-    Cell,
-    Row,
-    Sheet,
-)
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.stacks import is_constructor
 from torchglass.views.text.cells import (
     BINARY,
@@ -56,8 +41,8 @@ def sheet(trace: Recorded, options: Options | None = None) -> Sheet:
     """The rows of the story; a sentence when the block ended well."""
     event = trace.failure()
     if event is None:
-        return Sheet(below=[Cell(HEADING, ENDED_WELL)])
-    return Sheet(_Story(trace, event, options or Options()).rows(), [Cell(REMARK, THE_REST)])
+        return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
+    return Sheet(_Story(trace, event, options or Options()).rows(), [Cell(kinds.REMARK, THE_REST)])
 
 
 def error_row(trace: Recorded) -> Row | None:
@@ -65,7 +50,7 @@ def error_row(trace: Recorded) -> Row | None:
     event = trace.failure()
     if event is None:
         return None
-    return Row(0, ERROR, (Cell(ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id)
+    return Row(0, kinds.ERROR, (Cell(kinds.ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id)
 
 
 class _Story:
@@ -86,7 +71,7 @@ class _Story:
         return [
             error,
             _heading("path to the failing call"),
-            *[_row(each, depth, PATH) for depth, each in enumerate(_shortened(self._path))],
+            *[_row(each, depth, kinds.PATH) for depth, each in enumerate(_shortened(self._path))],
             *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
             _heading("its inputs"),
             *self._input_rows(),
@@ -109,7 +94,10 @@ class _Story:
         told: set[int] = set()
         for each in self._inputs[:MOST_INPUTS]:
             stats = "" if each.value.stats is None else stats_word(each.value.stats, each.value.dtype)
-            cells = Cell(NAME, each.name), Cell(GIVES, f"{tensor_word(each.value, device=True)} {stats}".rstrip())
+            cells = (
+                Cell(kinds.NAME, each.name),
+                Cell(kinds.GIVES, f"{tensor_word(each.value, device=True)} {stats}".rstrip()),
+            )
             yield Row(0, INPUT, cells, self._event.id)
             if each.value.type == "Parameter":
                 yield from self._made_at(each.value, told)
@@ -121,7 +109,7 @@ class _Story:
                 yield _made_row(event)
         more = len(self._inputs) - MOST_INPUTS
         if more > 0:
-            yield Row(0, INPUT, (Cell(COUNT, f"and {more} more"),))
+            yield Row(0, INPUT, (Cell(kinds.COUNT, f"and {more} more"),))
         if not self._inputs:
             yield from self._no_tensors()
 
@@ -133,19 +121,21 @@ class _Story:
         if event.location.line not in told:
             told.add(event.location.line)
             at = event.location
-            yield Row(0, MADE, (Cell(EXPRESSION, clean(at.source or event.code)), Cell(PLACE, at=at)), event.id)
+            yield Row(
+                0, MADE, (Cell(kinds.EXPRESSION, clean(at.source or event.code)), Cell(kinds.PLACE, at=at)), event.id
+            )
 
     def _no_tensors(self) -> Iterator[Row]:
         """What it was given instead, and for a ``None`` the call that gave it."""
         event = self._path[-1]
-        yield Row(0, INPUT, (Cell(COUNT, "no tensors" + (f": {clean(event.args)}" if event.args else "")),))
+        yield Row(0, INPUT, (Cell(kinds.COUNT, "no tensors" + (f": {clean(event.args)}" if event.args else "")),))
         if "None" not in event.args:
             return
         names = {name.strip() for name in _arguments(event.code)}
         for earlier in reversed(list(self._trace.events())[: event.id]):
             if earlier.parent == event.parent and names.intersection(earlier.target):
                 if earlier.result == "None" and not earlier.outputs:
-                    yield _made_row(earlier, ORIGIN)
+                    yield _made_row(earlier, kinds.ORIGIN)
                 return
 
     # ------------------------------------------------------------ what came before
@@ -186,7 +176,7 @@ def _arguments(code: str) -> list[str]:
 
 
 def _heading(text: str) -> Row:
-    return Row(0, HEADING, (Cell(HEADING, text),))
+    return Row(0, kinds.HEADING, (Cell(kinds.HEADING, text),))
 
 
 def _row(event: Event, depth: int, kind: str = "event") -> Row:
@@ -198,12 +188,12 @@ def _made_row(event: Event, remark: str = "") -> Row:
     """As written, with what went in and came out."""
     takes, gives = shape_words(event.inputs), shape_words(event.outputs)
     cells: Cells = (
-        Cell(EXPRESSION, _written(event)),
-        Cell(TAKES, f" {event.operator} ".join(takes) if event.operator in BINARY else ", ".join(takes)),
-        Cell(GIVES, "None" if remark else ", ".join(gives)),
-        Cell(CLASS, "both were broadcast" if _both_broadcast(event) else ""),
+        Cell(kinds.EXPRESSION, _written(event)),
+        Cell(kinds.TAKES, f" {event.operator} ".join(takes) if event.operator in BINARY else ", ".join(takes)),
+        Cell(kinds.GIVES, "None" if remark else ", ".join(gives)),
+        Cell(kinds.CLASS, "both were broadcast" if _both_broadcast(event) else ""),
     )
-    place = (Cell(PLACE, at=event.location),) if event.location is not None else ()
+    place = (Cell(kinds.PLACE, at=event.location),) if event.location is not None else ()
     return Row(0, MADE, (*(cell for cell in cells if cell.text), *place), event.id)
 
 
@@ -228,8 +218,8 @@ def _misfit_row(misfit: Misfit) -> Row:
     text = misfit.text
     if born is not None and born.location is not None:
         text += f", from {_written(born)} at {_at(born.location)}"
-        place = (Cell(PLACE, at=born.location),)
-    return Row(0, MISFIT, (Cell(REMARK, text), *place), -1 if born is None else born.id)
+        place = (Cell(kinds.PLACE, at=born.location),)
+    return Row(0, MISFIT, (Cell(kinds.REMARK, text), *place), -1 if born is None else born.id)
 
 
 def _at(location: Location) -> str:

@@ -10,10 +10,10 @@ from typing import TypeVar
 from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, missed_words, tells_of_gradients
 from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Digest, Recorded, digest_of, split_index
-from torchglass.views.fold import Item, folded, range_label
+from torchglass.views.fold import Item, folded, in_order, range_label
 from torchglass.views.gradients import Options
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, NOTE, REMARK, Cell, Row, Sheet
-from torchglass.views.text.modules import ModuleForest, in_order
+from torchglass.views.text.modules import ModuleForest
 from torchglass.views.text.statistics import alarm_word, is_measured, numbers_word
 from torchglass.views.text.words import clean, count, plural, shape_word
 
@@ -108,7 +108,7 @@ def _nodes(leaves: Sequence[Leaf], trace: Recorded) -> tuple[list[Holder], list[
         within = roots if holder is None else nodes[module(holder.root, holder.path)].children
         within.append(len(nodes))
         nodes.append(Holder(leaf.name, leaf=leaf, below=[leaf]))
-    for node in reversed(in_order({at: node.children for at, node in enumerate(nodes)}, roots)):
+    for node in reversed([*in_order(roots, lambda at: nodes[at].children)]):
         if nodes[node].leaf is None:
             nodes[node].below = [leaf for child in nodes[node].children for leaf in nodes[child].below]
     return nodes, roots

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from torchglass.events.types import Event
 from torchglass.views.digest import Digest
-from torchglass.views.fold import TOGETHER, folded
+from torchglass.views.fold import TOGETHER, folded, in_order
 from torchglass.views.fold import Item as Folded
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.graph import Options
@@ -116,21 +116,12 @@ def outline_of(digest: Digest, options: Options) -> Outline:
         tops += forest.without_all(items)
     tops.sort(key=lambda item: outline.shown_as(_tops(item)[0].nodes[0]))
     outline.top = _Boxes(outline).boxes(tops)
-    outline.items = list(in_order(outline.top))
+    outline.items = list(in_order(outline.top, lambda item: item.children))
     for number, item in enumerate(outline.items):
         item.number = number
         for child in item.children:
             child.parent = number
     return outline
-
-
-def in_order(items: Sequence[Box]) -> Iterator[Box]:
-    """All items, outermost first, without recursion: traces nest deeper than Python may."""
-    pending = list(reversed(items))
-    while pending:
-        item = pending.pop()
-        yield item
-        pending.extend(reversed(item.children))
 
 
 def _nest(outline: Outline) -> None:

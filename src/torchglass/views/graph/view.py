@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from torchglass.events.types import Location
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
 from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Label, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
-from torchglass.views.row import (
-    CALL,
-    CLASS,
-    COUNT,
-    ERROR,
-    EVENT,
-    EXPRESSION,
-    FOLD,
-    GIVES,
-    LOOP,
-    NAME,
-    PLACE,
-    REPEAT,
-    ROUNDS,
-    TAKES,
-    TIMES,
-    Cell,
-    Row,
-    Sheet,
-)
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.spans import loop_place
 from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, plural
@@ -58,7 +40,7 @@ class _Rows:
                 inside = enumerate(item.children)
                 pending += [(child, at, item.number, depth + 1) for at, child in inside][::-1]
         events = plural(len(self._flow.outline.events), "event")
-        return Sheet(rows, [Cell(COUNT, f"{plural(len(rows), 'step')} of {events}")])
+        return Sheet(rows, [Cell(kinds.COUNT, f"{plural(len(rows), 'step')} of {events}")])
 
     def _label(self, item: Box) -> Label:
         if item.number not in self._labels:
@@ -67,28 +49,33 @@ class _Rows:
 
     def _row(self, item: Box, number: int, around: int, depth: int) -> Row:
         label, outline = self._label(item), self._flow.outline
-        rounds, span = Cell(ROUNDS, label.rounds), outline.span(item)
-        takes, fold = Cell(TAKES, ", ".join(self._sources(number, around))), f"{label.title} {label.often}"
+        rounds, span = Cell(kinds.ROUNDS, label.rounds), outline.span(item)
+        takes, fold = Cell(kinds.TAKES, ", ".join(self._sources(number, around))), f"{label.title} {label.often}"
         if item.loops:
             (at,) = {loop_place(each) for each in map(outline.forest.span, item.loops[:1]) if each is not None}
-            return _row(depth, LOOP, [Cell(EXPRESSION, label.title), Cell(TIMES, label.often), takes, rounds], at)
+            return _row(
+                depth,
+                kinds.LOOP,
+                [Cell(kinds.EXPRESSION, label.title), Cell(kinds.TIMES, label.often), takes, rounds],
+                at,
+            )
         if item.runs:
             often = f"{label.title} {label.often}".lstrip()
-            return _row(depth, REPEAT, [Cell(FOLD, often), Cell(COUNT, f", {label.detail}:")], None)
+            return _row(depth, kinds.REPEAT, [Cell(kinds.FOLD, often), Cell(kinds.COUNT, f", {label.detail}:")], None)
         if span is not None:
-            cells = [Cell(FOLD, label.often), Cell(EXPRESSION, label.code), takes, rounds]
-            return _row(depth, CALL, cells, span.at, span.first)
+            cells = [Cell(kinds.FOLD, label.often), Cell(kinds.EXPRESSION, label.code), takes, rounds]
+            return _row(depth, kinds.CALL, cells, span.at, span.first)
         event = outline.events[item.nodes[0]]
         cells = [
-            Cell(FOLD, fold) if label.often else Cell(NAME, label.title),
-            Cell(CLASS, label.detail or label.variable),
+            Cell(kinds.FOLD, fold) if label.often else Cell(kinds.NAME, label.title),
+            Cell(kinds.CLASS, label.detail or label.variable),
             takes,
-            Cell(ERROR, "✗ " + clean(event.error)) if event.error else Cell(GIVES, label.gives),
+            Cell(kinds.ERROR, "✗ " + clean(event.error)) if event.error else Cell(kinds.GIVES, label.gives),
             rounds,
         ]
         if self._is_measured:
             cells = [*with_stats(tuple(cells), map(outline.digest.trace.event, item.nodes))]
-        row = _row(depth, EVENT, cells, event.location, item.nodes[0])
+        row = _row(depth, kinds.EVENT, cells, event.location, item.nodes[0])
         row.times, row.each = item.in_a_row()[1], len(item.nodes)
         return row
 
@@ -125,5 +112,5 @@ class _Rows:
 
 
 def _row(depth: int, kind: str, cells: list[Cell], at: Location | None, event: int = -1) -> Row:
-    place = (Cell(PLACE, at=at),) if at is not None else ()
+    place = (Cell(kinds.PLACE, at=at),) if at is not None else ()
     return Row(depth, kind, (*[cell for cell in cells if cell.text], *place), event)

@@ -119,10 +119,10 @@ def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
         if steps.is_module:
             frames[steps.frame].module_calls.append(steps)
         if not steps.ended_well:
-            _note_failed(steps.frame, frames)
+            _note("failed", steps.frame, frames)
         if steps.count:
             frames[steps.frame].steps.append(steps)
-            _note_live(steps.frame, frames)
+            _note("live", steps.frame, frames)
     for inner, outer in read.inside:
         _note_module(inner, outer, read, frames)
     for inner, outer in read.under:
@@ -281,15 +281,10 @@ def _place_of(at: Location) -> CodePlace:
     return CodePlace(at.file, at.function, Span(at.line, at.end_line, at.col, at.end_col), at.source)
 
 
-def _note_live(number: int, frames: list[Frame]) -> None:
-    while number >= 0 and not frames[number].live:
-        frames[number].live = True
-        number = frames[number].parent
-
-
-def _note_failed(number: int, frames: list[Frame]) -> None:
-    while number >= 0 and not frames[number].failed:
-        frames[number].failed = True
+def _note(flag: str, number: int, frames: list[Frame]) -> None:
+    """Of a frame, and of all that it was called from."""
+    while number >= 0 and not getattr(frames[number], flag):
+        setattr(frames[number], flag, True)
         number = frames[number].parent
 
 

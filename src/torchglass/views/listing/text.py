@@ -10,30 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
 from torchglass.views.listing import Options
 from torchglass.views.listing.files import FileListing, files_of
 from torchglass.views.listing.lines import LineNote
 from torchglass.views.listing.view import BACKWARD
 from torchglass.views.listing.words import pieces_of
-from torchglass.views.row import (
-    BLANK,
-    COUNT,
-    ERROR,
-    GAP,
-    GIVES,
-    HEADING,
-    LINE,
-    NAME,
-    NOTE,
-    PLACE,
-    REMARK,
-    SOURCE,
-    TIME,
-    Cell,
-    Row,
-    Sheet,
-)
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, count, cut, known_as, link, path_word, plural, width_of, wrapped
@@ -46,26 +30,26 @@ TIME_WIDTH = 8
 
 def lines(sheet: Sheet, page: Page) -> Iterator[str]:
     """The lines of all files; each has columns of its own."""
-    for alone, section in groupby(sheet.rows, lambda row: row.kind in (HEADING, BLANK)):
+    for alone, section in groupby(sheet.rows, lambda row: row.kind in (kinds.HEADING, kinds.BLANK)):
         rows = list(section)
         if alone:
-            yield from (_heading(row, page) if row.kind == HEADING else "" for row in rows)
+            yield from (_heading(row, page) if row.kind == kinds.HEADING else "" for row in rows)
             continue
-        columns = _columns([row for row in rows if row.kind == LINE], page)
+        columns = _columns([row for row in rows if row.kind == kinds.LINE], page)
         for row in rows:
-            if row.kind == NOTE:
-                yield from (page.paint("note", line) for line in wrapped(row.text(NOTE), page.width))
-            elif row.kind == GAP:
-                yield page.paint("dim", cut(" " * columns.number + " ⋮ " + row.text(COUNT), page.width))
+            if row.kind == kinds.NOTE:
+                yield from (page.paint("note", line) for line in wrapped(row.text(kinds.NOTE), page.width))
+            elif row.kind == kinds.GAP:
+                yield page.paint("dim", cut(" " * columns.number + " ⋮ " + row.text(kinds.COUNT), page.width))
             elif row.kind == BACKWARD:
-                yield page.paint("dim", cut(" " * columns.gutter + "  " + row.text(GIVES), page.width))
+                yield page.paint("dim", cut(" " * columns.gutter + "  " + row.text(kinds.GIVES), page.width))
             else:
                 yield from _line(row, columns, page)
 
 
 def _heading(row: Row, page: Page) -> str:
-    steps = f" {row.text(COUNT)} "
-    title = f"── {cut(row.text(NAME), page.width - len(steps) - 6)} ──{steps}"
+    steps = f" {row.text(kinds.COUNT)} "
+    title = f"── {cut(row.text(kinds.NAME), page.width - len(steps) - 6)} ──{steps}"
     return page.paint("heading", (title + "─" * (page.width - width_of(title))).rstrip())
 
 
@@ -88,9 +72,9 @@ class _Columns:
 
 
 def _columns(rows: list[Row], page: Page) -> _Columns:
-    number = max((len(row.text(PLACE)) for row in rows), default=1)
+    number = max((len(row.text(kinds.PLACE)) for row in rows), default=1)
     often = max((width_of(_often(row).text) for row in rows), default=1)
-    time = TIME_WIDTH if any(row.cell(TIME) for row in rows) else 0
+    time = TIME_WIDTH if any(row.cell(kinds.TIME) for row in rows) else 0
     fixed = number + often + 3 + (time + 1 if time else 0)
     code = _code_width(rows, page.width - fixed - 2)
     return _Columns(number, often, time, code, page.width - fixed - 2 - code)
@@ -99,7 +83,7 @@ def _columns(rows: list[Row], page: Page) -> _Columns:
 def _code_width(rows: list[Row], room: int) -> int:
     """The width with which the fewest lines do not fit: their code before the notes, or the notes behind it."""
     widths = [
-        (width_of(row.text(SOURCE)), max(width_of(piece.text) for piece in pieces))
+        (width_of(row.text(kinds.SOURCE)), max(width_of(piece.text) for piece in pieces))
         for row in rows
         if (pieces := _pieces(row))
     ]
@@ -112,12 +96,12 @@ def _code_width(rows: list[Row], room: int) -> int:
 
 def _often(row: Row) -> Cell:
     """How often the line ran, or a sign for what is known instead."""
-    return row.cell(NOTE) or row.cell(COUNT) or row.cell(REMARK) or Cell(REMARK)
+    return row.cell(kinds.NOTE) or row.cell(kinds.COUNT) or row.cell(kinds.REMARK) or Cell(kinds.REMARK)
 
 
 def _pieces(row: Row) -> list[Cell]:
     """What is said behind a line, in pieces that should not be torn."""
-    return [cell for cell in row.cells if cell.kind in (GIVES, ERROR)]
+    return [cell for cell in row.cells if cell.kind in (kinds.GIVES, kinds.ERROR)]
 
 
 # ---------------------------------------------------------------- one line
@@ -125,7 +109,7 @@ def _pieces(row: Row) -> list[Cell]:
 
 def _line(row: Row, columns: _Columns, page: Page) -> Iterator[str]:
     """The line and its notes; notes that do not fit behind it stand below."""
-    text = cut(row.text(SOURCE), page.width - columns.gutter)
+    text = cut(row.text(kinds.SOURCE), page.width - columns.gutter)
     head = _gutter(row, columns, page) + _painted(text, row, page)
     end = columns.gutter + width_of(text)
     rest = _pieces(row)
@@ -157,24 +141,24 @@ def _take(rest: list[Cell], room: int) -> list[Cell]:
 def _notes(pieces: list[Cell], width: int, page: Page) -> str:
     """Pieces on one line, cut where there is no room; what is not finite is painted as an error is."""
     text = narrowed("  ".join(each.text for each in pieces), width)
-    style = "error" if any(each.kind == ERROR for each in pieces) else "output"
+    style = "error" if any(each.kind == kinds.ERROR for each in pieces) else "output"
     return painted(text, style, page) if any(each.mark for each in pieces) else page.paint(style, text)
 
 
 def _gutter(row: Row, columns: _Columns, page: Page) -> str:
-    number, often = row.text(PLACE), _often(row)
+    number, often = row.text(kinds.PLACE), _often(row)
     painted = page.paint("place", number)
     if page.links and row.place is not None:
         painted = link(painted, row.place.file, row.place.line)
-    style = {NOTE: "error", COUNT: "fold"}.get(often.kind, "dim")
+    style = {kinds.NOTE: "error", kinds.COUNT: "fold"}.get(often.kind, "dim")
     counted = " " * (columns.often - width_of(often.text)) + page.paint(style, often.text)
-    time = page.paint("time", f"{row.text(TIME):>{columns.time}}") + " " if columns.time else ""
+    time = page.paint("time", f"{row.text(kinds.TIME):>{columns.time}}") + " " if columns.time else ""
     return f"{' ' * (columns.number - len(number))}{painted} {counted} {time} "
 
 
 def _painted(text: str, row: Row, page: Page) -> str:
     often = _often(row)
-    style = "error" if often.kind == NOTE else "dim" if often == Cell(REMARK, "·") else ""
+    style = "error" if often.kind == kinds.NOTE else "dim" if often == Cell(kinds.REMARK, "·") else ""
     return page.paint(style, text) if style else text
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchglass.events.selection import base_name
 from torchglass.events.types import Location
+from torchglass.views import row as kinds
 from torchglass.views.backward import NOTHING, words_by_line
 from torchglass.views.digest import Recorded
 from torchglass.views.listing import Options
@@ -13,24 +14,7 @@ from torchglass.views.listing.excerpt import Gap
 from torchglass.views.listing.files import FileListing, Files, files_of
 from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
 from torchglass.views.listing.words import pieces_of
-from torchglass.views.row import (
-    BLANK,
-    COUNT,
-    ERROR,
-    GAP,
-    GIVES,
-    HEADING,
-    LINE,
-    NAME,
-    NOTE,
-    PLACE,
-    REMARK,
-    SOURCE,
-    TIME,
-    Cell,
-    Row,
-    Sheet,
-)  # fmt: skip
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.statistics import alarms_in, is_measured
 from torchglass.views.text.words import clean, count, duration, known_as, path_word, plural
 
@@ -61,20 +45,20 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     if options.backward:
         words = words_by_line(trace)
         rows = list(_with_backward(rows, words))
-        below += [] if words else [Cell(REMARK, NOTHING)]
+        below += [] if words else [Cell(kinds.REMARK, NOTHING)]
     if not files.shown and not files.named:
         what = "No step is selected" if options.only is not None else "No step has a line of your program"
-        below.append(Cell(HEADING, f"{what}. The tree shows what was recorded."))
+        below.append(Cell(kinds.HEADING, f"{what}. The tree shows what was recorded."))
     if files.named:
-        below.append(Cell(REMARK, _also_ran(files)))
+        below.append(Cell(kinds.REMARK, _also_ran(files)))
     used = set[str]().union(*map(_signs, rows))
-    below.append(Cell(REMARK, "; ".join(text for sign, text in LEGEND if sign in used)))
+    below.append(Cell(kinds.REMARK, "; ".join(text for sign, text in LEGEND if sign in used)))
     return Sheet(rows, below)
 
 
 def _with_alarms(row: Row) -> Row:
     """A row whose cells know where they first say what is not finite."""
-    alarms = [alarms_in(cell.text)[:1] if cell.kind == GIVES else [] for cell in row.cells]
+    alarms = [alarms_in(cell.text)[:1] if cell.kind == kinds.GIVES else [] for cell in row.cells]
     pairs = zip(row.cells, alarms, strict=True)
     row.cells = tuple(cell._replace(mark=found[0]) if found else cell for cell, found in pairs)
     return row
@@ -84,10 +68,10 @@ def _with_backward(rows: list[Row], words: dict[tuple[str, int], str]) -> Iterat
     """Below each line what backward ran for it."""
     for row in rows:
         yield row
-        at = row.place if row.kind == LINE else None
+        at = row.place if row.kind == kinds.LINE else None
         text = "" if at is None else words.get((at.file, at.line), "")
         if text:
-            yield Row(0, BACKWARD, (Cell(GIVES, text),))
+            yield Row(0, BACKWARD, (Cell(kinds.GIVES, text),))
 
 
 def _also_ran(files: Files) -> str:
@@ -103,25 +87,25 @@ def _also_ran(files: Files) -> str:
 
 def _file(listing: FileListing, options: Options) -> Iterator[Row]:
     steps = f"{plural(listing.steps, 'step')} on {plural(listing.step_lines, 'line')}"
-    name = Cell(NAME, path_word(known_as(listing.file)))
-    yield Row(0, HEADING, (name, Cell(COUNT, steps if listing.steps else "no step of its own")))
+    name = Cell(kinds.NAME, path_word(known_as(listing.file)))
+    yield Row(0, kinds.HEADING, (name, Cell(kinds.COUNT, steps if listing.steps else "no step of its own")))
     if listing.problem:
-        yield Row(0, NOTE, (Cell(NOTE, f"{listing.problem}: only the lines with steps are known"),))
+        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, f"{listing.problem}: only the lines with steps are known"),))
     shown = listing.lines.shown
     if listing.text and not listing.text[-1] and shown and shown[-1] == len(listing.text):
         shown = shown[:-1]  # the end of the last line is no line
     for each in shown:
         if isinstance(each, Gap):
-            yield Row(0, GAP, (Cell(COUNT, _gap(each)),))
+            yield Row(0, kinds.GAP, (Cell(kinds.COUNT, _gap(each)),))
         else:
             yield _line(listing, each, _plain(listing.text[each - 1]), listing.lines.notes.get(each), options)
     if listing.lines.loose and listing.text:
         what = "lines of code whose text is not in this file (changed, or made while it ran):"
-        yield Row(0, NOTE, (Cell(NOTE, what),))
+        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, what),))
     for note in listing.lines.loose:
         text = f"{clean(note.source) or '(text not known)'}  # in {clean(note.function)}"
         yield _line(listing, note.line, text, note, options)
-    yield Row(0, BLANK)
+    yield Row(0, kinds.BLANK)
 
 
 def _plain(text: str) -> str:
@@ -131,15 +115,15 @@ def _plain(text: str) -> str:
 
 def _line(listing: FileListing, line: int, text: str, note: LineNote | None, options: Options) -> Row:
     at = Location(listing.file, line, line, 0, 0, "", text, "user")
-    cells = [Cell(PLACE, str(line), at=at), *_state(note)]
+    cells = [Cell(kinds.PLACE, str(line), at=at), *_state(note)]
     if options.times:
-        cells.append(Cell(TIME, duration(note.spent_ns) if note is not None and note.spent_ns else ""))
-    cells.append(Cell(SOURCE, text, at=at))
+        cells.append(Cell(kinds.TIME, duration(note.spent_ns) if note is not None and note.spent_ns else ""))
+    cells.append(Cell(kinds.SOURCE, text, at=at))
     if note is not None:
         pieces = pieces_of(note, options.by == "module", names=False)
-        failed = [Cell(ERROR, f"{FAILED} {clean(note.failed)}")] if note.failed else []
-        cells += [*failed, *(Cell(ERROR if piece[0] == FAILED else GIVES, piece) for piece in pieces)]
-    return Row(0, LINE, tuple(cells))
+        failed = [Cell(kinds.ERROR, f"{FAILED} {clean(note.failed)}")] if note.failed else []
+        cells += [*failed, *(Cell(kinds.ERROR if piece[0] == FAILED else kinds.GIVES, piece) for piece in pieces)]
+    return Row(0, kinds.LINE, tuple(cells))
 
 
 def _state(note: LineNote | None) -> list[Cell]:
@@ -147,9 +131,9 @@ def _state(note: LineNote | None) -> list[Cell]:
     if note is None:
         return []
     if note.failed:
-        return [Cell(NOTE, FAILED)]
+        return [Cell(kinds.NOTE, FAILED)]
     text = f"{count(note.runs)}×" if note.runs is not None else STATES.get(note.state, "")
-    return [Cell(COUNT if note.state == RAN else REMARK, text)]
+    return [Cell(kinds.COUNT if note.state == RAN else kinds.REMARK, text)]
 
 
 def _gap(gap: Gap) -> str:
@@ -165,10 +149,10 @@ def _gap(gap: Gap) -> str:
 def _signs(row: Row) -> set[str]:
     """Which signs of a row the legend has to explain."""
     signs: set[str] = set()
-    for cell in row.cells if row.kind == LINE else ():
-        if cell.kind in (COUNT, REMARK) and cell.text:
+    for cell in row.cells if row.kind == kinds.LINE else ():
+        if cell.kind in (kinds.COUNT, kinds.REMARK) and cell.text:
             signs.add("count" if cell.text[:-1].replace(",", "").isdecimal() else cell.text)
-        elif cell.kind in (GIVES, ERROR):
+        elif cell.kind in (kinds.GIVES, kinds.ERROR):
             signs.update(cell.text[:1])
             if any(sign in cell.text for sign in ("–", "{", "|")):
                 signs.add("–")

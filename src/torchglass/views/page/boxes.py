@@ -9,7 +9,7 @@ from torchglass.views.graph.edges import BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
-from torchglass.views.page.happened import Texts, differences, hue_of
+from torchglass.views.page.events import Texts, differences, hue_of
 from torchglass.views.text.words import clean
 
 IS_UNKNOWN = 1

@@ -22,7 +22,7 @@ from torchglass.views.digest import Recorded
 from torchglass.views.graph import Options
 from torchglass.views.graph.flow import flow_of
 from torchglass.views.page.boxes import Boxes
-from torchglass.views.page.happened import TICK_NS, Happened, Texts
+from torchglass.views.page.events import TICK_NS, PageEvents, Texts
 from torchglass.views.page.sources import sources_of
 from torchglass.views.text.words import duration
 
@@ -93,7 +93,7 @@ def page_data(trace: Recorded, options: Options | None = None) -> dict[str, Any]
     flow, texts = flow_of(trace, options), Texts()
     files = sources_of(flow.outline, texts)
     numbers: dict[str, int] = {texts.all[file["path"]]: at for at, file in enumerate(files)}
-    boxes, happened = Boxes(flow, texts), Happened(flow, texts, numbers)
+    boxes, happened = Boxes(flow, texts), PageEvents(flow, texts, numbers)
     failed = trace.failure()
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -154,7 +154,7 @@ def _first_levels(trace: Trace, largest: int) -> str | None:
         if len(kept) > largest // 20:
             continue
         note = f"only the outer {most + 1} of {max(depths) + 1} levels are shown here: {HOW}"
-        shown = page(Trace(_Fixed(replace(tables.keep(kept), notes=[*tables.notes, note]))))
+        shown = page(Trace(FixedTables(replace(tables.keep(kept), notes=[*tables.notes, note]))))
         if len(shown) <= largest:
             return shown
     return None
@@ -167,7 +167,7 @@ def _depths(parents: array[int]) -> list[int]:
     return found
 
 
-class _Fixed:
+class FixedTables:
     """Tables as a source of a trace."""
 
     running = False

@@ -10,11 +10,11 @@ from math import prod
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded, digest_of, settings_of, split_index
-from torchglass.views.fold import Item, folded, range_label
+from torchglass.views.fold import Item, folded, in_order, range_label
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
-from torchglass.views.text.modules import ModuleForest, in_order
+from torchglass.views.text.modules import ModuleForest
 from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.words import clean, count, duration, plural, share, size
 
@@ -138,7 +138,7 @@ def _selected(
 ) -> list[int]:
     """Keep what is selected and what it is in."""
     kept: set[int] = set()
-    for at in reversed(in_order(children, roots)):
+    for at in reversed([*in_order(roots, lambda at: children.get(at, ()))]):
         children[at] = [child for child in children.get(at, ()) if child in kept]
         if children[at] or any(map(only.matches, nodes[at].calls)):
             kept.add(at)
@@ -153,7 +153,7 @@ def _count_parameters(
 ) -> Totals:
     """Count each parameter at the first module that shows it."""
     seen: dict[int, Value] = {}
-    order = in_order(children, roots)
+    order = [*in_order(roots, lambda at: children.get(at, ()))]
     for at in order:
         node = nodes[at]
         for value in node.info.parameters:

@@ -9,32 +9,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from torchglass.events.types import Location
-from torchglass.views.row import (
-    BLANK,
-    CLASS,
-    COUNT,
-    ERROR,
-    EXPRESSION,
-    FOLD,
-    GAP,
-    GIVES,
-    HEADING,
-    NAME,
-    NOTE,
-    ORIGIN,
-    PATH,
-    REPEAT,
-    ROUNDS,
-    SAME,
-    TAKES,
-    THREAD,
-    TIME,
-    TIMES,
-    VARIABLE,
-    Cell,
-    Row,
-    Sheet,
-)  # fmt: skip
+from torchglass.views import row as kinds
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import Places, clean, cut, link, whole_place, width_of, wrapped
@@ -44,7 +20,7 @@ SHORTEST_LABEL = 24
 MOST_FIT = 0.9
 """Columns are as wide as nine in ten lines need; the others step out of line rather than be cut."""
 MOST_KNOWN = 10_000
-_ALONE = (HEADING, VARIABLE, BLANK)
+_ALONE = (kinds.HEADING, kinds.VARIABLE, kinds.BLANK)
 """Rows after which others begin that have columns of their own."""
 
 
@@ -75,8 +51,8 @@ def thread_line(name: str, edge: int, page: Page) -> str:
 
 def repeat_line(row: Row, before: str, page: Page) -> str:
     """``layers.0–23 × 24, 3 steps each:``."""
-    rest = row.text(COUNT)
-    often = cut(row.text(FOLD), max(page.width - len(before) - len(rest), 1))
+    rest = row.text(kinds.COUNT)
+    often = cut(row.text(kinds.FOLD), max(page.width - len(before) - len(rest), 1))
     rest = cut(rest, page.width - len(before) - width_of(often))
     return page.paint("guide", before) + page.paint("fold", often) + page.paint("dim", rest)
 
@@ -119,22 +95,22 @@ class _Line(NamedTuple):
 
 def _words_of(cells: Sequence[Cell], width: int) -> _Words:
     said = {cell.kind: cell for cell in cells}
-    fold, name, label = (said[kind].text if kind in said else "" for kind in (FOLD, NAME, EXPRESSION))
+    fold, name, label = (said[kind].text if kind in said else "" for kind in (kinds.FOLD, kinds.NAME, kinds.EXPRESSION))
     prefix = cut(fold, width // 3) if fold else name
-    whats = [said[kind] for kind in (CLASS, COUNT, ROUNDS, SAME) if kind in said]
-    takes, gives = said.get(TAKES), said.get(ERROR) or said.get(GIVES)
+    whats = [said[kind] for kind in (kinds.CLASS, kinds.COUNT, kinds.ROUNDS, kinds.SAME) if kind in said]
+    takes, gives = said.get(kinds.TAKES), said.get(kinds.ERROR) or said.get(kinds.GIVES)
     return _Words(
         prefix=prefix if label else "",
         label=label or prefix,
-        times=f"  {said[TIMES].text}" if TIMES in said else "",
+        times=f"  {said[kinds.TIMES].text}" if kinds.TIMES in said else "",
         what="  ".join(cell.text for cell in whats),
         plain="  ".join(filter(None, (_short(cell) for cell in whats))),
         takes=takes.text if takes else "",
         first=_short(takes) if takes else "",
         gives=gives.text if gives else "",
         alarm=(gives and gives.mark) or (0, 0),
-        failed=ERROR in said,
-        folded=FOLD in said,
+        failed=kinds.ERROR in said,
+        folded=kinds.FOLD in said,
     )
 
 
@@ -201,13 +177,13 @@ def draw(rows: Sequence[Row], page: Page) -> Iterator[str]:
 
 
 def _heading(row: Row, page: Page) -> str:
-    if row.kind == BLANK:
+    if row.kind == kinds.BLANK:
         return ""
-    if row.kind == VARIABLE:
-        name = cut(row.text(NAME), page.width // 2)
-        return page.paint("name", name) + cut(row.text(COUNT), page.width - width_of(name))
-    style = "fold" if row.cell(FOLD) else "heading"
-    text = row.text(FOLD) or row.text(HEADING)
+    if row.kind == kinds.VARIABLE:
+        name = cut(row.text(kinds.NAME), page.width // 2)
+        return page.paint("name", name) + cut(row.text(kinds.COUNT), page.width - width_of(name))
+    style = "fold" if row.cell(kinds.FOLD) else "heading"
+    text = row.text(kinds.FOLD) or row.text(kinds.HEADING)
     return " " * row.indent + page.paint(style, cut(text, page.width - row.indent))
 
 
@@ -227,12 +203,12 @@ class _Section:
         page, edge = self._page, self._columns.edge
         for row, line in zip(self._rows, self._lines, strict=True):
             before = " " * row.indent + guides(row.depth, page.width)
-            if row.kind == THREAD:
-                yield thread_line(row.text(NAME), edge, page)
-            elif row.kind == REPEAT:
+            if row.kind == kinds.THREAD:
+                yield thread_line(row.text(kinds.NAME), edge, page)
+            elif row.kind == kinds.REPEAT:
                 yield repeat_line(row, before, page)
-            elif row.kind == GAP:
-                yield before + page.paint("dim", cut(row.text(COUNT), page.width - 4))
+            elif row.kind == kinds.GAP:
+                yield before + page.paint("dim", cut(row.text(kinds.COUNT), page.width - 4))
             elif line is not None:
                 yield self._drawn(line).rstrip()
                 if row.below:
@@ -243,8 +219,8 @@ class _Section:
         page, places = self._page, Places(self._page.width)
         made: list[_Line | None] = []
         for row in self._rows:
-            if row.kind in (THREAD, REPEAT, GAP):
-                if row.kind == THREAD:
+            if row.kind in (kinds.THREAD, kinds.REPEAT, kinds.GAP):
+                if row.kind == kinds.THREAD:
                     places = Places(page.width)  # a block by itself, maybe of another process
                 made.append(None)
                 continue
@@ -252,9 +228,11 @@ class _Section:
             place = ""
             if at is not None:
                 longest = max(page.width // 4, 12)
-                place = whole_place(at, longest) if row.kind == PATH else places.place(row.depth, at)
+                place = whole_place(at, longest) if row.kind == kinds.PATH else places.place(row.depth, at)
             before = " " * row.indent + guides(row.depth, page.width)
-            made.append(_Line(before, self._words_of(row.cells), place, row.text(TIME), at if page.links else None))
+            made.append(
+                _Line(before, self._words_of(row.cells), place, row.text(kinds.TIME), at if page.links else None)
+            )
         return made
 
     def _words_of(self, cells: tuple[Cell, ...]) -> _Words:
@@ -270,12 +248,12 @@ class _Section:
         page = self._page
         inside = guides(row.depth + 1, page.width)
         for cell in row.below:
-            bars, gap, text = (before, "  ", cell.text) if cell.kind == ORIGIN else (inside, "", cell.text)
-            if cell.kind == NOTE:
+            bars, gap, text = (before, "  ", cell.text) if cell.kind == kinds.ORIGIN else (inside, "", cell.text)
+            if cell.kind == kinds.NOTE:
                 text = "note: as above" if text in self._noted else f"note: {text}"
                 self._noted.add(cell.text)
             for line in wrapped(text, page.width - len(bars + gap)):
-                yield page.paint("guide", bars) + gap + page.paint("note" if cell.kind == NOTE else "dim", line)
+                yield page.paint("guide", bars) + gap + page.paint("note" if cell.kind == kinds.NOTE else "dim", line)
 
     # ------------------------------------------------------------ one line
 

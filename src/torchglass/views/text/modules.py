@@ -59,16 +59,6 @@ class ModuleForest:
         return Row(depth, REPEAT, often, times=item.times)
 
 
-def in_order(children: Children, roots: Sequence[int]) -> list[int]:
-    """All of them, outermost first."""
-    order: list[int] = []
-    pending = list(reversed(roots))
-    while pending:
-        order.append(pending.pop())
-        pending.extend(reversed(children.get(order[-1], ())))
-    return order
-
-
 # ---------------------------------------------------------------- columns
 
 

@@ -6,32 +6,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
-from torchglass.views.row import (
-    CLASS,
-    COUNT,
-    EVENT,
-    EXPRESSION,
-    FOLD,
-    NAME,
-    NOTE,
-    PLACE,
-    REMARK,
-    REPEAT,
-    ROUND,
-    ROUNDS,
-    TAKES,
-    THREAD,
-    TIME,
-    TIMES,
-    Cell,
-    Row,
-    Sheet,
-    said_once,
-)  # fmt: skip
+from torchglass.views.row import Cell, Row, Sheet, said_once
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
 from torchglass.views.text.statistics import is_measured, with_stats
@@ -87,11 +67,11 @@ class _Tree:
         """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
         for number, (thread, roots) in enumerate(self._forest.threads.items()):
             if number:
-                self._rows.append(Row(0, THREAD, (Cell(NAME, thread),)))
+                self._rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
             items = folded(self._forest, roots, self._layers.own, self._options.fold)
             self._emit(self._forest.without_all(items))
         rows = said_once(self._rows) if self._options.fold else self._rows
-        return Sheet(rows, [Cell(COUNT, " · ".join(self._summary())), *self._notes_below()])
+        return Sheet(rows, [Cell(kinds.COUNT, " · ".join(self._summary())), *self._notes_below()])
 
     # ------------------------------------------------------------ rows in order
 
@@ -108,7 +88,7 @@ class _Tree:
                 self._rows.append(row)
                 if before is not None and (before.times > 1 or item.times > 1 or around.often):
                     remark = self._layers.difference(item, before)
-                    row.below = (Cell(REMARK, remark), *row.below) if remark else row.below
+                    row.below = (Cell(kinds.REMARK, remark), *row.below) if remark else row.below
                 if item.nodes[0] == TOGETHER:
                     inside = replace(around, depth=around.depth + 1, item=item)
                 elif item.children and self._options.depth is not None and around.level >= self._options.depth:
@@ -135,7 +115,7 @@ class _Tree:
     def _say_what_is_inside(self, item: Item, row: Row) -> None:
         """At a row that is not opened: how many events are in it, in each that it stands for."""
         sizes = [self._size(node) - self._own_size(node) for node in item.nodes]
-        row.cells = (*row.cells, Cell(COUNT, f"{counts_word(sizes, 'event')} inside", ""))
+        row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'event')} inside", ""))
         row.hidden += sum(sizes)
         self._deeper += sum(sizes)
 
@@ -161,7 +141,9 @@ class _Tree:
         node = item.nodes[0]
         if node == TOGETHER:
             often = f"{clean(self._layers.common_range(item))} × {count(item.times)}".lstrip()
-            return Row(around.depth, REPEAT, (Cell(FOLD, often), Cell(COUNT, f", {item.unit} steps each:")))
+            return Row(
+                around.depth, kinds.REPEAT, (Cell(kinds.FOLD, often), Cell(kinds.COUNT, f", {item.unit} steps each:"))
+            )
         span = self._forest.span(node)
         if span is None:
             return self._event_row(item, around)
@@ -175,16 +157,16 @@ class _Tree:
         numbers = [span.number + 1 for span in map(self._forest.span, item.nodes) if span is not None]
         first, last = min(numbers), max(numbers)
         text = f"round {count(first)}" if first == last else f"rounds {count(first)}–{count(last)}"
-        return Row(around.depth, ROUND, (Cell(EXPRESSION, text),), each=0)
+        return Row(around.depth, kinds.ROUND, (Cell(kinds.EXPRESSION, text),), each=0)
 
     def _call_row(self, item: Item, span: Level, around: _Around) -> Row:
         inside = [self._forest.inside.get(node, 0) for node in item.nodes]
         cells = [
-            Cell(FOLD, self._often(item, around)),
-            Cell(EXPRESSION, call_word(span)),
-            Cell(COUNT, counts_word(inside, "torch function") if self._forest.is_closed(span) else ""),
-            Cell(ROUNDS, around.rounds or self._rounds(item, around)),
-            Cell(PLACE, at=span.at),
+            Cell(kinds.FOLD, self._often(item, around)),
+            Cell(kinds.EXPRESSION, call_word(span)),
+            Cell(kinds.COUNT, counts_word(inside, "torch function") if self._forest.is_closed(span) else ""),
+            Cell(kinds.ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(kinds.PLACE, at=span.at),
         ]
         row = Row(around.depth, CALL, tuple(cells), span.first, each=0, hidden=sum(inside))
         row.subject = span.function
@@ -198,11 +180,11 @@ class _Tree:
         elif all(len(each.children) < 2 for each in _rounds_in(item)):
             return None  # a layer at a time: each has a row that says which it is
         cells = [
-            Cell(FOLD, self._often(item, around)),
-            Cell(EXPRESSION, loop_word(span)),
-            Cell(TIMES, count_word(loops)),
-            Cell(ROUNDS, around.rounds or self._rounds(item, around)),
-            Cell(PLACE, at=loop_place(span)),
+            Cell(kinds.FOLD, self._often(item, around)),
+            Cell(kinds.EXPRESSION, loop_word(span)),
+            Cell(kinds.TIMES, count_word(loops)),
+            Cell(kinds.ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(kinds.PLACE, at=loop_place(span)),
         ]
         return self._finished(Row(around.depth, LOOP, tuple(cells), span.first, each=0), item)
 
@@ -215,7 +197,7 @@ class _Tree:
         return row
 
     def _time_cell(self, spent: int | None) -> Cell:
-        return Cell(TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}")
+        return Cell(kinds.TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}")
 
     def _time(self, node: int) -> int:
         """Of a span: that of the events in it."""
@@ -263,7 +245,7 @@ class _Tree:
             cells = self._with_module(cells, nodes)
         if self._is_measured:
             cells = with_stats(cells, map(self._trace.event, nodes))
-        row = Row(around.depth, EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
+        row = Row(around.depth, kinds.EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
         row.subject = f"{event.root}:{event.module}" if event.kind == "module" else ""
         if self._spent:
             spent = None if event.end_ns is None else sum(map(self._time, nodes))
@@ -300,25 +282,25 @@ class _Tree:
         steps = [self._trace.event(node).forward_event for node in nodes]
         forward = [self._trace.event(step) for step in steps if step is not None]
         paths = [each.module or each.root or "" for each in forward if each.module is not None]
-        if not paths or any(cell.kind == CLASS for cell in cells):
+        if not paths or any(cell.kind == kinds.CLASS for cell in cells):
             return cells
-        at = next((number for number, cell in enumerate(cells, 1) if cell.kind == EXPRESSION), 0)
-        return (*cells[:at], Cell(CLASS, f"of {clean(range_label(paths))}"), *cells[at:])
+        at = next((number for number, cell in enumerate(cells, 1) if cell.kind == kinds.EXPRESSION), 0)
+        return (*cells[:at], Cell(kinds.CLASS, f"of {clean(range_label(paths))}"), *cells[at:])
 
     def _with_value(self, cells: Cells, item: Item) -> Cells:
         """A mark of something that holds no tensor says what it was, and of several what the first was."""
-        if any(cell.kind == TAKES for cell in cells):
+        if any(cell.kind == kinds.TAKES for cell in cells):
             return cells
         # Asked of the trace: the events are samples, from the same place, with another value.
         value = cut(clean(self._trace.event(item.nodes[0]).args), LONGEST_VALUE)
-        return (*cells, Cell(TAKES, f"{value} …" if len(item.nodes) > 1 else value))
+        return (*cells, Cell(kinds.TAKES, f"{value} …" if len(item.nodes) > 1 else value))
 
     def _notes(self, nodes: Iterable[int]) -> Cells:
         """What is missing is said at its row; what is to be known of torch's inside below the tree, once."""
         for node in nodes:
             note = self._events[node].note or self._forest.notes.get(node)
             if note and self._forest.is_gap(node):
-                return (Cell(NOTE, note),)
+                return (Cell(kinds.NOTE, note),)
             if note:
                 self._noted.setdefault(note, []).append(node)
         return ()
@@ -328,7 +310,7 @@ class _Tree:
             at = self._events[nodes[0]].location
             where = "" if at is None else f" ({clean(file_name(at.file))}:{at.line})"
             more = f" and {count(len(nodes) - 1)} more" if len(nodes) > 1 else ""
-            yield Cell(NOTE, f"note{where}{more}: {note}")
+            yield Cell(kinds.NOTE, f"note{where}{more}: {note}")
 
     def _find_errors(self) -> set[int]:
         """Events whose error came out of a call that has a row of its own: its text is said there."""
@@ -347,7 +329,7 @@ class _Tree:
 
     def _summary(self) -> list[str]:
         """How many events there were, and why some have no row."""
-        options, rows = self._options, [row for row in self._rows if row.kind == EVENT]
+        options, rows = self._options, [row for row in self._rows if row.kind == kinds.EVENT]
         left_out, shown = self._forest.left_out, sum(row.each for row in rows)
         inner = len(self._events) - shown - self._deeper - left_out
         took = f" in {duration(self._trace.duration_ns)}" if options.times and self._trace.duration_ns else ""

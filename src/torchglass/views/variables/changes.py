@@ -137,8 +137,7 @@ def values_in(trace: Recorded) -> Values:
 
 
 def _sides(event: Event) -> tuple[Side, Side, str]:
-    old, new = side_of(event.args, event.inputs), side_of(event.result, event.outputs)
-    return old, new, event.detail or _likely(event, old, new)
+    return side_of(event.args, event.inputs), side_of(event.result, event.outputs), event.detail or "assigned"
 
 
 def _with_value(side: Side, values: tuple[Value, ...]) -> Side:
@@ -164,16 +163,6 @@ def _form(text: str) -> str:
 def word_of(value: Value) -> str:
     """As it stands in the texts of a trace: ``f32[8, 3]``, ``u8[3] numpy``."""
     return dtype_word(value.dtype) + shape_word(value.shape) + (" numpy" if value.kind == "array" else "")
-
-
-def _likely(event: Event, old: Side, new: Side) -> str:
-    """For traces that do not say how it changed."""
-    if new.kind == NOTHING:
-        return "deleted"
-    if old.value is not None and new.value is not None and old.form == new.form:
-        kept = new.value.storage is not None and new.value.storage == old.value.storage
-        return "changed" if kept and new.value.id != old.value.id else "assigned"
-    return "argument" if old.kind == NOTHING and not event.code else "assigned"
 
 
 # ---------------------------------------------------------------- calls

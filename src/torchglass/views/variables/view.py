@@ -6,33 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from torchglass.errors import closest
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
-from torchglass.views.row import (
-    BLANK,
-    CALL,
-    CLASS,
-    COUNT,
-    EVENT,
-    EXPRESSION,
-    FOLD,
-    GAP,
-    HEADING,
-    LOOP,
-    NAME,
-    NOTE,
-    ORIGIN,
-    PLACE,
-    REMARK,
-    REPEAT,
-    ROUNDS,
-    THREAD,
-    TIME,
-    TIMES,
-    VARIABLE,
-    Cell,
-    Row,
-    Sheet,
-)
+from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.cells import Cells
 from torchglass.views.text.spans import count_word, in_scope, loop_place, loop_word, scope_word
 from torchglass.views.text.words import clean, count, duration, plural
@@ -57,7 +33,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     """Rows of all variables that are shown, and how many there were."""
     found = variables_of(trace, options)
     if not found.recorded:
-        return Sheet(below=[Cell(HEADING, NOTHING)])
+        return Sheet(below=[Cell(kinds.HEADING, NOTHING)])
     rows = Rows(trace, options)
     return Sheet([*rows.of_blocks(found.blocks), *rows.of_changes(found.rows)], _summary(found))
 
@@ -71,8 +47,8 @@ def _summary(found: Variables) -> list[Cell]:
     if found.elsewhere:
         parts.append(f"{count(found.elsewhere)} in installed packages")
     missing = [f"note: no variable fits names={name!r}; {closest(name, found.known)}" for name in found.missing]
-    guessed = [Cell(REMARK, GUESSED)] if found.is_guessed else []
-    return [Cell(COUNT, " · ".join(parts)), *guessed, *(Cell(NOTE, text) for text in missing)]
+    guessed = [Cell(kinds.REMARK, GUESSED)] if found.is_guessed else []
+    return [Cell(kinds.COUNT, " · ".join(parts)), *guessed, *(Cell(kinds.NOTE, text) for text in missing)]
 
 
 # ---------------------------------------------------------------- rows
@@ -101,7 +77,7 @@ class Rows:
         for block in blocks:
             yield _heading(block)
             yield from self._lives(block)
-            yield Row(0, BLANK)
+            yield Row(0, kinds.BLANK)
 
     def _lives(self, block: Block) -> Iterator[Row]:
         several = len(block.groups) > 1
@@ -111,7 +87,7 @@ class Rows:
             if number == gap:
                 yield _left_out(2, _lives_word(block, sum(len(each.lives) for each in hidden)))
             if several:
-                yield Row(0, HEADING, (Cell(FOLD, _life_heading(block, group)),), indent=2)
+                yield Row(0, kinds.HEADING, (Cell(kinds.FOLD, _life_heading(block, group)),), indent=2)
             yield from self._life(group, 4 if several else 2, functions)
 
     def _life(self, group: LifeGroup, indent: int, functions: bool) -> Iterator[Row]:
@@ -130,25 +106,29 @@ class Rows:
     def _row(self, row: AnyRow, indent: int, functions: bool) -> Row:
         """``functions``: the rows around it happened in several, so that it says in which."""
         if isinstance(row, OtherThread):
-            return Row(0, THREAD, (Cell(NAME, row.name),))
+            return Row(0, kinds.THREAD, (Cell(kinds.NAME, row.name),))
         if isinstance(row, Repeat):
-            often = Cell(FOLD, f"× {count(row.times)}"), Cell(COUNT, f", {count(row.rows)} steps each:")
-            return Row(row.depth, REPEAT, often, times=row.times, indent=indent)
+            often = Cell(kinds.FOLD, f"× {count(row.times)}"), Cell(kinds.COUNT, f", {count(row.rows)} steps each:")
+            return Row(row.depth, kinds.REPEAT, often, times=row.times, indent=indent)
         if isinstance(row, LoopRow):
             span = row.loops[0]
-            cells = Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(row.loops)), Cell(ROUNDS, row.rounds)
+            cells = (
+                Cell(kinds.EXPRESSION, loop_word(span)),
+                Cell(kinds.TIMES, count_word(row.loops)),
+                Cell(kinds.ROUNDS, row.rounds),
+            )
             said = tuple(cell for cell in cells if cell.text)
-            return Row(row.depth, LOOP, (*said, Cell(PLACE, at=loop_place(span))), indent=indent)
+            return Row(row.depth, kinds.LOOP, (*said, Cell(kinds.PLACE, at=loop_place(span))), indent=indent)
         if isinstance(row, CallRow):
             at = row.calls[0].called_at
-            place = (Cell(PLACE, at=at),) if at is not None and at.file else ()
-            return Row(row.depth, CALL, (*_call_cells(row), *place), times=len(row.calls), indent=indent)
+            place = (Cell(kinds.PLACE, at=at),) if at is not None and at.file else ()
+            return Row(row.depth, kinds.CALL, (*_call_cells(row), *place), times=len(row.calls), indent=indent)
         cells = change_cells(row, row.first.at.function if functions else "", named=bool(indent))
         cells = self._equal.setdefault(cells, cells)
         if self._trace is not None:
-            cells = (*cells, Cell(TIME, self._time(row)))
-        below = tuple(Cell(ORIGIN, f"↳ {remark}") for remark in remarks_of(row))
-        return Row(row.depth, EVENT, cells, row.first.id, 1, len(row.changes), 0, below, indent)
+            cells = (*cells, Cell(kinds.TIME, self._time(row)))
+        below = tuple(Cell(kinds.ORIGIN, f"↳ {remark}") for remark in remarks_of(row))
+        return Row(row.depth, kinds.EVENT, cells, row.first.id, 1, len(row.changes), 0, below, indent)
 
     def _time(self, row: Changes) -> str:
         """When the first of them happened: asked of the trace, since a change holds an event that is only alike."""
@@ -171,7 +151,7 @@ def _heading(block: Block) -> Row:
         parts += [_module(group.module)] if group.module else []
         parts += [_several(block, group)] if len(group.lives) > 1 else []
         parts += _thread(group)
-    return Row(0, VARIABLE, (Cell(NAME, clean(variable.name)), Cell(COUNT, " · ".join(parts))))
+    return Row(0, kinds.VARIABLE, (Cell(kinds.NAME, clean(variable.name)), Cell(kinds.COUNT, " · ".join(parts))))
 
 
 def _life_heading(block: Block, group: LifeGroup) -> str:
@@ -188,10 +168,10 @@ def _call_cells(row: CallRow) -> Cells:
     first = row.calls[0]
     module = module_label([call.module for call in row.calls])
     is_new = first.caller is None or first.caller.module != first.module
-    fold = (Cell(FOLD, row.often),) if row.often else ()
-    what = (Cell(CLASS, _module(module)),) if module and is_new else ()
-    rounds = (Cell(ROUNDS, row.rounds),) if row.rounds else ()
-    return (*fold, Cell(EXPRESSION, scope_word(first.at.function) + ":"), *what, *rounds)
+    fold = (Cell(kinds.FOLD, row.often),) if row.often else ()
+    what = (Cell(kinds.CLASS, _module(module)),) if module and is_new else ()
+    rounds = (Cell(kinds.ROUNDS, row.rounds),) if row.rounds else ()
+    return (*fold, Cell(kinds.EXPRESSION, scope_word(first.at.function) + ":"), *what, *rounds)
 
 
 def _changes_in(rows: Sequence[AnyRow]) -> list[Changes]:
@@ -209,7 +189,7 @@ def _both_ends(items: Sequence[T], most: int | None) -> tuple[Sequence[T], Seque
 
 
 def _left_out(indent: int, what: str) -> Row:
-    return Row(0, GAP, (Cell(COUNT, f"… {what} more: fold=False shows all"),), indent=indent)
+    return Row(0, kinds.GAP, (Cell(kinds.COUNT, f"… {what} more: fold=False shows all"),), indent=indent)
 
 
 def _module(label: str) -> str:

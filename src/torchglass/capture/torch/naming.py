@@ -8,7 +8,7 @@ import torch
 
 from torchglass.capture.torch.private import OpOverload
 from torchglass.capture.torch.signatures import function_parameters, op_parameters
-from torchglass.capture.transparency import mode_sensitive
+from torchglass.capture.transparency import modes
 from torchglass.journal.rows import WhatRow, encoded
 
 FUNCTION, OP = "function", "op"
@@ -39,9 +39,9 @@ def is_torchs_own(func: Any) -> bool:
 
 def _function_row(func: Any, ops_recorded: bool) -> WhatRow:
     name = public_name(func)
-    note = mode_sensitive.FUSED_NOTE if name in mode_sensitive.FUSED else None
-    if ops_recorded and func in mode_sensitive.sensitive_functions():
-        note = mode_sensitive.NOTE
+    note = modes.FUSED_NOTE if name in modes.FUSED else None
+    if ops_recorded and func in modes.sensitive_functions():
+        note = modes.NOTE
     names, rest = function_parameters(func)
     return WhatRow(FUNCTION, name, note, "", list(names), rest, getattr(func, "__name__", "") == "__get__")
 

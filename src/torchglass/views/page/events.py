@@ -23,7 +23,7 @@ TICK_NS = 100
 """Times are told in tenths of a microsecond: a clock's noise need not be kept."""
 
 
-class Happened:
+class PageEvents:
     """Makes the columns of events and values."""
 
     def __init__(self, flow: Flow, texts: Texts, files: dict[str, int]) -> None:
