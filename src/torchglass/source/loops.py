@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from torchglass.source.statements import Span, Statement, Statements, may_break, may_jump, yields
+from torchglass.source.statements import Span, Statement, Statements, evaluated, may_break, may_jump, yields
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FOR = (ast.For, ast.AsyncFor)
@@ -68,9 +68,9 @@ class Loops:
     def place(self, where: Span, callee: str = "", stores: bool = False) -> Place | None:
         """The place of an instruction; None when it cannot be told.
 
-        ``callee`` is the name of the function that it called, ``stores`` says that it set an item, or may have: instructions
-        of a ``for``, a ``with`` and ``x[0] += 1`` share their range. Of generators and coroutines, which wait
-        while others run, nothing is told.
+        ``callee`` is the name of the function that it called, ``stores`` says that it set an item, or may have:
+        instructions of a ``for``, a ``with`` and ``x[0] += 1`` share their range. Of generators and coroutines, which
+        wait while others run, nothing is told.
         """
         statement = self.source.at(where.line, where.col)
         if statement is None:
@@ -322,7 +322,7 @@ class _Reader:
 
     def _simple(self, statement: Statement, node: ast.stmt, context: _Context) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for each in _evaluated(node):
+            for each in evaluated(node):
                 self._expression(each, context)
             if isinstance(node, ast.ClassDef):
                 self._waiting.append((node, statement))
@@ -363,18 +363,15 @@ class _Reader:
             self._expression(node.values[0], context)
             for each in node.values[1:]:
                 self._expression(each, context.inside(node, "rest"))
+        elif isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store):
+            self._note(node, context)
+            for each in node.elts:
+                self._expression(each, context)
+            return
         else:
-            is_unpacked = isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store)
-            if is_unpacked:
-                self._noted(node, context)
             for each in ast.iter_child_nodes(node):
                 if not isinstance(each, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop):
                     self._expression(each, context)
-            if is_unpacked:
-                return
-        self._noted(node, context)
-
-    def _noted(self, node: ast.AST, context: _Context) -> None:
         visit = self._note(node, context)
         visit.after = visit.order
 
@@ -398,10 +395,3 @@ class _Reader:
         for each in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._expression(each, inner)
         return loop, before
-
-
-def _evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
-    """What a definition evaluates itself: decorators, defaults, bases."""
-    if isinstance(node, ast.ClassDef):
-        return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
-    return [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]

@@ -314,3 +314,10 @@ def may_break(node: ast.stmt) -> bool:
         elif not isinstance(each, _Inner):
             waiting.extend(ast.iter_child_nodes(each))
     return False
+
+
+def evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
+    """What a definition evaluates itself: decorators, defaults, bases."""
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
+    return [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]

@@ -13,7 +13,7 @@ from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loop, Place
 from torchglass.source.rounds import calls_back, next_round
 from torchglass.views.digest import Digest, call_numbers
-from torchglass.views.stacks import Entry, Stacks, is_constructor, is_own
+from torchglass.views.stacks import Entry, RunningFrame, Stacks, is_constructor, is_own
 
 CALL, LOOP, ROUND = "call", "loop", "round"
 MARKS = "profiler::_record_function"
@@ -109,44 +109,10 @@ def count_of(span: Level) -> Count:
 
 
 @dataclass(slots=True, eq=False)
-class _Frame:
-    """A frame under way."""
-
-    entry: Entry
-    place: Place | None
-    base: int
-    """The span of the call, or the one around it."""
-    call: int
-    """The span of the call; -1: it has no level."""
-    loops: list[tuple[Loop, int, int]] = field(default_factory=list[tuple[Loop, int, int]])
-    """Loops that it is in, each with its span and that of its round."""
-    is_certain: bool = False
-    """Whether something happened in it that happens in every call."""
-
-    told: set[Place] = field(default_factory=set[Place])
-    """Where variables were stored that this round has told of."""
-
-    @property
-    def span(self) -> int:
-        return self.loops[-1][2] if self.loops else self.base
-
-    def is_told_late(self, entry: Entry) -> bool:
-        """Whether a variable that changed earlier in this round is told of now; once more would be in the next round.
-
-        ``sys.settrace`` tells of lines: of what one stores when all of it was done.
-        """
-        if self.place is None or entry.place is None or self.place.function != entry.place.function:
-            return False
-        is_told, is_here = entry.place in self.told, self.entry.at.line == entry.at.line
-        self.told.add(entry.place)
-        return is_here and not is_told and entry.place.order < self.place.order
-
-
-@dataclass(slots=True, eq=False)
 class _State:
     """What was last under way in an event."""
 
-    frames: list[_Frame] = field(default_factory=list[_Frame])
+    frames: list[RunningFrame] = field(default_factory=list[RunningFrame])
     direct: bool = False
     changed: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """The variables, with the calls they are in, that are known to have changed where it is now."""
@@ -213,9 +179,9 @@ class Levels:
         """Go on to the frames of an event; its innermost span."""
         frames = state.frames
         same = _common(frames, entries)
-        if event.kind == "variable" and same == len(entries) - 1 < len(frames):
-            if frames[same].is_told_late(entries[same]):
-                return frames[same].span
+        is_within = same == len(entries) - 1 < len(frames)
+        if event.kind == "variable" and is_within and frames[same].is_told_late(entries[same]):
+            return frames[same].span
         last, is_here = entries[-1], same == len(frames) == len(entries)
         is_made = event.direct and not (event.kind == "variable" and self._is_effect(state, event, number, is_here))
         if is_here:
@@ -251,7 +217,7 @@ class Levels:
         state.changed = {changed, *(state.changed if is_here and not is_again else ())}
         return not is_again
 
-    def _move(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
+    def _move(self, frames: list[RunningFrame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """The first frame that is elsewhere: further on, in a new round, or in another call."""
         frame, entry = frames[at], entries[at]
         if frame.entry.function != entry.function:
@@ -276,7 +242,7 @@ class Levels:
         del frames[at + 1 :]
         self._go_on(frame, entry, None if found is True else found, number, owner)
 
-    def _again(self, frames: list[_Frame], entries: list[Entry], at: int, number: int, owner: int) -> None:
+    def _again(self, frames: list[RunningFrame], entries: list[Entry], at: int, number: int, owner: int) -> None:
         """An instruction was executed once more: a new round of the innermost loop around it, here or further out."""
         innermost = len(frames) - 1
         for index in range(at, -1, -1):
@@ -292,7 +258,7 @@ class Levels:
                 return
         del frames[at + 1 :]
 
-    def _go_on(self, frame: _Frame, entry: Entry, again: Loop | None, number: int, owner: int) -> None:
+    def _go_on(self, frame: RunningFrame, entry: Entry, again: Loop | None, number: int, owner: int) -> None:
         """Be at another place of the same call; in a new round of the loop ``again``."""
         assert entry.place is not None
         frame.place, frame.entry = entry.place, entry
@@ -310,7 +276,7 @@ class Levels:
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         self._enter_loops(frame, kept, number, owner)
 
-    def _enter_loops(self, frame: _Frame, kept: int, number: int, owner: int) -> None:
+    def _enter_loops(self, frame: RunningFrame, kept: int, number: int, owner: int) -> None:
         """Leave the loops that do not hold the place, enter those that do, and note what happened in them."""
         place = frame.place
         del frame.loops[kept:]
@@ -339,7 +305,7 @@ class Levels:
         rounds.in_body = rounds.failed = False
         return self._new(Level(ROUND, span, owner, number, number=rounds.begun - 1), self.spans[span].frame)
 
-    def _push(self, frames: list[_Frame], entry: Entry, number: int, owner: int) -> None:
+    def _push(self, frames: list[RunningFrame], entry: Entry, number: int, owner: int) -> None:
         around = frames[-1].span if frames else -1
         call = -1
         is_called_back = entry.caller != len(frames) - 1
@@ -349,11 +315,11 @@ class Levels:
             span = Level(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
             span.function, span.is_called_back, span.is_own = entry.at.function, is_called_back, is_own(entry.at)
             around = call = self._new(span, entry.index)
-        frame = _Frame(entry, entry.place, around, call)
+        frame = RunningFrame(entry, entry.place, around, call)
         frames.append(frame)
         self._enter_loops(frame, 0, number, owner)
 
-    def _recursion(self, frames: list[_Frame], entry: Entry, caller: Place | None) -> int | None:
+    def _recursion(self, frames: list[RunningFrame], entry: Entry, caller: Place | None) -> int | None:
         """Where a function calls itself from one place again and again, all these calls are beside each other."""
         for frame in reversed(frames):
             span = self.spans[frame.call] if frame.call >= 0 else None
@@ -362,7 +328,7 @@ class Levels:
                 return span.parent
         return None
 
-    def _make_certain(self, frames: list[_Frame], at: int) -> None:
+    def _make_certain(self, frames: list[RunningFrame], at: int) -> None:
         """Something happened at a place: if every round, or every call, passes it, these can be counted."""
         while at >= 0:
             frame = frames[at]
@@ -382,7 +348,7 @@ class Levels:
                 return
             at -= 1
 
-    def _note_layer(self, frames: list[_Frame], event: Event) -> None:
+    def _note_layer(self, frames: list[RunningFrame], event: Event) -> None:
         """A module was called: in the innermost loop around, by another name than in the rounds before?"""
         frame = next((each for each in reversed(frames) if each.loops), None)
         if frame is not None and frame.place is not None:
@@ -391,7 +357,7 @@ class Levels:
             if rounds.layers.setdefault(frame.place, module) != module:
                 rounds.over_layers = True
 
-    def _fail(self, frames: list[_Frame]) -> None:
+    def _fail(self, frames: list[RunningFrame]) -> None:
         for frame in frames:
             for _, span, _ in frame.loops:
                 self._rounds(span).failed = True
@@ -407,7 +373,7 @@ def _is_level(at: Location) -> bool:
     return is_own(at) or is_constructor(at.function)
 
 
-def _common(frames: list[_Frame], entries: list[Entry]) -> int:
+def _common(frames: list[RunningFrame], entries: list[Entry]) -> int:
     for at, (frame, entry) in enumerate(zip(frames, entries, strict=False)):
         if frame.entry is not entry and (frame.entry.function != entry.function or frame.place is not entry.place):
             return at

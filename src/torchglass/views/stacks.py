@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torchglass.events.selection import is_installed
 from torchglass.events.types import Event, Location
-from torchglass.source.loops import Loops, Place
+from torchglass.source.loops import Loop, Loops, Place
 from torchglass.source.statements import Span
 
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
@@ -43,6 +43,40 @@ class Entry:
     """Its place in the whole stack; a comprehension is where the expression is that it is in."""
     is_start: bool = False
     """Whether it is where a call gets its arguments."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningFrame:
+    """A frame under way, as the events in it have told until now."""
+
+    entry: Entry
+    place: Place | None
+    base: int
+    """The span of the call, or the one around it."""
+    call: int
+    """The span of the call; -1: it has no level."""
+    loops: list[tuple[Loop, int, int]] = field(default_factory=list[tuple[Loop, int, int]])
+    """Loops that it is in, each with its span and that of its round."""
+    is_certain: bool = False
+    """Whether something happened in it that happens in every call."""
+
+    told: set[Place] = field(default_factory=set[Place])
+    """Where variables were stored that this round has told of."""
+
+    @property
+    def span(self) -> int:
+        return self.loops[-1][2] if self.loops else self.base
+
+    def is_told_late(self, entry: Entry) -> bool:
+        """Whether a variable that changed earlier in this round is told of now; once more would be in the next round.
+
+        ``sys.settrace`` tells of lines: of what one stores when all of it was done.
+        """
+        if self.place is None or entry.place is None or self.place.function != entry.place.function:
+            return False
+        is_told, is_here = entry.place in self.told, self.entry.at.line == entry.at.line
+        self.told.add(entry.place)
+        return is_here and not is_told and entry.place.order < self.place.order
 
 
 class Stacks:
