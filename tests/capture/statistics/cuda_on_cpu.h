@@ -71,6 +71,16 @@ template <typename Value> static Value __shfl_down_sync(unsigned, Value value, i
     return value;
 }
 
+template <typename Value> static Value __shfl_sync(unsigned, Value value, unsigned lane)
+{
+    const unsigned mine = threadIdx.x, warp = mine / 32;
+    memcpy(&slots[mine], &value, sizeof value);
+    wait_for(of_warp[warp], 32);
+    memcpy(&value, &slots[warp * 32 + lane], sizeof value);
+    wait_for(of_warp[warp], 32);
+    return value;
+}
+
 static void one_thread()
 {
     const unsigned mine = threadIdx.x;

@@ -46,7 +46,8 @@ __device__ __forceinline__ float weight_of(u32 at)
  * four apart, for threads that read neighbours at once. */
 #define LIES(AT) ((AT) + (AT) / 8)
 #define FOUR(AT) ((AT) / 4 % 2 * (WEIGHTS / 8 + 4) + (AT) / 8)
-struct Weights { float each[LIES(WEIGHTS)]; float4 fours[WEIGHTS / 4 + 4]; };
+#define SIGNS 64 /* of blocks of weights that are at hand */
+struct Weights { float each[LIES(WEIGHTS)]; float4 fours[WEIGHTS / 4 + 4]; float signs[SIGNS]; };
 template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wide], const Weights &weights, u32 at)
 {
     if (wide < 4) {
@@ -60,7 +61,11 @@ template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wi
         }
     }
 }
-__device__ __forceinline__ float sign_of(u64 block) { return block && stirred(WEIGHTS + block) & 1 ? -1.0f : 1.0f; }
+__device__ __noinline__ float sign_of(u64 block) { return block && stirred(WEIGHTS + block) & 1 ? -1.0f : 1.0f; }
+template <typename Index> __device__ __forceinline__ float sign_at(const Weights &weights, Index block)
+{
+    return block < SIGNS ? weights.signs[block] : sign_of(block);
+}
 
 __device__ __forceinline__ u64 hashed(u64 word, u64 key)
 {
@@ -205,7 +210,7 @@ template <typename Index> __device__ __forceinline__ void weigh(float &weight, u
 {
     weight *= weights.each[LIES((u32)at % WEIGHTS)];
     sum += (u32)at % LANES;
-    if (at >= WEIGHTS) { weight *= sign_of(at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
+    if (at >= WEIGHTS) { weight *= sign_at(weights, at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
 }
 
 /* What axes say of a row: its weight and sum, and where it begins. */
@@ -309,7 +314,7 @@ __device__ __forceinline__ void add_axes(float *mine, const Order &order, const 
     const u32 inner = (u32)at % WEIGHTS;
     if (at + wide <= (Index)order.axis[0].size && inner + wide <= WEIGHTS) { /* all in one row, and one block of weights */
         const u32 first = (rows.above[which].sum + (u32)block) % PRIME;
-        const float by = rows.above[which].weight * sign_of(block);
+        const float by = rows.above[which].weight * sign_at(weights, block);
         Real weighed[wide];
         if (inner % wide == 0) {
             float its[wide];
@@ -532,6 +537,7 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
     __shared__ Order order; /* by a place of its own: functions that are called may not have those of the kernel */
     __shared__ bool is_last;
     if (threadIdx.x == 0) order = given;
+    if (threadIdx.x < SIGNS) weights.signs[threadIdx.x] = sign_of(threadIdx.x);
     for (u32 at = threadIdx.x; at < WEIGHTS; at += THREADS)
         ((float *)&weights.fours[FOUR(at)])[at % 4] = weights.each[LIES(at)] = weight_of(at);
     if (threadIdx.x < QUARTERS * 32) {
@@ -554,7 +560,8 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
     Real weighed[wide];
     float flat[wide + (wide == LANES)]; /* a tile of bytes is two blocks of weights: the second one's sums follow the first one's */
     Rows<QUARTERS, Index> rows;
-    u64 hash = 0;
+    u64 hash = 0, my_factor = 0;
+    u32 signs = 0, my_signs = 0;
     auto take = [&](int quarter, const uint4 &now, Index number, int have, bool is_full) {
         Real x[wide];
         unpack<Raw>(x, now, read);
@@ -580,7 +587,7 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
         }
         if (!has_weighed || (quarter != QUARTERS - 1 && (quarter + 1) * apart % WEIGHTS)) return;
         const Index block = number / WEIGHTS; /* all that was weighed stands in it */
-        const float sign = sign_of(block);
+        const float sign = signs >> (wide == LANES ? block % 2 : 0) & 1 ? -1.0f : 1.0f;
         if (wide == LANES && block % 2)
 #pragma unroll
             for (int k = 0; k < wide; k++) flat[k + (wide == LANES)] += (float)weighed[k] * sign;
@@ -590,7 +597,7 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
         if (has_blocks) {
             const Rows<1, Index> its = rows_of<1>(order, number, (Index)0, weights);
             const Index its_block = its.at[0] / WEIGHTS;
-            add_lanes(my_axes, its.above[0].sum + (u32)number % LANES + (u32)its_block % PRIME, its.above[0].weight * sign_of(its_block), weighed);
+            add_lanes(my_axes, its.above[0].sum + (u32)number % LANES + (u32)its_block % PRIME, its.above[0].weight * sign_at(weights, its_block), weighed);
         }
 #pragma unroll
         for (int k = 0; k < wide; k++) weighed[k] = 0;
@@ -604,6 +611,12 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
     for (u32 turn = 1; tile < tiles; tile += gridDim.x * (THREADS / 32), turn++) {
         const Index first = tile * tile_numbers + lane * wide;
         hash = 0;
+        if (turn % 32 == 1) { /* each lane finds what one of the next turns wants */
+            const u64 later = tile + (u64)lane * gridDim.x * (THREADS / 32), block = later * tile_numbers / WEIGHTS;
+            my_factor = factor_of(later);
+            my_signs = (sign_of(block) < 0) | (sign_of(block + 1) < 0) << 1;
+        }
+        signs = __shfl_sync(~0u, my_signs, (turn - 1) % 32);
         if (is_whole && (tile + (u64)1) * tile_numbers <= order.count) {
             if (!order.is_flat || (has_axes && !has_blocks)) rows = rows_of<QUARTERS>(order, first, apart, weights);
             uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
@@ -618,7 +631,7 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
                 const Index number = first + k * apart;
                 take(k, gathered(data, order, number, weights), number, there(order, number, wide), false);
             }
-        t.hash += hash * factor_of(tile);
+        t.hash += hash * __shfl_sync(~0u, my_factor, (turn - 1) % 32);
         if (turn % SHORT_TILES == 0) { drain(t.sums); drain_powers(t); }
     }
     drain(t.sums); drain(large.sums); drain_powers(t);
