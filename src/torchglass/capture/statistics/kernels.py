@@ -26,6 +26,7 @@ BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
 ROW = 9
 """Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
 PRIME = 17
+"""Sums by place of each kind, in a sketch."""
 SKETCH_PART, SKETCH_ROW = 56, ROW + 26
 """Doubles of a block's part, and of a row, where there is a sketch, too."""
 DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]

@@ -18,7 +18,6 @@
 #define POWERS (2 * TALLY)            /* of a part, behind the statistics and those of numbers that are too large: |x|, x³, x⁴, … */
 #define BY_PLACE (POWERS + 3)         /* … both kinds of sums by place, … */
 #define HASH (BY_PLACE + 2 * PRIME)   /* … and the hash */
-#define PART (HASH + 1)
 #define COLUMNS 6 /* of the parts, that a warp joins at once */
 
 /* An axis of more than one number, the innermost first; n / size is (n * magic >> 32) + n >> shift, below 2**31. */
@@ -315,8 +314,8 @@ __device__ __forceinline__ void add_axes(float *mine, const Order &order, const 
     if (at + wide <= (Index)order.axis[0].size && inner + wide <= WEIGHTS) { /* all in one row, and one block of weights */
         const u32 first = (rows.above[which].sum + (u32)block) % PRIME;
         const float by = rows.above[which].weight * sign_at(weights, block);
-        Real weighed[wide];
         if (inner % wide == 0) {
+            Real weighed[wide];
             float its[wide];
             weights_at(its, weights, inner);
 #pragma unroll
@@ -442,7 +441,7 @@ __device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t
 }
 
 /* Numbers of all parts that follow one another, summed by one warp: some at once, since each load waits for memory. */
-template <typename Sum> __device__ __forceinline__ void over_columns(const double *parts, u32 first, Sum (&sums)[COLUMNS])
+__device__ __forceinline__ void over_columns(const double *parts, u32 first, double (&sums)[COLUMNS])
 {
 #pragma unroll
     for (int at = 0; at < COLUMNS; at++) sums[at] = 0;
@@ -597,7 +596,8 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
         if (has_blocks) {
             const Rows<1, Index> its = rows_of<1>(order, number, (Index)0, weights);
             const Index its_block = its.at[0] / WEIGHTS;
-            add_lanes(my_axes, its.above[0].sum + (u32)number % LANES + (u32)its_block % PRIME, its.above[0].weight * sign_at(weights, its_block), weighed);
+            const u32 to = its.above[0].sum + (u32)number % LANES + (u32)its_block % PRIME;
+            add_lanes(my_axes, to, its.above[0].weight * sign_at(weights, its_block), weighed);
         }
 #pragma unroll
         for (int k = 0; k < wide; k++) weighed[k] = 0;
@@ -622,7 +622,8 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
             uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
 #pragma unroll
             for (int k = 0; k < QUARTERS; k++)
-                loaded[k] = *(const uint4 *)(data + (order.is_flat ? (long long)(first + k * apart) : rows.above[k].begin + (long long)rows.at[k]));
+                loaded[k] = *(const uint4 *)(data + (order.is_flat ? (long long)(first + k * apart)
+                                                                   : rows.above[k].begin + (long long)rows.at[k]));
 #pragma unroll
             for (int k = 0; k < QUARTERS; k++) take(k, loaded[k], first + k * apart, wide, true);
         } else
