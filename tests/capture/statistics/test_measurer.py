@@ -99,6 +99,42 @@ def test_a_view_of_what_an_op_wrote_into_is_measured_anew() -> None:
     assert [each.mean for each in outputs if each] == [3.0, 3.75]
 
 
+@pytest.mark.skipif(extension is None, reason="only the compiled engine takes such care")
+def test_a_parameter_is_not_read_again_for_a_gradient_that_was_set_or_for_its_views() -> None:
+    """Seen by what the price of it is (docs/decisions/0019-statistics.md): numpy's writes are not noticed."""
+    weight = nn.Parameter(torch.ones(3, 2))
+    with torch.no_grad():
+        weight.add_(1)
+    unseen = weight.detach().numpy()
+    with tg.record(ops=True, values="stats") as trace:
+        weight.sum()
+        unseen[0, 0] = float("nan")
+        weight.grad = None
+        weight.t()
+        weight.view(6)
+        with torch.no_grad():
+            weight.mul_(2)
+    means = {event.name: event.outputs[0].stats for event in trace.events() if event.outputs}
+    assert [means[name].nan for name in ("aten::t", "aten::view", "aten::mul_.Tensor") if means[name]] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("ops", [False, True])
+def test_what_is_written_beside_the_version_is_measured_in_its_own_views(ops: bool) -> None:
+    x = torch.ones(4, 4)
+    x.add_(1)
+    with tg.record(ops=ops, values="stats") as trace:
+        x.sum()
+        y = x.data
+        y[0].add_(4)
+        y.view(16)
+        z = torch.zeros(2, dtype=torch.complex64)
+        z.sum()
+        z.real = torch.ones(2)
+        z.view(2, 1)
+    means = [event.outputs[0].stats for event in trace.events() if event.name in ("aten::view", "Tensor.view")]
+    assert [each.mean for each in means if each] == [3.0] * (1 + ops) + [0.5] * (1 + ops)
+
+
 def test_without_being_asked_nothing_is_measured() -> None:
     with tg.record() as trace:
         torch.ones(3) + 1

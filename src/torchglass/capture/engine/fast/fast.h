@@ -52,6 +52,7 @@ typedef struct {
     PyObject *steps;  /* a list: open optimizer steps */
     PyObject *unread; /* a list: modules whose settings are still to be read */
     PyObject *engine; /* of its session */
+    PyObject *made_from; /* while what an op gave is looked at: its first argument; borrowed from who calls */
 } Log;
 
 /* Where values go; the base of ValueWriter. */
@@ -219,6 +220,7 @@ PyObject *engine_made(Engine *engine, PyObject *tensor);
 PyObject *engine_known(Engine *engine, PyObject *object);
 PyObject *engine_forget(Engine *engine, PyObject *object);
 PyObject *engine_touch(Engine *engine, PyObject *object);
+void same_numbers(Engine *engine, PyObject *object); /* of one that was touched: if it was written into, its version says so */
 PyObject *engine_begin(Engine *engine, PyObject *tensor);
 PyObject *engine_pending(Engine *engine, PyObject *unused);
 PyObject *engine_living_objects(Engine *engine, PyObject *unused);

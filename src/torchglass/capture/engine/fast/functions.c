@@ -425,10 +425,11 @@ static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObj
     int recorded = look_up(mode, func, &plan, &log);
     long crowded = recorded == 1 ? count_modes() : 0;
     if (recorded == TOUCHES && is_touch(mode, args)) {
-        Py_DECREF(engine_touch(mode->engine, PyTuple_GET_ITEM(args, 0))); /* gives None */
-        recorded = 0;
-    }
-    if (recorded == 0)
+        PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
+        Py_DECREF(engine_touch(mode->engine, first)); /* gives None */
+        result = PyObject_Call(func, args, kwargs);
+        same_numbers(mode->engine, first); /* an attribute was set, most often `grad` */
+    } else if (recorded == 0)
         result = PyObject_Call(func, args, kwargs);
     else if (recorded == 1 && crowded == 0 && !is_torchs_handler()) {
         enter_handler();

@@ -12,7 +12,9 @@
 #define KEPT_BYTES 32
 #define MOST_REPEATED (1 << 27) /* elements of an expanded tensor that are gone through in their logical order */
 #define BY_COMPILED 2
-#define VIEWS 1024 /* places that are known to be measured */
+#define VIEW_BITS 12
+#define VIEWS (1 << VIEW_BITS) /* places that are known to be measured … */
+#define WAYS 4                 /* … and in how many of them one is looked for */
 #define DEEPEST 8
 #define MOST_PACKED 256
 
@@ -47,15 +49,17 @@ struct Measuring {
     Py_ssize_t room;
     Plan *plans; /* by row of metadata */
     Py_ssize_t plan_room;
+    int16_t used[VIEWS]; /* those of the places that are: memory that nobody wrote into is not touched */
+    int used_count;
     Measured places[VIEWS];
 };
 
 void measuring_forget(Engine *engine)
 {
     struct Measuring *state = engine->measuring;
-    for (int at = 0; state != NULL && at < VIEWS; at++) {
-        Py_CLEAR(state->places[at].ref);
-        Py_CLEAR(state->places[at].batch);
+    for (int at = 0; state != NULL && at < state->used_count; at++) {
+        Py_CLEAR(state->places[state->used[at]].ref);
+        Py_CLEAR(state->places[state->used[at]].batch);
     }
 }
 
@@ -160,18 +164,53 @@ static int is_there(PyObject *tensor, const Plan *plan)
     return (offset + plan->layout.span) * plan->item <= bytes;
 }
 
+static int64_t shown_count(const Plan *plan)
+{
+    return plan->layout.count * plan->layout.parts * plan->layout.repeats;
+}
+
+/* The first of the places where something may stand. */
+static Measured *places_for(struct Measuring *state, uintptr_t address, int64_t count, int kind)
+{
+    uint64_t hash = ((uint64_t)address ^ (uint64_t)count * 31 ^ (uint64_t)kind) * 0x9E3779B97F4A7C15u;
+    return &state->places[(hash >> (64 - VIEW_BITS)) & -(uint64_t)WAYS];
+}
+
+/* What is known of as many numbers there; NULL: nothing. */
 static Measured *place_at(struct Measuring *state, uintptr_t address, const Plan *plan)
 {
-    uint64_t hash = ((uint64_t)address ^ (uint64_t)plan->layout.count * 31 ^ (uint64_t)plan->layout.kind)
-                    * 0x9E3779B97F4A7C15u;
-    return &state->places[hash >> 54];
+    const int64_t count = shown_count(plan);
+    Measured *several = places_for(state, address, count, plan->layout.kind);
+    for (int way = 0; way < WAYS; way++)
+        if (several[way].address == address && several[way].count == count && several[way].kind == plan->layout.kind)
+            return &several[way];
+    return NULL;
+}
+
+/* Where to remember it: over what was there, or in place of what is gone, or of the smallest. */
+static Measured *place_for(struct Measuring *state, const Measured *found)
+{
+    Measured *several = places_for(state, found->address, found->count, found->kind), *best = several;
+    for (int way = 0; way < WAYS; way++) {
+        Measured *each = &several[way];
+        if (each->address == found->address && each->count == found->count && each->kind == found->kind)
+            return each;
+        PyObject *alive = each->ref == NULL ? NULL : referent(each->ref);
+        if (alive == NULL)
+            each->count = 0;
+        Py_XDECREF(alive);
+        if (each->count < best->count)
+            best = each;
+    }
+    if (best->address == 0)
+        state->used[state->used_count++] = (int16_t)(best - state->places);
+    return best;
 }
 
 /* Whether a living tensor, already measured, shows the same numbers: both fill their memory, or lie alike. */
 static int shows_the_same(const Measured *known, uintptr_t address, const Plan *plan, int64_t version, int64_t row)
 {
-    if (known->ref == NULL || known->address != address || known->version != version
-        || known->count != plan->layout.count * plan->layout.parts * plan->layout.repeats || known->kind != plan->layout.kind
+    if (known->ref == NULL || known->version != version
         || !(known->row == row || (known->is_dense && plan->layout.is_dense && plan->layout.repeats == 1)))
         return 0;
     PyObject *other = referent(known->ref);
@@ -265,18 +304,18 @@ enum { IN_OTHER_ORDER = 2 };
 static Measured measured_at(uintptr_t address, const Plan *plan, int64_t version, int64_t row)
 {
     return (Measured){
-        address, plan->layout.count * plan->layout.parts * plan->layout.repeats, version, row, plan->layout.kind,
+        address, shown_count(plan), version, row, plan->layout.kind,
         plan->layout.is_dense && plan->layout.repeats == 1,
     };
 }
 
 /* Remember what was found in a tensor; its `batch` is taken over. */
-static void remember(Engine *engine, PyObject *tensor, const Plan *plan, Measured found)
+static void remember(Engine *engine, PyObject *tensor, Measured found)
 {
     found.ref = PyWeakref_NewRef(tensor, NULL);
     PyObject *ref = found.ref, *batch = found.batch;
     if (engine->measuring != NULL) { /* other threads may have run: nothing from before is used */
-        Measured *known = place_at(engine->measuring, found.address, plan);
+        Measured *known = place_for(engine->measuring, &found);
         ref = known->ref;
         batch = known->batch;
         *known = found;
@@ -291,7 +330,7 @@ static int measure_memory(Engine *engine, PyObject *tensor, int64_t number, cons
     Measured found = measured_at(address, plan, version, row);
     if (!look_at(engine, plan, (const char *)address, &found))
         return LEFT_TO_PYTHON;
-    remember(engine, tensor, plan, found);
+    remember(engine, tensor, found);
     return write_found(engine, number, &found) < 0 ? ERROR : MEASURED_HERE;
 }
 
@@ -336,7 +375,7 @@ static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const
     Py_XDECREF(run.known);
     if (done <= 0)
         return done < 0 ? ERROR : LEFT_TO_PYTHON;
-    remember(engine, tensor, plan, found);
+    remember(engine, tensor, found);
     return MEASURED_HERE;
 }
 
@@ -345,7 +384,7 @@ static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const
 static int take_over(Engine *engine, int64_t number, const Plan *plan, uintptr_t address, int64_t version, int64_t row)
 {
     const Measured *known = place_at(engine->measuring, address, plan);
-    if ((plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
+    if (known == NULL || (plan->way == ON_DEVICE) != (known->batch != NULL) || !shows_the_same(known, address, plan, version, row))
         return 0;
     if (plan->way == ON_DEVICE && engine->sketched != NULL && !(known->is_sketched && is_same_order(&known->order, &plan->order)))
         return IN_OTHER_ORDER;
@@ -401,7 +440,18 @@ static int keep_memory(Engine *engine, PyObject *tensor, int64_t value, const Pl
     return done == KEPT_ELSEWHERE ? left_to_saver(engine, tensor, value) : 0;
 }
 
-static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int changed)
+/* The version that a tensor has, or will have: autograd has yet to say that what an op gave is a view of what it took. */
+static int version_to_be(PyObject *tensor, uintptr_t address, PyObject *made_from, int64_t *version)
+{
+    if (version_of(tensor, version) < 0)
+        return -1;
+    if (*version || made_from == NULL || (Py_TYPE(made_from) != torch.Tensor && Py_TYPE(made_from) != torch.Parameter))
+        return 0;
+    const int64_t there = ask(torch.data_ptr, made_from);
+    return there == FAILED || ((uintptr_t)there == address && version_of(made_from, version) < 0) ? -1 : 0;
+}
+
+static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int changed, PyObject *made_from)
 {
     const int64_t number = value & NUMBER_MASK, row = value >> NUMBER_BITS;
     Plan plan;
@@ -412,7 +462,7 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int cha
     if (is_negated == 0 && plan.layout.parts > 1)
         is_negated = is_set(torch.is_neg, tensor);
     int64_t address = is_negated ? FAILED : ask(torch.data_ptr, tensor);
-    if (is_negated || address == FAILED || address == 0 || version_of(tensor, &version) < 0)
+    if (is_negated || address == FAILED || address == 0 || version_to_be(tensor, (uintptr_t)address, made_from, &version) < 0)
         return LEFT_TO_PYTHON;
     int taken = changed || engine->measuring == NULL ? 0 : take_over(engine, number, &plan, (uintptr_t)address, version, row);
     if (taken < 0)
@@ -433,8 +483,8 @@ static int measure_here(Engine *engine, PyObject *tensor, int64_t value, int cha
     return kept < 0 ? ERROR : MEASURED_HERE;
 }
 
-/* A value that an event takes or gives. */
-int measure_value(Engine *engine, PyObject *tensor, int64_t value)
+/* A value that an event takes or gives; `made_from`: what an op that gave it took first, or NULL. */
+static int measure_value(Engine *engine, PyObject *tensor, int64_t value, PyObject *made_from)
 {
     int64_t number = value & NUMBER_MASK;
     int done = is_done(engine, number);
@@ -442,7 +492,7 @@ int measure_value(Engine *engine, PyObject *tensor, int64_t value)
         return done < 0 ? -1 : 0;
     int changed = has_changed(engine, tensor, number), way = LEFT_TO_PYTHON;
     if (Py_TYPE(tensor) == torch.Tensor || Py_TYPE(tensor) == torch.Parameter)
-        way = measure_here(engine, tensor, value, changed);
+        way = measure_here(engine, tensor, value, changed, made_from);
     if (way != LEFT_TO_PYTHON)
         return way == ERROR ? -1 : 0;
     if (PyErr_Occurred() && let_go(engine) < 0) /* this tensor refused something */
@@ -456,12 +506,12 @@ int measure_value(Engine *engine, PyObject *tensor, int64_t value)
 }
 
 /* All tensors in an argument or a result; Python knows of more containers. */
-static int measure_all(Engine *engine, PyObject *item, int from_op, int depth)
+static int measure_all(Engine *engine, PyObject *item, int from_op, PyObject *made_from, int depth)
 {
     PyTypeObject *cls = Py_TYPE(item);
     if (cls == torch.Tensor || cls == torch.Parameter) {
         int64_t value = from_op ? made_value(engine, item) : plain_value_of(engine, item);
-        return value == FAILED ? -1 : measure_value(engine, item, value);
+        return value == FAILED ? -1 : measure_value(engine, item, value, made_from);
     }
     if (cls == &PyLong_Type || cls == &PyFloat_Type || cls == &PyBool_Type || cls == &PyUnicode_Type || item == Py_None
         || (PyObject *)cls == torch.size_type)
@@ -469,7 +519,7 @@ static int measure_all(Engine *engine, PyObject *item, int from_op, int depth)
     if ((cls == &PyTuple_Type || cls == &PyList_Type) && depth < DEEPEST) {
         for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(item); at++) { /* a list may be changed meanwhile */
             PyObject *each = Py_NewRef(PySequence_Fast_GET_ITEM(item, at));
-            int done = measure_all(engine, each, from_op, depth + 1);
+            int done = measure_all(engine, each, from_op, made_from, depth + 1);
             Py_DECREF(each);
             if (done < 0)
                 return -1;
@@ -505,12 +555,12 @@ int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *arg
     }
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < count && engine->measurer != NULL; at++)
-        done = measure_all(engine, args[at], 0, 0);
+        done = measure_all(engine, args[at], 0, NULL, 0);
     PyObject *name, *item;
     Py_ssize_t at = 0;
     while (done == 0 && kwargs != NULL && engine->measurer != NULL && PyDict_Next(kwargs, &at, &name, &item)) {
         Py_INCREF(item);
-        done = measure_all(engine, item, 0, 0);
+        done = measure_all(engine, item, 0, NULL, 0);
         Py_DECREF(item);
     }
     return forgiven(engine, done);
@@ -519,7 +569,7 @@ int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *arg
 int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
     if (engine->measures)
-        return forgiven(engine, measure_all(engine, result, from_op, 0));
+        return forgiven(engine, measure_all(engine, result, from_op, log->made_from, 0));
     if (Py_TYPE(result) == torch.Tensor) {
         int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
         if (value == FAILED)
@@ -538,7 +588,7 @@ PyObject *engine_see(Engine *engine, PyObject *args)
     long long value;
     if (!PyArg_ParseTuple(args, "OL", &tensor, &value))
         return NULL;
-    if (engine->measurer != NULL && measure_value(engine, tensor, value) < 0)
+    if (engine->measurer != NULL && measure_value(engine, tensor, value, NULL) < 0)
         return NULL;
     return PyLong_FromLongLong(value);
 }

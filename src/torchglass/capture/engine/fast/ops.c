@@ -122,7 +122,9 @@ static int finish(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *
         else
             Py_DECREF(changed);
     }
+    log->made_from = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
     int done = close_event(mode->engine, log, at, shown, 1);
+    log->made_from = NULL;
     Py_DECREF(shown);
     return done;
 }
