@@ -7,21 +7,21 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, TextIO, TypeVar, cast
+from typing import Any, TextIO, TypeVar
 
 from torchglass import store
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.transparency.ours import unseen
 from torchglass.capture.transparency.patches import Uninterrupted
-from torchglass.errors import NotRecorded, UsageError, WrongType, expect
-from torchglass.events.selection import Selection
+from torchglass.errors import NotRecorded, WrongType, expect
 from torchglass.events.trace import Trace
 from torchglass.events.types import Stats
+from torchglass.options import Options
 from torchglass.recording import BundleTensors, Recording, Stored
 from torchglass.views import VIEWS as VIEWS
 from torchglass.views.bad.story import FirstBad
@@ -47,8 +47,6 @@ def _at_prompt(shown: Trace) -> str:
 
 Trace.in_notebook = staticmethod(_in_notebook)
 Trace.at_prompt = staticmethod(_at_prompt)
-WAYS = ("stats", "stats+sketch", "all")
-"""What ``record(values=…)`` takes beside a selection."""
 ROWS_AT_PROMPT = 12
 LARGEST_AT_PROMPT = 50_000
 """Events up to which a bare trace shows its first rows."""
@@ -58,7 +56,8 @@ V = TypeVar("V")
 _last: list[Trace] = []
 
 
-class record:  # noqa: N801 (a verb: it is used as a function)
+@dataclass(kw_only=True, eq=False, repr=False)
+class record(Options):  # noqa: N801 (a verb: it is used as a function)
     """Record what happens in a ``with`` block, or in a function when used as a decorator.
 
     ::
@@ -83,56 +82,8 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     shown in titles.
     """
 
-    def __init__(
-        self,
-        *,
-        modules: bool = True,
-        functions: bool = True,
-        ops: bool = False,
-        variables: bool | str | Sequence[str] = (),
-        calls: str | Sequence[str] = "none",
-        values: str | Selection | None = None,
-        stop_on: str | None = None,
-        max_bytes: int = 1 << 30,
-        only: Selection | None = None,
-        to: str | os.PathLike[str] | None = None,
-        fused: str = "keep",
-        sources: bool = True,
-        max_events: int | None = 1_000_000,
-        keep: str = "end",
-        name: str = "",
-    ) -> None:
-        if fused not in ("keep", "open"):
-            raise UsageError(f"record(fused=…) takes 'keep' or 'open', not {fused!r}")
-        if only is not None:
-            expect(only, Selection, "record(only=…) takes a selection made by select(…)")
-        if type(max_bytes) is not int or max_bytes < 0:
-            raise UsageError(f"record(max_bytes=…) takes a number of bytes, not {max_bytes!r}")
-        if stop_on not in (None, "nonfinite"):
-            raise UsageError(f"record(stop_on=…) takes 'nonfinite' or None, not {stop_on!r}")
-        if max_events is not None and (type(max_events) is not int or max_events < 1):
-            raise UsageError(
-                f"record(max_events=…) takes a whole number from 1 on, or None for all, not {max_events!r}"
-            )
-        if keep not in ("begin", "end"):
-            raise UsageError(f"record(keep=…) takes 'end' or 'begin', not {keep!r}")
-        self._options: dict[str, Any] = {
-            "modules": bool(modules),
-            "functions": bool(functions),
-            "ops": bool(ops),
-            "variables": _names(variables),
-            "calls": _packages(calls),
-            **_kept(values, bool(stop_on)),
-            "stop_on": stop_on or "",
-            "max_bytes": max_bytes,
-            "fused": fused,
-            "sources": bool(sources),
-            "max_events": max_events,
-            "keep": keep,
-            "name": str(name),
-        }
-        self._only = only
-        self.to = None if to is None else Path(os.fspath(to))
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._recordings: dict[int, list[Recording]] = {}
         """By thread: one object may be entered in several, and more than once in each."""
 
@@ -157,7 +108,7 @@ class record:  # noqa: N801 (a verb: it is used as a function)
         return self._begin(frame, outermost=True)
 
     def _begin(self, frame: FrameType | None, outermost: bool = False) -> Trace:
-        recording = Recording(self._options, self._only, self.to)
+        recording = Recording(self)
         self._recordings.setdefault(get_ident(), []).append(recording)
         try:
             recording.start(frame, outermost)
@@ -167,7 +118,10 @@ class record:  # noqa: N801 (a verb: it is used as a function)
             raise
 
     def __call__(self, function: F) -> F:
-        """As a decorator: every call is a recording; ``function.trace`` is that of the last call."""
+        """As a decorator: every call is a recording; ``function.trace`` is that of the last call.
+
+        Each by an object of its own: calls may overlap, in threads or as coroutines.
+        """
         if not callable(function):
             raise WrongType(f"@record() decorates a function, not {type(function).__name__}")
         if inspect.isasyncgenfunction(function):
@@ -179,23 +133,16 @@ class record:  # noqa: N801 (a verb: it is used as a function)
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with self._another() as trace:
+            with replace(self) as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
                 return function(*args, **kwargs)
 
         return recorded  # type: ignore[return-value]
 
-    def _another(self) -> record:
-        """The same again for one call: calls may overlap, in threads or as coroutines."""
-        options: dict[str, Any] = dict(self._options)
-        options["values"] = options.pop("chosen") or options["values"] or None
-        options["stop_on"] = options["stop_on"] or None
-        return record(only=self._only, to=self.to, **options)
-
     def _around_coroutine(self, function: Any) -> Any:
         @functools.wraps(function)
         async def recorded(*args: Any, **kwargs: Any) -> Any:
-            with self._another() as trace:
+            with replace(self) as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
                 return await function(*args, **kwargs)
 
@@ -204,48 +151,11 @@ class record:  # noqa: N801 (a verb: it is used as a function)
     def _around_generator(self, function: Any) -> Any:
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-            with self._another() as trace:
+            with replace(self) as trace:
                 recorded.trace = trace  # type: ignore[attr-defined]
                 return (yield from function(*args, **kwargs))  # pyright: ignore[reportUnknownVariableType]
 
         return recorded
-
-
-def _names(variables: object) -> tuple[str, ...]:
-    """What ``record(variables=…)`` was given, as names and globs."""
-    if isinstance(variables, bool):
-        return ("*",) if variables else ()
-    if isinstance(variables, str):
-        return (variables,)
-    several = cast("Sequence[object]", variables) if isinstance(variables, (list, tuple)) else None
-    names = [each for each in several or () if isinstance(each, str)]
-    if several is None or len(names) < len(several):
-        raise WrongType("record(variables=…) takes names such as ['video', 'self.cache'], or True for all variables")
-    return tuple(names)
-
-
-def _kept(values: object, stops: bool) -> dict[str, Any]:
-    """What ``record(values=…)`` was given: a word, or of which events."""
-    if isinstance(values, Selection):
-        if values.variable:
-            raise UsageError(
-                "record(values=select(variable=…)): variables name values that functions made; select(function=…) or "
-                "select(module=…) keeps those, torchglass.mark(name, tensor) a single one"
-            )
-        return {"values": "select", "chosen": values}
-    if values is not None and values not in WAYS:
-        raise UsageError(f"record(values=…) takes {', '.join(map(repr, WAYS))}, a select(…) or None, not {values!r}")
-    return {"values": values or ("stats" if stops else ""), "chosen": None}
-
-
-def _packages(calls: object) -> tuple[str, ...]:
-    """What ``record(calls=…)`` was given: nothing, ``user``, names of packages."""
-    if calls == "none":
-        return ()
-    several = (calls,) if isinstance(calls, str) else calls
-    if not isinstance(several, (list, tuple)) or not all(isinstance(each, str) for each in cast("Any", several)):
-        raise WrongType("record(calls=…) takes 'user' for the program's own functions, 'none', or names of packages")
-    return tuple(cast("Sequence[str]", several))
 
 
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:

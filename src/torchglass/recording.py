@@ -17,11 +17,11 @@ from typing import Any
 from torchglass import children, store
 from torchglass.compiled import described
 from torchglass.errors import BadValue, BundleError
-from torchglass.events.selection import Selection
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 from torchglass.events.types import Value
+from torchglass.options import Options
 
 Stored = tuple[store.SavedTensor, Any]
 """The row of a tensor, and its bytes."""
@@ -30,10 +30,9 @@ Stored = tuple[store.SavedTensor, Any]
 class Recording:
     """One run of a ``record`` block, and where its trace gets its tables from."""
 
-    def __init__(self, options: dict[str, Any], only: Selection | None, to: Path | None) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._only = only
-        self._to = to
+        self._to = None if options.to is None else Path(options.to)
         self._recorder: Any = None
         self._settled: Tables | None = None
         self._copies: dict[int, tuple[str, Any]] = {}
@@ -68,10 +67,10 @@ class Recording:
         importlib.import_module("torchglass.capture.marks")
 
         # What cannot be watched or written is refused before anything is made or recorded.
-        if self._options.get("variables"):
+        if self._options.names:
             from torchglass.capture.variables import Watch
 
-            Watch(names=self._options["variables"])
+            Watch(names=self._options.names)
         self._program = frame.f_code if outermost and frame is not None else None
         try:
             self._begin(frame, outermost)
@@ -84,12 +83,12 @@ class Recording:
             self._begin(frame, outermost)
 
     def _begin(self, frame: FrameType | None, outermost: bool) -> None:
-        from torchglass.capture.recorder import Options, Recorder
+        from torchglass.capture.recorder import Recorder
 
         part = None if self._to is None else store.open_part(self._to, self._run)
-        self._recorder = Recorder(Options(**self._options), part)
+        self._recorder = Recorder(self._options, part)
         self._recorder.start(frame, outermost)
-        if self._options.get("stop_on"):
+        if self._options.stop_on:
             self._recorder.stop_on_bad(self._stop_on_bad)
         if part is not None:
             self._to, self._part, self._run = part.bundle.path, part, part.bundle.run
@@ -101,7 +100,7 @@ class Recording:
         from torchglass.views.bad.search import first_bad, test_of
         from torchglass.views.bad.story import story_of
 
-        found = first_bad(self.trace, test_of(self._options["stop_on"]))
+        found = first_bad(self.trace, test_of(self._options.stop_on or ""))
         if found is not None:
             raise BadValue(story_of(self.trace, found).story)
 
@@ -166,8 +165,9 @@ class Recording:
         self._copies = {number(value): kept for value, kept in copies.items() if number(value) in present}
         rows, regions = store.saved_rows(tables, self._recorder.kept_in_memory, present=present), self._recorder.regions
         self._regions = {each.value: (each, regions[each.shard]) for each in rows if each.shard in regions}
-        if self._only is not None:
-            tables = tables.keep([n for n in range(len(tables)) if self._only.matches(tables.event(n))])
+        only = self._options.only
+        if only is not None:
+            tables = tables.keep([n for n in range(len(tables)) if only.matches(tables.event(n))])
         if tables.complete:
             self._settled = tables
             if self._refused:
@@ -267,14 +267,10 @@ def _described(tensor: Any) -> Value:
 Trace.describes = staticmethod(_described)
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
+def _plain(options: Options) -> dict[str, Any]:
     """Options as another process is told them: a ``where`` of the program's own stays here, all is measured instead."""
-    chosen: Selection | None = options.get("chosen")
-    if chosen is None:
-        return options
-    if chosen.where is not None:
-        return options | {"values": "stats", "chosen": None}
-    return options | {"chosen": chosen.patterns()}
+    own = options.chosen is not None and options.chosen.where is not None
+    return options.as_dict() | ({"values": "stats", "chosen": None} if own else {})
 
 
 def _frame_of(code: CodeType | None) -> FrameType | None:
@@ -301,11 +297,7 @@ def join(told: dict[str, Any]) -> None:
     if children.is_invited():
         return
     try:
-        options = dict(told["options"])
-        options.update({name: tuple(options.get(name, ())) for name in ("variables", "calls")})
-        if options.get("chosen") is not None:
-            options["chosen"] = Selection(**options["chosen"])
-        recording = Recording(options, None, Path(told["path"]))
+        recording = Recording(Options.of(told["options"], to=told["path"]))
         recording.join(told["run"])
     except Exception as fault:
         children.say_not_recorded(fault)

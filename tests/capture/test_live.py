@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from torchglass.capture.live import LiveFeed
-from torchglass.capture.recorder import Options, Recorder
+from torchglass.capture.recorder import Recorder
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
+from torchglass.options import Options
 from torchglass.settle.live import LiveSettler
 
 

@@ -23,11 +23,11 @@ from torchglass.capture.session import Listener, Session, error_text
 from torchglass.capture.torch.names import HAS_TORCH
 from torchglass.capture.transparency.patches import Patch, PatchSet, Uninterrupted
 from torchglass.capture.variables.events import VariablesProbe
-from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import NONE
 from torchglass.journal.ring import Limits
+from torchglass.options import Options
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.values import Kept, kept_values
 
@@ -36,33 +36,6 @@ listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") i
 _WITH = dis.opmap.get("BEFORE_WITH")
 _LONGEST_CHAIN = 20
 """Exceptions may be raised in answer to each other in a circle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to record; the keywords of ``torchglass.record``."""
-
-    modules: bool = True
-    functions: bool = True
-    ops: bool = False
-    variables: tuple[str, ...] = ()
-    calls: tuple[str, ...] = ()
-    """``user``, and names of packages."""
-    values: str = ""
-    """``stats``, ``stats+sketch``, ``all``, or ``select``: then ``chosen`` says of which events."""
-    chosen: Selection | None = None
-    stop_on: str = ""
-    max_bytes: int = 1 << 30
-    fused: str = "keep"
-    sources: bool = True
-    max_events: int | None = 1_000_000
-    keep: str = "end"
-    name: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """By name, as plain data, without the copies that dataclasses would make."""
-        found = {name: getattr(self, name) for name in self.__slots__}
-        return found | {"chosen": None if self.chosen is None else self.chosen.patterns()}
 
 
 @dataclass(slots=True)
@@ -162,13 +135,13 @@ class Recorder:
             listeners.measure(session)
             listeners.listen(log)
         # A recording around this one may follow some of the variables already: its events are in both.
-        fresh = tuple(name for name in self.options.variables if not session.watched & {name, "*"})
+        fresh = tuple(name for name in self.options.names if not session.watched & {name, "*"})
         if fresh:
             self._probe = VariablesProbe(session, fresh)
             self._probe.start(frame)
-        if self.options.calls and not session.records_calls:
+        if self.options.packages and not session.records_calls:
             session.records_calls = True
-            self._calls = FunctionCalls(session, self.options.calls)
+            self._calls = FunctionCalls(session, self.options.packages)
             self._calls.start()
 
     def _join(self, session: Session, log: ThreadLog) -> None:
@@ -337,7 +310,7 @@ class Recorder:
         with self.session.journal.lock:  # else a chunk might be given up, and used again, while it is read
             self.settler = Settler(self.session.journal.streams, self.number, self.source())
             tables, streams, values = self.settler.settle(), self.session.journal.streams, self.settler.values
-            if self.options.values:
+            if self.options.measures:
                 self.kept_in_memory, self.kept_in_folder = kept_values(streams, values, NONE, self.number)
             return tables
 

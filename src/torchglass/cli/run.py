@@ -23,6 +23,7 @@ import inspect
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,13 +31,14 @@ from typing import Any
 from torchglass.cli.program import CannotStart, Program, find_module, find_script, print_uncaught, watch_others
 from torchglass.errors import BundleError, TorchglassError
 from torchglass.events.spelling import clean
+from torchglass.options import Options
 
 FAILED, WRONG_USE = 1, 2
 OWN = ("--to", "--show", "--quiet")
 """Options of a run as a whole; its ranks have all others too."""
-VALUED = (
-    "--to", "--show", "--fused", "--max-events", "--name", "--stop-on", "--values", "--variables", "--calls",
-)  # fmt: skip
+FLAGS = {each.name: each for each in fields(Options) if "flag" in each.metadata}
+"""The options of ``record()`` that can be given here."""
+VALUED = {"--show", *(f"--{name.replace('_', '-')}" for name, each in FLAGS.items() if type(each.default) is not bool)}
 """Options that are followed by a value."""
 MOST_NAMES = 100
 """How many names of our own choosing are tried."""
@@ -48,30 +50,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.allow_abbrev = False  # split() must know each option that is followed by a value
     parser.usage = "torchglass run [options] (SCRIPT | -m MODULE) [arguments …]"
-    parser.add_argument("--to", metavar="PATH", help="the bundle to write; default: the script's name with .trace")
-    parser.add_argument("--ops", action="store_true", help="record the aten ops below the functions too")
-    parser.add_argument(
-        "--variables", metavar="NAMES", action="append", help="follow these variables: names or globs, as a,b; * is all"
-    )
-    parser.add_argument(
-        "--calls", metavar="WHOSE", default="none", help="user: calls of the program's own functions are events too; "
-        "or names of packages, as user,trainer"
-    )  # fmt: skip
-    parser.add_argument(
-        "--values", metavar="WHICH", help="stats: measure what is in every tensor; stats+sketch: so that it is known "
-        "again; all: keep them too; "
-        "module=encoder.*,function=softmax: both, of such events only"
-    )  # fmt: skip
+    for name, each in FLAGS.items():
+        flag, said = name.replace("_", "-"), dict[str, Any](each.metadata["flag"])
+        if type(each.default) is bool:
+            switch, usual = ("no-", "false") if each.default else ("", "true")
+            parser.add_argument(f"--{switch}{flag}", dest=name, action=f"store_{usual}", **said)
+        else:
+            said.setdefault("default", each.default)
+            parser.add_argument(f"--{flag}", **said)
     parser.add_argument(
         "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
     )
-    parser.add_argument("--stop-on", choices=["nonfinite"], help="stop the program at the first NaN or Inf")
-    parser.add_argument("--no-modules", action="store_true", help="do not record calls of modules")
-    parser.add_argument("--no-functions", action="store_true", help="do not record torch functions")
-    parser.add_argument("--fused", choices=["keep", "open"], default="keep", help="open: show inside fused attention")
-    parser.add_argument("--no-sources", action="store_true", help="keep source texts out of the bundle")
-    parser.add_argument("--max-events", type=int, default=1_000_000, metavar="N", help="the most to keep")
-    parser.add_argument("--name", default="", help="a title for the trace")
     parser.add_argument("--quiet", action="store_true", help="say nothing at the end, nor why the program failed")
     parser.add_argument("--show", choices=VIEWS, help="print this view at the end; without --to nothing is kept")
 
@@ -196,25 +185,22 @@ def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _E
 def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ending = _Ending(record(to=to or None, **_asked_for(options)), options)
+    ending = _Ending(record(**_asked_for(options, to)), options)
     ending.trace = ending.recording.begin_program(frame)
     return ending
 
 
-def _asked_for(options: argparse.Namespace) -> dict[str, Any]:
-    return {
-        "modules": not options.no_modules,
-        "functions": not options.no_functions,
-        "ops": options.ops,
-        "variables": tuple(name.strip() for name in ",".join(options.variables or ()).split(",") if name.strip()),
-        "calls": "none" if options.calls == "none" else [each.strip() for each in options.calls.split(",")],
-        "values": _values(options.values) or ("stats" if options.first_bad else None),
-        "stop_on": options.stop_on,
-        "fused": options.fused,
-        "sources": not options.no_sources,
-        "max_events": options.max_events,
-        "name": options.name,
-    }
+def _asked_for(options: argparse.Namespace, to: str | Path | None) -> dict[str, Any]:
+    """The options as ``record()`` takes them."""
+    asked: dict[str, Any] = {name: getattr(options, name) for name in FLAGS} | {"to": to or None}
+    asked["variables"] = _words(",".join(options.variables))
+    asked["calls"] = _words(options.calls)
+    asked["values"] = _values(options.values) or ("stats" if options.first_bad else None)
+    return asked
+
+
+def _words(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def _values(given: str | None) -> Any:

@@ -16,13 +16,14 @@ from types import FrameType, TracebackType
 
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.live import Feed, LiveFeed
-from torchglass.capture.recorder import Options, Recorder
+from torchglass.capture.recorder import Recorder
 from torchglass.capture.session import OP
 from torchglass.capture.torch import private
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace as Recorded
 from torchglass.events.types import Event, Location
 from torchglass.journal.layout import NONE, WHAT
+from torchglass.options import Options
 from torchglass.views.live.code_lines import (
     CodeLines,
     LineOf,

@@ -13,12 +13,13 @@ from torch import nn
 
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.live import LiveFeed
-from torchglass.capture.recorder import Options, Recorder
+from torchglass.capture.recorder import Recorder
 from torchglass.capture.session import FUNCTION
 from torchglass.errors import WrongType
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
 from torchglass.journal.layout import NONE, PARENT, WHAT
+from torchglass.options import Options
 from torchglass.views.live.tracy import TracyLines
 from torchglass.views.text.style import page_for, writable
 

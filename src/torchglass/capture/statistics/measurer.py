@@ -186,11 +186,11 @@ class Measurer:
                 chooser.finish()
         known = {id(each.recorder): each for each in self.choosers}
         self.choosers = [known.get(id(each)) or Chooser(each) for each in wanting]
-        ways = {each.options.values for each in recorders if each.options.chosen is None}
+        ways = {each.options.measures for each in recorders if each.options.chosen is None}
         self.measures_all, self.keeps_all = bool(ways - {""}), "all" in ways
         self.sketches = "stats+sketch" in ways
         self.devices.choose(self.sketches)
-        budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.values == "all"]
+        budgets = [each.options.max_bytes for each in recorders if each in wanting or each.options.measures == "all"]
         if budgets and self.saver is None:
             way = "record(values='all')" if self.keeps_all else "record(values=select(…))"
             self.saver = Saver(self._session, max(budgets), way)

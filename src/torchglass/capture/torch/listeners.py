@@ -106,7 +106,7 @@ def prepare(session: Session) -> None:
 
 def measure(session: Session) -> None:
     """Measure what is in the values as long as a recording asks for it."""
-    wanted = any(each.options.values for each in session.recorders)
+    wanted = any(each.options.measures for each in session.recorders)
     if wanted and session.measurer is None:
         session.measurer = Measurer(session)
     measurer = session.measurer
