@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 from torchglass.events.schema import NONE, SiteNames
 from torchglass.events.tables import Tables
-from torchglass.events.types import Location
 from torchglass.journal.rows import ClassRow, CodeRow
 from torchglass.settle.interned import Interned
 from torchglass.source.codes import Code, instruction_at
-from torchglass.source.sites import Site, origin_of, resolve
-from torchglass.source.syntax import char_column
+from torchglass.source.sites import Site, location_of, origin_of, resolve
 from torchglass.source.text import FOLDERS, SourceText, known_text, read_source, read_unchanged, text_holding
 
 OURS = "ours"
@@ -92,8 +90,10 @@ class PlaceTable:
 
     def _read_site(self, number: int, code: int, lasti: int, origin: str, named: bool) -> SiteNames:
         source, read = self.sources.source(code), self.interned.code(code)
-        if not named:
-            return SiteNames(_line_only(read, lasti, source, origin), "", (), None, None)
+        if not named:  # nothing is parsed for the many frames that only stand in a stack
+            readable = source.trusted or source.problem_with(read) is None
+            at = location_of(instruction_at(read, lasti), source, origin, readable, source.trusted)
+            return SiteNames(at, "", (), None, None)
         site = resolve(read, lasti, source, origin)
         self._sites[number] = site
         return SiteNames(site.location, site.code, site.target, site.operator, site.problem)
@@ -122,30 +122,6 @@ def _method_name(cls: ClassRow, code: CodeRow) -> str | None:
     if [code.module, owner] in cls.ancestors:
         return name
     return next((other[0] for other in cls.others if other[1:] == [code.file, code.line, code.name]), None)
-
-
-def _line_only(code: Code, lasti: int, source: SourceText, origin: str) -> Location:
-    """The place without its names: nothing is parsed for the many frames that only stand in a stack."""
-    where = instruction_at(code, lasti).range
-    line = where.line or code.line
-    end_line = where.end_line or line
-    return Location(
-        file=code.file,
-        line=line,
-        end_line=end_line,
-        col=_column(source, line, where.col),
-        end_col=_column(source, end_line, where.end_col),
-        function=code.qualname,
-        source=source.line(line) if source.trusted or source.problem_with(code) is None else "",
-        origin=origin,
-    )
-
-
-def _column(source: SourceText, line: int, byte: int | None) -> int:
-    """Python counts columns in bytes; people in characters."""
-    if byte is None or not source.trusted or not 0 < line <= len(source.lines):
-        return byte or 0
-    return char_column(source.lines[line - 1], byte)
 
 
 # ---------------------------------------------------------------- sources

@@ -24,15 +24,10 @@ class ControlFlow(Statements):
     @cached_property
     def jumping(self) -> set[int]:
         """Statements after which the next one in their suite need not run, though no error occurs."""
-        found: set[int] = set()
+        found = self._and_around(*_LEAVES)
         for statement in self.all:
-            in_loop = isinstance(statement.node, ast.Break | ast.Continue)
-            if not in_loop and not any(isinstance(node, _LEAVES) for node in walk_head(statement.node)):
-                continue
-            number = statement.number
-            while number >= 0 and number != statement.function:
-                if in_loop and isinstance(self.all[number].node, _LOOPS):
-                    break
+            number = statement.number if isinstance(statement.node, ast.Break | ast.Continue) else -1
+            while number >= 0 and not isinstance(self.all[number].node, _LOOPS):
                 found.add(number)
                 number = self.all[number].parent
         return found

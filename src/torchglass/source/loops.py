@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from torchglass.source.statements import Span, Statement, Statements, evaluated, may_break, may_jump, yields
@@ -25,26 +25,46 @@ class Loop:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
-    """One place of a function: an expression, or what a statement does itself. One object for each."""
+class Surroundings:
+    """Where in a function something stands."""
 
     function: tuple[int, int]
     """Equal for places of one function of a file."""
+    statement: Statement
+    loops: tuple[Loop, ...] = ()
+    """Those around it, outermost first."""
+    parts: tuple[tuple[ast.AST, str], ...] = ()
+    """Which parts of statements and expressions it is in, outermost first: of an ``if`` the body or the rest."""
+    always: bool = True
+    """Whether every round of the innermost loop (every call, where there is none) passes it, once."""
+    is_head: bool = False
+    """Whether it is part of the innermost loop's own step to its next round."""
+
+    def inside(
+        self, node: ast.AST, part: str, *, always: bool = False, loop: Loop | None = None, is_head: bool = False
+    ) -> Surroundings:
+        """In a part of a statement or expression; ``always``: it runs whenever that does."""
+        loops = self.loops if loop is None else (*self.loops, loop)
+        always = always if loop else always and self.always
+        return Surroundings(self.function, self.statement, loops, (*self.parts, (node, part)), always, is_head)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Place(Surroundings):
+    """One place of a function: an expression, or what a statement does itself. One object for each."""
+
     order: int
     """Later places of a function have greater ones, in the order of evaluation."""
-    statement: Statement
-    loops: tuple[Loop, ...]
-    """Those around it, outermost first."""
-    is_head: bool
-    """Whether it is part of the innermost loop's own step to its next round."""
-    always: bool
-    """Whether every round of the innermost loop (every call, where there is none) passes it, once."""
-    parts: tuple[tuple[ast.AST, str], ...]
-    """Which parts of statements and expressions it is in, outermost first: of an ``if`` the body or the rest."""
     node: ast.AST
     source: Statements
-    is_exit: bool
+    is_exit: bool = False
     """Whether it is where a ``with`` is left, in whatever way."""
+    before: int = 0
+    """The order of what it does before: of a ``for`` making the iterator."""
+    after: int = 0
+    """The order of what it does last: of a ``with`` leaving, of an assignment storing."""
+    loop: Loop | None = None
+    """Of a comprehension."""
     next: dict[Place, Loop | bool] = field(default_factory=dict["Place", "Loop | bool"])
     """How others can have run after it, as far as that was asked (source/rounds.py)."""
 
@@ -80,15 +100,13 @@ class Loops:
             reader = self._read[statement.function] = _Reader(self.source, statement.function)
         node = reader.by_range.get(where) or _around(reader, statement, where)
         node, part = _part(reader, node, callee, stores)
-        visit = None if node is None else reader.visits.get(node)
-        if node is None or visit is None or (reader.suspends and visit.function == (statement.function, 0)):
+        found = None if node is None else reader.places.get(node)
+        if node is None or found is None or (reader.suspends and found.function == (statement.function, 0)):
             return None
         consumed = _consumed(node) if not callee and not part else None
         part = "consume" if consumed is not None else part
         if (node, part) not in self._places:
-            place = self._places[node, part] = _place(self.source, node, visit, part)
-            if consumed is not None:
-                _put_inside(place, consumed, reader.visits[consumed].loop)
+            self._places[node, part] = _step(found, part, None if consumed is None else reader.places[consumed])
         return self._places[node, part]
 
     def start(self, line: int, name: str) -> tuple[int, int] | None:
@@ -112,8 +130,8 @@ class Loops:
 def _around(reader: _Reader, statement: Statement, where: Span) -> ast.AST | None:
     """The smallest expression, else the statement, that holds a range which no node has."""
     held: ast.AST = statement.node
-    for node in ast.walk(held) if reader.visits else ():  # of what was nested too deeply to be read there are none
-        if isinstance(node, ast.expr) and node in reader.visits:
+    for node in ast.walk(held) if reader.places else ():  # of what was nested too deeply to be read there are none
+        if isinstance(node, ast.expr) and node in reader.places:
             own = reader.source.range(node)
             if own.start <= where.start and where.end <= own.end:
                 held = node
@@ -144,66 +162,27 @@ def _consumed(node: ast.AST) -> ast.GeneratorExp | None:
     return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
 
 
-def _put_inside(place: Place, consumed: ast.GeneratorExp, loop: Loop | None) -> None:
-    if loop is not None:
-        place.loops = (*place.loops, loop)
-        place.parts = (*place.parts, (consumed, "round"))
-        place.always = False
-
-
-def _place(source: Statements, node: ast.AST, visit: _Visit, part: str) -> Place:
-    order, loops, head, parts = visit.order, visit.loops, visit.is_head, visit.parts
+def _step(place: Place, part: str, consumed: Place | None) -> Place:
+    """Where one of the instructions of a node stands, if it has several."""
+    if not part:
+        return place
+    node, loops, parts = place.node, place.loops, place.parts
+    if part == "before" and isinstance(node, _FOR):
+        loops, parts = loops[:-1], parts[:-1]
+        return replace(place, order=place.before, loops=loops, parts=parts, is_head=False, always=False, next={})
     if part == "before":
-        order = visit.before
-        if isinstance(node, _FOR):
-            loops, head, parts = visit.loops[:-1], False, visit.parts[:-1]
-    elif part == "next" and visit.loop is not None:
-        order, head = visit.before + 1, True
-        loops, parts = (*visit.loops, visit.loop), (*visit.parts, (node, "round"))
-    elif part in ("after", "store"):
-        order = visit.after
-    always = visit.always and not part
-    return Place(visit.function, order, visit.statement, loops, head, always, parts, node, source, part == "after")
+        return replace(place, order=place.before, always=False, next={})
+    if part == "next" and place.loop is not None:
+        loops, parts = (*loops, place.loop), (*parts, (node, "round"))
+        return replace(place, order=place.before + 1, loops=loops, parts=parts, is_head=True, always=False, next={})
+    if part in ("after", "store"):
+        return replace(place, order=place.after, is_exit=part == "after", always=False, next={})
+    if consumed is not None and consumed.loop is not None:
+        loops, parts = (*loops, consumed.loop), (*parts, (consumed.node, "round"))
+    return replace(place, loops=loops, parts=parts, always=False, next={})
 
 
 # ---------------------------------------------------------------- reading
-
-
-@dataclass(slots=True)
-class _Visit:
-    """What is known of a node once it was come to."""
-
-    function: tuple[int, int]
-    statement: Statement
-    order: int
-    loops: tuple[Loop, ...]
-    parts: tuple[tuple[ast.AST, str], ...]
-    always: bool
-    is_head: bool = False
-    loop: Loop | None = None
-    """Of a comprehension."""
-    before: int = 0
-    """The order of what it does before: of a ``for`` making the iterator."""
-    after: int = 0
-    """The order of what it does last: of a ``with`` leaving, of an assignment storing."""
-
-
-@dataclass(slots=True)
-class _Context:
-    """Where the reader is."""
-
-    function: tuple[int, int]
-    statement: Statement
-    loops: tuple[Loop, ...]
-    parts: tuple[tuple[ast.AST, str], ...]
-    always: bool
-    is_head: bool = False
-
-    def inside(self, node: ast.AST, part: str, *, always: bool = False, loop: Loop | None = None) -> _Context:
-        """In a part of a statement or expression; ``always``: it runs whenever that does."""
-        loops = self.loops if loop is None else (*self.loops, loop)
-        parts = (*self.parts, (node, part))
-        return _Context(self.function, self.statement, loops, parts, always if loop else always and self.always)
 
 
 class _Reader:
@@ -211,7 +190,7 @@ class _Reader:
 
     def __init__(self, source: Statements, function: int) -> None:
         self.source = source
-        self.visits: dict[ast.AST, _Visit] = {}
+        self.places: dict[ast.AST, Place] = {}
         self.by_range: dict[Span, ast.AST] = {}
         self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
@@ -222,45 +201,41 @@ class _Reader:
         try:
             self._read(function)
         except RecursionError:  # an expression nested that deeply is no place of a loop
-            self.visits.clear()
+            self.places.clear()
 
     def _read(self, function: int) -> None:
-        self._body(function, "body", (function, 0), (), (), True)
+        outside = self.source.all[function]  # takes the place of a statement until the first one comes
+        self._suite(function, "body", Surroundings((function, 0), outside))
         for number, (node, statement) in enumerate(self._waiting, 1):
+            begin = Surroundings((function, number), statement)
             if isinstance(node, ast.Lambda):
-                self._expression(node.body, _Context((function, number), statement, (), (), True))
+                self._expression(node.body, begin)
             else:
-                self._body(statement.number, "body", (function, number), (), (), True)
+                self._suite(statement.number, "body", begin)
 
-    def _suite(self, statement: Statement, name: str, context: _Context, place: int = 0) -> None:
-        self._body(statement.number, name, context.function, context.loops, context.parts, context.always, place)
-
-    def _body(
-        self, number: int, name: str, function: tuple[int, int], loops: tuple[Loop, ...],
-        parts: tuple[tuple[ast.AST, str], ...], always: bool, place: int = 0,
-    ) -> None:  # fmt: skip
+    def _suite(self, number: int, name: str, context: Surroundings, place: int = 0) -> None:
         """The statements of a suite; behind one that may jump away, none is certain to run."""
+        always = context.always
         for each in self.source.suites.get((number, name, place), ()):
             statement = self.source.all[each]
-            self._statement(statement, _Context(function, statement, loops, parts, always))
+            self._statement(statement, replace(context, statement=statement, always=always, is_head=False))
             always = always and not may_jump(statement.node)
 
-    def _note(self, node: ast.AST, context: _Context) -> _Visit:
+    def _note(self, node: ast.AST, context: Surroundings) -> Place:
         self._order += 1
-        visit = _Visit(
-            context.function, context.statement, self._order, context.loops, context.parts, context.always,
-            context.is_head,
+        place = self.places[node] = Place(
+            context.function, context.statement, context.loops, context.parts, context.always, context.is_head,
+            order=self._order, node=node, source=self.source,
         )  # fmt: skip
-        self.visits[node] = visit
         if isinstance(node, ast.expr | ast.stmt):
             for each in self.source.ranges(node):
                 # A statement and its expression share a range: what is computed is the expression.
                 self.by_range.setdefault(each, node)
-        return visit
+        return place
 
     # ------------------------------------------------------------ statements
 
-    def _statement(self, statement: Statement, context: _Context) -> None:
+    def _statement(self, statement: Statement, context: Surroundings) -> None:
         node = statement.node
         if isinstance(node, _FOR):
             self._for(statement, node, context)
@@ -268,33 +243,33 @@ class _Reader:
             self._while(statement, node, context)
         elif isinstance(node, ast.If):
             self._expression(node.test, context)
-            self._suite(statement, "body", context.inside(node, "body"))
-            self._suite(statement, "orelse", context.inside(node, "orelse"))
+            self._suite(statement.number, "body", context.inside(node, "body"))
+            self._suite(statement.number, "orelse", context.inside(node, "orelse"))
         elif isinstance(node, _WITH):
             for item in node.items:
                 self._expression(item.context_expr, context)
                 self.steps_of[item.context_expr] = node
-            visit = self._note(node, context)
-            self._suite(statement, "body", context.inside(node, "body", always=True))
+            place = self._note(node, context)
+            self._suite(statement.number, "body", context.inside(node, "body", always=True))
             self._order += 1
-            visit.after = self._order
+            place.after = self._order
         elif isinstance(node, ast.Try | ast.TryStar):
-            self._suite(statement, "body", context.inside(node, "body", always=not node.handlers))
+            self._suite(statement.number, "body", context.inside(node, "body", always=not node.handlers))
             for place, _ in enumerate(node.handlers):
-                self._suite(statement, "handlers", context.inside(node, f"handler {place}"), place)
-            self._suite(statement, "orelse", context.inside(node, "orelse"))
-            self._suite(statement, "finalbody", context.inside(node, "finalbody", always=True))
+                self._suite(statement.number, "handlers", context.inside(node, f"handler {place}"), place)
+            self._suite(statement.number, "orelse", context.inside(node, "orelse"))
+            self._suite(statement.number, "finalbody", context.inside(node, "finalbody", always=True))
         elif isinstance(node, ast.Match):
             self._expression(node.subject, context)
             for place, case in enumerate(node.cases):
                 inner = context.inside(node, f"case {place}")
                 if case.guard is not None:
                     self._expression(case.guard, context.inside(node, "guard"))
-                self._suite(statement, "cases", inner, place)
+                self._suite(statement.number, "cases", inner, place)
         else:
             self._simple(statement, node, context)
 
-    def _for(self, statement: Statement, node: ast.For | ast.AsyncFor, context: _Context) -> None:
+    def _for(self, statement: Statement, node: ast.For | ast.AsyncFor, context: Surroundings) -> None:
         self._expression(node.iter, context)
         self.steps_of[node.iter] = node
         self._order += 1
@@ -302,25 +277,20 @@ class _Reader:
         target, iterable = self.source.text(node.target), self.source.text(node.iter)
         word = "async for" if isinstance(node, ast.AsyncFor) else "for"
         loop = Loop(node, f"{word} {target} in {iterable}:", may_break(node))
-        inner = context.inside(node, "round", always=True, loop=loop)
-        inner.is_head = True
-        visit = self._note(node, inner)
-        visit.before = before
-        self._expression(node.target, inner)
-        inner.is_head = False
-        self._suite(statement, "body", inner)
-        self._suite(statement, "orelse", context.inside(node, "orelse"))
+        head = context.inside(node, "round", always=True, loop=loop, is_head=True)
+        self._note(node, head).before = before
+        self._expression(node.target, head)
+        self._suite(statement.number, "body", head)
+        self._suite(statement.number, "orelse", context.inside(node, "orelse"))
 
-    def _while(self, statement: Statement, node: ast.While, context: _Context) -> None:
+    def _while(self, statement: Statement, node: ast.While, context: Surroundings) -> None:
         loop = Loop(node, f"while {self.source.text(node.test)}:", may_break(node))
-        inner = context.inside(node, "round", always=True, loop=loop)
-        inner.is_head = True
-        self._expression(node.test, inner)
-        inner.is_head = False
-        self._suite(statement, "body", inner)
-        self._suite(statement, "orelse", context.inside(node, "orelse"))
+        head = context.inside(node, "round", always=True, loop=loop, is_head=True)
+        self._expression(node.test, head)
+        self._suite(statement.number, "body", head)
+        self._suite(statement.number, "orelse", context.inside(node, "orelse"))
 
-    def _simple(self, statement: Statement, node: ast.stmt, context: _Context) -> None:
+    def _simple(self, statement: Statement, node: ast.stmt, context: Surroundings) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for each in evaluated(node):
                 self._expression(each, context)
@@ -340,11 +310,11 @@ class _Reader:
         self._note(node, context)
         if isinstance(node, ast.AugAssign):
             self._order += 1
-            self.visits[node.target].after = self._order
+            self.places[node.target].after = self._order
 
     # ------------------------------------------------------------ expressions
 
-    def _expression(self, node: ast.AST, context: _Context) -> None:
+    def _expression(self, node: ast.AST, context: Surroundings) -> None:
         """Parts before the whole, as they are evaluated; what is unpacked before what it goes into."""
         if isinstance(node, ast.Lambda):
             for each in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
@@ -352,8 +322,8 @@ class _Reader:
             self._waiting.append((node, context.statement))
         elif isinstance(node, Comprehension):
             loop, before = self._comprehension(node, context)
-            visit = self._note(node, context)
-            visit.loop, visit.before, visit.after = loop, before, visit.order
+            place = self._note(node, context)
+            place.loop, place.before, place.after = loop, before, place.order
             return
         elif isinstance(node, ast.IfExp):
             self._expression(node.test, context)
@@ -372,10 +342,10 @@ class _Reader:
             for each in ast.iter_child_nodes(node):
                 if not isinstance(each, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop):
                     self._expression(each, context)
-        visit = self._note(node, context)
-        visit.after = visit.order
+        place = self._note(node, context)
+        place.after = place.order
 
-    def _comprehension(self, node: Comprehension, context: _Context) -> tuple[Loop, int]:
+    def _comprehension(self, node: Comprehension, context: Surroundings) -> tuple[Loop, int]:
         """The first iterable is evaluated outside of the loop, all else in it; the loop, and the order of its start."""
         first, *others = node.generators
         self._expression(first.iter, context)

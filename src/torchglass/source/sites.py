@@ -64,7 +64,7 @@ def _resolve(code: Code, lasti: int, source: SourceText, origin: str | None) -> 
             problem, readable = (None, True) if found else (NO_EXPRESSION, False)
             expression = found or _NOTHING
     return Site(
-        location=_location(instruction, source, readable, origin),
+        location=location_of(instruction, source, origin, readable and instruction.range.line is not None, readable),
         code=expression.code,
         target=expression.target,
         operator=expression.operator or instruction.operator,
@@ -73,28 +73,29 @@ def _resolve(code: Code, lasti: int, source: SourceText, origin: str | None) -> 
     )
 
 
-def _location(instruction: Instruction, source: SourceText, readable: bool, origin: str) -> Location:
-    """Columns are in characters where the text is known, else in the bytes that Python counts."""
+def location_of(instruction: Instruction, source: SourceText, origin: str, readable: bool, in_chars: bool) -> Location:
+    """Where an instruction stands; ``readable``: the text may be shown.
+
+    ``in_chars``: its columns are counted in characters, as people do; else in bytes, as Python does.
+    """
     code, where = instruction.code, instruction.range
-    line = where.line if where.line is not None else code.line
-    end_line = where.end_line if where.end_line is not None else line
+    line = where.line or code.line
+    end_line = where.end_line or line
     return Location(
         file=code.file,
         line=line,
         end_line=end_line,
-        col=_column(source, line, where.col, readable),
-        end_col=_column(source, end_line, where.end_col, readable),
+        col=_column(source, line, where.col, in_chars),
+        end_col=_column(source, end_line, where.end_col, in_chars),
         function=code.qualname,
-        source=source.line(line) if readable and where.line is not None else "",
+        source=source.line(line) if readable else "",
         origin=origin,
     )
 
 
-def _column(source: SourceText, line: int, byte: int | None, readable: bool) -> int:
-    if byte is None:
-        return 0
-    if not readable or not 0 < line <= len(source.lines):
-        return byte
+def _column(source: SourceText, line: int, byte: int | None, in_chars: bool) -> int:
+    if byte is None or not in_chars or not 0 < line <= len(source.lines):
+        return byte or 0
     return char_column(source.lines[line - 1], byte)
 
 

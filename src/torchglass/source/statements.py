@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from torchglass.source.syntax import Located, Syntax
+from torchglass.source.syntax import Located, Syntax, char_column, excerpt
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Point = tuple[int, int]
@@ -116,13 +116,7 @@ class Statements:
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """A node as written."""
-        where = self.range(node)
-        if where.line == where.end_line:
-            return self.lines[where.line - 1][where.col : where.end_col]
-        inner = self.lines[where.line : where.end_line - 1]
-        return "\n".join(
-            (self.lines[where.line - 1][where.col :], *inner, self.lines[where.end_line - 1][: where.end_col])
-        )
+        return excerpt(self.lines, node, node)
 
     def range(self, node: ast.expr | ast.stmt) -> Span:
         end_line = node.end_lineno or node.lineno
@@ -172,8 +166,7 @@ class Statements:
         return spans.hold(where)
 
     def _column(self, line: int, byte: int) -> int:
-        text = self.lines[line - 1] if line <= len(self.lines) else ""
-        return byte if text.isascii() else len(text.encode("utf-8", "replace")[:byte].decode("utf-8", "ignore"))
+        return char_column(self.lines[line - 1] if line <= len(self.lines) else "", byte)
 
     def _fill(self) -> None:
         """Depth first, with a stack of our own: programs may be nested deeply."""
@@ -192,9 +185,7 @@ class Statements:
     def _statement(
         self, number: int, node: ast.stmt, parent: int, suite: tuple[int, str, int], function: int
     ) -> Statement:
-        decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-        line = min([node.lineno, *(each.lineno for each in decorators)])
-        own = self.range(node)
+        line, own = _first_line(node), self.range(node)
         inside = [body[0] for _, _, body in _suites(node)]
         last = own.end_line
         if inside:

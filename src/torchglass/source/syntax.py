@@ -30,6 +30,18 @@ def char_column(line: str, byte: int) -> int:
     return len(line.encode("utf-8", "surrogatepass")[:byte].decode("utf-8", "ignore"))
 
 
+def excerpt(lines: Sequence[str], first: Located, last: Located) -> str:
+    """The text from the start of one node to the end of another, with its newlines."""
+    line, end_line = first.lineno, last.end_lineno or last.lineno
+    if not 0 < line <= end_line <= len(lines):
+        return ""
+    top, bottom = lines[line - 1], lines[end_line - 1]
+    start, end = char_column(top, first.col_offset), char_column(bottom, last.end_col_offset or 0)
+    if line == end_line:
+        return top[start:end]
+    return "\n".join((top[start:], *lines[line : end_line - 1], bottom[:end]))
+
+
 class Syntax:
     """Finds nodes by their range, their parents and their exact text.
 
@@ -67,14 +79,7 @@ class Syntax:
 
     def between(self, first: Located, last: Located) -> str:
         """The text from the start of one node to the end of another."""
-        line, end_line = first.lineno, last.end_lineno or last.lineno
-        if not 0 < line <= end_line <= len(self._lines):
-            return ""
-        top, bottom = self._lines[line - 1], self._lines[end_line - 1]
-        start, end = char_column(top, first.col_offset), char_column(bottom, last.end_col_offset or 0)
-        if line == end_line:
-            return top[start:end]
-        return "\n".join((top[start:], *self._lines[line : end_line - 1], bottom[:end]))
+        return excerpt(self._lines, first, last)
 
     def is_exact(self, node: ast.AST) -> bool:
         """Whether the node's range can be relied on: before 3.12 those inside f-strings are guesses."""
