@@ -125,7 +125,7 @@ class Recorder:
                 self._anchor(session, log, frame)
         else:
             session = log.session
-            session.journal.ring.widen(self.options.max_events)
+            session.journal.widen(self.options.max_events)
         self._join(session, log)
         for patches in (PATCHES, DOOR):
             self._holds.append(patches)

@@ -97,7 +97,7 @@ def leave(log: ThreadLog) -> None:
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
     log.session.leave_thread(log)
-    log.session.journal.ring.ended(log)
+    log.session.journal.ended(log)
     log.over = True
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchglass.journal import layout
-from torchglass.journal.layout import Chunk, Streams
-from torchglass.journal.shared import KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter
+from torchglass.journal.homes import Home
+from torchglass.journal.layout import Chunk
+from torchglass.journal.shared import Chunks, RowWriter, ignore
 
 HEAD = 10
 """One part in so many is kept from the beginning."""
@@ -24,6 +25,7 @@ TURNS = 8
 ENTRIES = {layout.RECORDS: 1, layout.IDS: 3}
 """What an event takes of each stream, about; of those of values two."""
 ROWS = (layout.ROWS, layout.PASSING)
+OF_VALUES = (layout.VALUES, layout.MEASURED, layout.SKETCHED, layout.KEPT)
 IN_ROWS = 64
 """Bytes that an event takes of rows, about."""
 
@@ -47,30 +49,17 @@ class Thread(Protocol):
     def end_chunk(self) -> None: ...
 
 
-class Turning(Protocol):
-    """Of the journal, what is asked here: its chunks, its threads, and where the streams that they share stand."""
+class Ring(Chunks):
+    """Counts the chunks of records that were handed out, and gives up the oldest when that is too much."""
 
-    streams: Streams
-    passing: RowWriter
-    values: ValueWriter
-    measured: MeasuredWriter
-    sketched: SketchWriter
-    kept: KeptWriter
-    on_drop: Callable[[int, int], None]
-
-    @property
-    def threads(self) -> Sequence[Thread]: ...
-
-    def next_size(self, stream: int, owner: int) -> int: ...
-
-    def drop(self, chunk: Chunk) -> None: ...
-
-
-class Ring:
-    """Counts what was handed out, and gives up the oldest chunk when that is too much."""
-
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, home: Home, limits: Limits) -> None:
+        super().__init__(home)
         self.limits = limits
+        self.threads: list[Any] = []
+        """The writers of their records."""
+        self.passing = RowWriter(self, layout.PASSING)
+        self.on_drop: Callable[[int, int], None] = ignore
+        """Told of the values that were dropped: the first, and behind the last."""
         self.is_turning = False
         """The first tenth is full: from now on each chunk may lose the one before it."""
         self._head_used = 0
@@ -87,15 +76,15 @@ class Ring:
         wider = None if events is None or known is None else max(events, known)
         self.limits = Limits(wider, self.limits.keep)
 
-    def largest(self, stream: int) -> int:
+    def most_bytes(self, stream: int) -> int:
         """Bytes of a chunk of a stream, at most: what is given up a chunk at a time must come in small chunks."""
         events = self.limits.events
         of_an_event = IN_ROWS if stream in ROWS else ENTRIES.get(stream, 2) * layout.WIDTHS[stream]
         return sys.maxsize if events is None else max(events // TURNS, 64) * of_an_event
 
-    def room_for(self, journal: Turning, thread: Thread) -> int:
+    def room_for(self, thread: Thread) -> int:
         """Bytes for the next records of a thread; 0 when no more are to be kept."""
-        wanted = journal.next_size(layout.RECORDS, thread.number)
+        wanted = self.next_size(layout.RECORDS, thread.number)
         events = self.limits.events
         if events is None:
             return wanted
@@ -105,7 +94,7 @@ class Ring:
         if self._head_used < head:
             return min(wanted, (head - self._head_used) * layout.RECORD)
         if not self.is_turning:
-            self._begin_to_turn(journal)
+            self._begin_to_turn()
         piece = max((events - head) // TURNS, 1)
         room = max(min(wanted // layout.RECORD, piece), 1)
         self.ended(thread)
@@ -113,16 +102,16 @@ class Ring:
         if 0 < left < room:
             return left * layout.RECORD
         while self._full and self._room_used() + room > events - head:
-            self._give_up(journal)
+            self._give_up()
         return room * layout.RECORD
 
-    def _begin_to_turn(self, journal: Turning) -> None:
+    def _begin_to_turn(self) -> None:
         """What a thread writes from now on refers to rows that may go: it must not be among what is kept for ever."""
         self.is_turning = True
-        for thread in journal.threads:
+        for thread in self.threads:
             thread.end_chunk()
 
-    def began(self, journal: Turning, thread: Thread, chunk: Chunk) -> None:
+    def began(self, thread: Thread, chunk: Chunk) -> None:
         """A chunk was handed out."""
         if self.limits.events is None or self.limits.keep == "begin":
             return
@@ -132,9 +121,8 @@ class Ring:
         if not self._head_ends:
             # The chunks that values go to now hold some of the first tenth's: they stay.
             self._head_ends[layout.VALUES, 0], self._head_ends[layout.PASSING, 0] = chunk.since[1] + 1, chunk.since[2]
-            self._head_ends[layout.MEASURED, 0] = journal.measured.first + 1
-            self._head_ends[layout.SKETCHED, 0] = journal.sketched.first + 1
-            self._head_ends[layout.KEPT, 0] = journal.kept.first + 1
+            for stream in OF_VALUES[1:]:
+                self._head_ends[stream, 0] = self._newest_value(stream) + 1
         self._head_ends.setdefault((layout.IDS, thread.number), chunk.since[0])
         self._turning[thread.number] = chunk
 
@@ -149,43 +137,48 @@ class Ring:
         kept = [*(chunk for _, chunk in self._full), *self._turning.values()]
         return sum(chunk.last - chunk.first for chunk in kept)
 
-    def _give_up(self, journal: Turning) -> None:
+    def _give_up(self) -> None:
         """Drop the oldest chunk of records, and what nothing that is kept refers to any more."""
         thread, chunk = self._full.popleft()
-        journal.drop(chunk)
+        self.drop(chunk)
         kept = [each for _, each in self._full] + list(self._turning.values())
         own = [each.since[0] for each in kept if each.owner == thread.number]
-        self._drop_before(journal, layout.IDS, thread.number, min(own, default=thread.id_base + thread.id_at))
+        self._drop_before(layout.IDS, thread.number, min(own, default=thread.id_base + thread.id_at))
         if self._full:
             _, values, passing = self._full[0][1].since
         else:
-            values, passing = journal.values.first, journal.passing.position()
-        for stream in (layout.VALUES, layout.MEASURED, layout.SKETCHED, layout.KEPT):
-            self._drop_before(journal, stream, 0, values)
+            values, passing = self._newest_value(layout.VALUES), self.passing.position()
+        for stream in OF_VALUES:
+            self._drop_before(stream, 0, values)
         for idle in self._turning.values():
             if idle.since[2] < passing:
-                self._write_again(journal, idle, passing)
-        self._drop_before(journal, layout.PASSING, 0, passing)
+                self._write_again(idle, passing)
+        self._drop_before(layout.PASSING, 0, passing)
 
-    def _drop_before(self, journal: Turning, stream: int, owner: int, kept: int) -> None:
+    def _newest_value(self, stream: int) -> int:
+        """The first number of the chunk that entries of a stream of values go to now."""
+        newest = self.streams.newest(stream)
+        return 0 if newest is None else newest.first
+
+    def _drop_before(self, stream: int, owner: int, kept: int) -> None:
         head = self._head_ends.get((stream, owner), 0)
-        for chunk in journal.streams.of(stream, owner)[:-1]:
+        for chunk in self.streams.of(stream, owner)[:-1]:
             if head <= chunk.first and chunk.last <= kept:
-                journal.drop(chunk)
+                self.drop(chunk)
                 if stream == layout.VALUES:
-                    journal.on_drop(chunk.first, chunk.last)
+                    self.on_drop(chunk.first, chunk.last)
 
-    def _write_again(self, journal: Turning, idle: Chunk, passing: int) -> None:
+    def _write_again(self, idle: Chunk, passing: int) -> None:
         """A thread that has done nothing for long keeps its records: so the rows that they name must stay too."""
         forms, errors = _named(idle)
-        for chunk in journal.streams.of(layout.PASSING):
+        for chunk in self.streams.of(layout.PASSING):
             if idle.since[2] < chunk.last <= passing and self._head_ends[layout.PASSING, 0] <= chunk.first:
                 for _, (kind, number, payload) in layout.rows_in(chunk):
                     is_named = (kind == layout.FORM and number in forms) or (
                         kind == layout.ERROR_ROW and number in errors
                     )
                     if is_named or (kind == layout.BACKWARD and number == idle.owner):
-                        journal.passing.add(kind, number, payload)
+                        self.passing.add(kind, number, payload)
         idle.since = (*idle.since[:2], passing)
 
 

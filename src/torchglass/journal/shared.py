@@ -111,23 +111,25 @@ class RowWriter(Rows):
         self.buffer = bytearray()
 
 
-class _Numbered(ValueFields):
-    """Entries of one width in place of their numbers; whoever writes one again overwrites it."""
+class NumberedWriter(ValueFields):
+    """Entries of one width in place of the numbers of values; whoever writes one again overwrites it."""
 
-    __slots__ = slots(ValueFields, "buffer chunk end first journal shift")
-    stream: int
-    width: int
+    __slots__ = (*slots(ValueFields, "buffer chunk end first journal shift"), "stream", "width")
 
-    def __init__(self, journal: Chunks) -> None:
+    def __init__(self, journal: Chunks, stream: int) -> None:
         self.journal = journal
+        self.stream, self.width = stream, layout.WIDTHS[stream]
         self.chunk: Chunk | None = None
         self.buffer: Any = bytearray()
         self.first = self.end = self.shift = 0
         """The numbers that the newest chunk has room for; number * width + shift is an entry's place in it."""
 
-    def _put(self, number: int, pack: Callable[..., None], *words: float | bytes) -> None:
-        """Write an entry that may lie in any chunk."""
-        journal = self.journal
+    def write(self, number: int, *entry: Any) -> None:
+        """Write what ``PACK`` packs for this stream; it may lie in any chunk."""
+        pack, journal = PACK[self.stream], self.journal
+        if self.first <= number < self.end:
+            pack(self.buffer, number * self.width + self.shift, *entry)
+            return
         while number >= self.end and not journal.dead:
             self._more(number)
         for chunk in reversed(journal.streams.of(self.stream)):
@@ -135,7 +137,7 @@ class _Numbered(ValueFields):
                 return
             if chunk.first <= number < chunk.last:
                 at = chunk.start + (number - chunk.first) * self.width
-                pack(chunk.buffer, at, *words)
+                pack(chunk.buffer, at, *entry)
                 journal.touched(chunk.buffer, at, self.width)
                 return
 
@@ -145,19 +147,13 @@ class _Numbered(ValueFields):
             if number < self.end or journal.dead:
                 return  # another thread was first
             chunk, before = journal.new_chunk(self.stream, 0, journal.next_size(self.stream, 0)), self.chunk
-            journal.begin(chunk, self._begins_at(number))
-            self._take_over(chunk)
+            # What is not there of every value, and may be asked for late, needs no room for the values before.
+            is_late = before is None and self.stream != layout.VALUES
+            journal.begin(chunk, max(number - BEFORE, 0) if is_late else None)
+            buffer, shift, first, last = chunk.buffer, chunk.start - chunk.first * self.width, chunk.first, chunk.last
+            self.chunk, self.buffer, self.shift, self.first, self.end = chunk, buffer, shift, first, last
             if before is not None:
                 journal.filled(before)  # last: until then others may write to it
-
-    def _begins_at(self, number: int) -> int | None:
-        """The first number of a new chunk; None: the one behind the last."""
-        return None
-
-    def _take_over(self, chunk: Chunk) -> None:
-        """Take over what the newest chunk says, all at once."""
-        buffer, shift, first, last = chunk.buffer, chunk.start - chunk.first * self.width, chunk.first, chunk.last
-        self.chunk, self.buffer, self.shift, self.first, self.end = chunk, buffer, shift, first, last
 
     def move(self, buffer: Buffer) -> None:
         """Go on in another buffer, with what is there so far."""
@@ -173,61 +169,25 @@ class _Numbered(ValueFields):
         self.buffer = bytearray()
 
 
-class ValueWriter(_Numbered):
-    """Values."""
-
-    __slots__ = ()
-    stream, width = layout.VALUES, layout.VALUE
-
-    def write(self, number: int, version: int, address: int, before: int, meta: int) -> None:
-        self._put(number, layout.pack_value, version, address, before, meta + 1)
+def _pack_value(buffer: Any, at: int, version: int, address: int, before: int, meta: int) -> None:
+    layout.pack_value(buffer, at, version, address, before, meta + 1)
 
 
-class _Late(_Numbered):
-    """What is not there of every value, and may be asked for late."""
-
-    __slots__ = ()
-
-    def _begins_at(self, number: int) -> int | None:
-        """Of the values before there is nothing: they need no room."""
-        return max(number - BEFORE, 0) if self.chunk is None else None
+def _pack_measured(buffer: Any, at: int, numbers: Numbers, how: int) -> None:
+    layout.pack_measured(buffer, at, *numbers, how)
 
 
-class MeasuredWriter(_Late):
-    """What was in the values; most entries are empty."""
-
-    __slots__ = ()
-    stream, width = layout.MEASURED, layout.MEASURED_ENTRY
-
-    def write(self, number: int, numbers: Numbers, how: int) -> None:
-        if self.first <= number < self.end:
-            layout.pack_measured(self.buffer, number * layout.MEASURED_ENTRY + self.shift, *numbers, how)
-        else:
-            self._put(number, layout.pack_measured, *numbers, how)
+def _pack_sketch(buffer: Any, at: int, sketch: bytes) -> None:
+    buffer[at : at + layout.SKETCHED_ENTRY] = sketch + layout.IS_SKETCHED
 
 
-class SketchWriter(_Late):
-    """By what the numbers of values are known again; where nobody asked for it there is no chunk."""
-
-    __slots__ = ()
-    stream, width = layout.SKETCHED, layout.SKETCHED_ENTRY
-
-    def write(self, number: int, sketch: bytes) -> None:
-        self._put(number, _put_bytes, sketch + layout.IS_SKETCHED)
-
-
-class KeptWriter(_Late):
-    """Where copies of the values lie."""
-
-    __slots__ = ()
-    stream, width = layout.KEPT, layout.KEPT_ENTRY
-
-    def write(self, number: int, offset: int, length: int, first: int, place: int) -> None:
-        self._put(number, layout.pack_kept, offset, length, first, place)
-
-
-def _put_bytes(buffer: Any, at: int, entry: Any) -> None:
-    buffer[at : at + len(entry)] = entry
+PACK: dict[int, Callable[..., None]] = {
+    layout.VALUES: _pack_value,
+    layout.MEASURED: _pack_measured,
+    layout.SKETCHED: _pack_sketch,
+    layout.KEPT: layout.pack_kept,
+}
+"""By stream: what writes an entry of it."""
 
 
 # ---------------------------------------------------------------- handing
@@ -259,8 +219,6 @@ class Chunks:
         """Nothing may be written any more: it is closed, or this is a forked child."""
         self.ends: dict[tuple[int, int], int] = {}
         """By stream and owner: behind the last number that there is room for."""
-        self.most_bytes: Callable[[int], int] = _no_bound
-        """Bytes of a chunk of a stream, at most."""
         self.on_full: Callable[[OSError], None] = ignore
         """Told once when the file can take no more: chunks are in memory from then on."""
 
@@ -293,6 +251,10 @@ class Chunks:
         return max(
             min(size, LARGEST, self.most_bytes(stream), self.home.largest - layout.HEADER), layout.WIDTHS[stream]
         )
+
+    def most_bytes(self, stream: int) -> int:
+        """Bytes of a chunk of a stream, at most."""
+        return maxsize
 
     # What the home is told; where it fails, the journal goes on in memory
 
@@ -334,7 +296,3 @@ class Chunks:
 
 def ignore(*_: object) -> None:
     """Nobody is to be told."""
-
-
-def _no_bound(stream: int) -> int:
-    return maxsize

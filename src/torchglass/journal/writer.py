@@ -30,8 +30,8 @@ from torchglass.journal.layout import (
     pack_closing,
     pack_record,
 )
-from torchglass.journal.ring import Limits, Ring
-from torchglass.journal.shared import Chunks, KeptWriter, MeasuredWriter, RowWriter, SketchWriter, ValueWriter, ignore
+from torchglass.journal.ring import OF_VALUES, Limits, Ring
+from torchglass.journal.shared import NumberedWriter, RowWriter, ignore
 
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has mostly written it …"""
@@ -63,29 +63,20 @@ def _end_in_child() -> None:
 os.register_at_fork(after_in_child=_end_in_child)
 
 
-class Journal(Chunks):
+class Journal(Ring):
     """One journal that grows: its streams, and who writes to them."""
 
     def __init__(self, home: Home | None = None, limits: Limits | None = None) -> None:
-        super().__init__(home or Memory())
-        self.ring = Ring(limits or Limits())
-        self.most_bytes = self.ring.largest
-        self.rows, self.passing = RowWriter(self, ROWS), RowWriter(self, PASSING)
-        self.values, self.measured, self.sketched = ValueWriter(self), MeasuredWriter(self), SketchWriter(self)
-        self.kept = KeptWriter(self)
-        self.threads: list[ThreadWriter] = []
+        super().__init__(home or Memory(), limits or Limits())
+        self.rows = RowWriter(self, ROWS)
+        self._numbered = tuple(NumberedWriter(self, stream) for stream in OF_VALUES)
+        self.values, self.measured, self.sketched, self.kept = self._numbered
         self.carry: Carry | None = None
         self._in_flight: list[Callable[[], bool]] = []
         """Of buffers that chunks had before: takes over what was written there; True when that was the last."""
         self._left: list[Home] = []
         """Homes in which no chunk is any more; closed when no thread can be writing there."""
         _remember(self)
-        self.on_drop: Callable[[int, int], None] = ignore
-        """Told of the values that were dropped: the first, and behind the last."""
-
-    @property
-    def _numbered(self) -> tuple[ValueWriter, MeasuredWriter, SketchWriter, KeptWriter]:
-        return self.values, self.measured, self.sketched, self.kept
 
     def end_chunks(self) -> None:
         for writer in (*self.threads, self.rows, self.passing):
@@ -220,12 +211,12 @@ class ThreadWriter(Log):
             journal.take_over()
             if self.chunk is not None:
                 journal.filled(self.chunk)  # first: where the file takes no more, the next chunk is in memory already
-            size = journal.ring.room_for(journal, self)
+            size = journal.room_for(self)
             if size <= 0:
                 return False
             # What is carried is named by the chunk: it comes behind the place up to which all else may be dropped.
             since = (self.id_base + self.id_at, journal.values.first, journal.passing.position())
-            carried = self._carried() if journal.ring.is_turning else []
+            carried = self._carried() if journal.is_turning else []
             chunk = journal.new_chunk(RECORDS, self.number, size, len(carried))
             for index, (number, words) in enumerate(carried):
                 at = HEADER + index * COPY
@@ -236,7 +227,7 @@ class ThreadWriter(Log):
             self.copies = {number: HEADER + index * COPY + 8 for index, (number, _) in enumerate(carried)}
             self.chunk, self.buffer, self.shift = chunk, chunk.buffer, chunk.start - chunk.first * RECORD
             self.first, self.end = chunk.first, chunk.last
-            journal.ring.began(journal, self, chunk)
+            journal.began(self, chunk)
         return True
 
     def _carried(self) -> Open:

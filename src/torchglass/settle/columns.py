@@ -6,7 +6,7 @@ GPT-2 has 732 events, but 83 stacks and 41 forms of arguments.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torchglass.events.schema import NONE, Form, ModulePath, What
 from torchglass.events.tables import Tables
@@ -19,6 +19,7 @@ from torchglass.settle.places import PlaceTable
 from torchglass.settle.values import Values
 from torchglass.source.sites import Slots, is_direct, operands
 
+_T = TypeVar("_T")
 MODULE, FUNCTION, OP, UNSEEN, MARK, VARIABLE = "module", "function", "op", "unseen", "mark", "variable"
 Subject = int
 """What was called: the number of a function or of something else, from 0 on; of the class of a module, downwards."""
@@ -223,18 +224,10 @@ class Columns:
         return NONE if raw == NONE else self.text(self.interned.errors.get(raw, NOT_THERE))
 
     def text(self, text: str) -> int:
-        number = self._texts.get(text)
-        if number is None:
-            number = self._texts[text] = len(self.tables.texts)
-            self.tables.texts.append(text)
-        return number
+        return _number(self._texts, text, self.tables.texts)
 
     def _operand_id(self, texts: tuple[str, ...]) -> int:
-        number = self._operands.get(texts)
-        if number is None:
-            number = self._operands[texts] = len(self.tables.operand_texts)
-            self.tables.operand_texts.append(texts)
-        return number
+        return _number(self._operands, texts, self.tables.operand_texts)
 
     def _thread(self, thread: int) -> int:
         number = self._threads.get(thread)
@@ -254,9 +247,8 @@ class Columns:
         row = self.interned.modules[module] if module != NONE else None
         place = None if row is None else (module if row.root == NONE else row.root, row.path)
         stem = (self.tables.whats[what].name, place, at and (at.function, at.line, at.col))
-        number = self._stems.get(stem)
-        if number is None:
-            number = self._stems[stem] = len(self.occurrences)
+        number = self._stems.setdefault(stem, len(self.occurrences))
+        if number == len(self.occurrences):
             self.occurrences.append(0)
         return number
 
@@ -295,6 +287,14 @@ class Columns:
             same = sum(other in modules and self._class_name(modules[other]) == name for other in self._labels)
             label = self._labels[root] = f"{name}#{same + 1}" if same else name
         return label
+
+
+def _number(known: dict[_T, int], wanted: _T, rows: list[_T]) -> int:
+    """The row of something that may be there already."""
+    number = known.setdefault(wanted, len(rows))
+    if number == len(rows):
+        rows.append(wanted)
+    return number
 
 
 def _shown(row: WhatRow) -> tuple[What, Names]:

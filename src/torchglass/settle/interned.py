@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from torchglass.journal import layout, rows
 from torchglass.journal.layout import Chunk, Streams, rows_in
@@ -45,15 +44,6 @@ def as_form(found: Any) -> Any:
     return tuple(map(as_form, cast("list[Any]", found))) if type(found) is list else found
 
 
-def _keep(name: str) -> Callable[[Interned, int, Any], None]:
-    """Rows of a kind that are only kept by their number."""
-
-    def take(self: Interned, number: int, row: Any) -> None:
-        getattr(self, name)[number] = row
-
-    return take
-
-
 class Interned:
     """All rows of a journal by kind and number."""
 
@@ -81,6 +71,11 @@ class Interned:
         self.sources: dict[str, rows.SourceRow] = {}
         self.saved: dict[tuple[int, int], rows.SavedRow] = {}
         """By recording and number."""
+        self._by_number: dict[int, dict[int, Any]] = {
+            layout.THREAD: self.threads, layout.CODE: self.code_rows, layout.META: self.metas,
+            layout.WHAT_ROW: self.whats, layout.CLASS: self.classes, layout.ERROR_ROW: self.errors,
+        }  # fmt: skip
+        """Rows that are only kept by their number."""
 
     def update(self) -> None:
         """Read the rows that have been added."""
@@ -98,9 +93,10 @@ class Interned:
     def _read_chunk(self, chunk: Chunk, begin: int) -> int:
         behind = begin
         for behind, (kind, number, payload) in rows_in(chunk, begin):  # noqa: B007 (where it ends is what is returned)
-            take = self._take.get(kind)
-            if take is not None:
-                take(self, number, rows.decoded(kind, payload))
+            if kind in self._by_number:
+                self._by_number[kind][number] = rows.decoded(kind, payload)
+            elif kind in _OTHERS:  # one of a later version is passed over
+                self._take(kind, number, rows.decoded(kind, payload))
         return behind
 
     def thread(self, number: int) -> rows.ThreadRow:
@@ -118,45 +114,50 @@ class Interned:
             )  # fmt: skip
         return known
 
-    # One kind of row each
+    def _take(self, kind: int, number: int, row: Any) -> None:
+        """A row that says more than what its number means."""
+        recording = self.recordings.get(number)
+        if kind == layout.JOURNAL:
+            self._take_journal(row)
+        elif kind == layout.RECORDING:
+            self.recordings[number] = RecordingState(row)
+        elif kind == layout.WINDOW and recording is not None:
+            recording.windows.setdefault(row.thread, row)
+        elif kind == layout.ENDED and recording is not None:
+            recording.ended = row
+        elif kind == layout.MODULE:
+            self.modules[number] = Module(row.cls, row.root, row.path)
+        elif kind == layout.DESCRIBED:
+            self._take_described(row)
+        elif kind == layout.STACK_ROW:
+            if len(row) % 2 == 0 or any(type(each) is not int for each in row):
+                raise ValueError("a stack is not made of a base and of pairs of numbers")
+            self.stacks[number] = tuple(row)
+        elif kind == layout.FORM:
+            self.forms[number] = as_form(row)
+        elif kind == layout.NOTE:
+            self.notes[row] = None
+        elif kind == layout.FAULT:
+            self.faults[row] = max(self.faults.get(row, 0), 1)
+        elif kind == layout.BACKWARD:
+            self._take_backward(number, row)
+        elif kind == layout.SAVED:
+            self.saved[row.recording, number] = row
+        elif kind == layout.SOURCE:
+            self.sources[row.file] = row
 
-    def _take_journal(self, number: int, row: rows.JournalRow) -> None:
+    def _take_journal(self, row: rows.JournalRow) -> None:
         self.journal = row
         python = (row.python[0], row.python[1]) if len(row.python) > 1 else (0, 0)
         found = Opcodes(python, tuple([*row.opcodes, *[""] * MOST_OPCODES][:MOST_OPCODES]))
         self.opcodes = HERE if found == HERE else found
 
-    def _take_recording(self, number: int, row: rows.RecordingRow) -> None:
-        self.recordings[number] = RecordingState(row)
-
-    def _take_window(self, number: int, row: rows.WindowRow) -> None:
-        if number in self.recordings:
-            self.recordings[number].windows.setdefault(row.thread, row)
-
-    def _take_end(self, number: int, row: rows.EndedRow) -> None:
-        if number in self.recordings:
-            self.recordings[number].ended = row
-
-    def _take_module(self, number: int, row: rows.ModuleRow) -> None:
-        self.modules[number] = Module(row.cls, row.root, row.path)
-
-    def _take_described(self, number: int, row: rows.DescribedRow) -> None:
+    def _take_described(self, row: rows.DescribedRow) -> None:
         for which, cls, settings, *parameters in row.modules:
             module = self.modules.get(which)
             if module is not None and type(cls) is int:
                 module.cls, module.settings = cls, str(settings)
                 module.parameters = tuple(zip(map(str, parameters[::2]), map(int, parameters[1::2]), strict=True))
-
-    def _take_stack(self, number: int, row: list[Any]) -> None:
-        if len(row) % 2 == 0 or any(type(each) is not int for each in row):
-            raise ValueError("a stack is not made of a base and of pairs of numbers")
-        self.stacks[number] = tuple(row)
-
-    def _take_note(self, number: int, text: str) -> None:
-        self.notes[text] = None
-
-    def _take_fault(self, number: int, text: str) -> None:
-        self.faults[text] = max(self.faults.get(text, 0), 1)
 
     def _take_backward(self, number: int, row: rows.BackwardRow) -> None:
         """The end of a range is that of all which began within: it is begun again where what came before may go."""
@@ -166,34 +167,6 @@ class Interned:
             for begin in [begin for begin, end in ranges.items() if begin >= row.begin and end == layout.NONE]:
                 ranges[begin] = row.end
 
-    def _take_saved(self, number: int, row: rows.SavedRow) -> None:
-        self.saved[row.recording, number] = row
 
-    def _take_source(self, number: int, row: rows.SourceRow) -> None:
-        self.sources[row.file] = row
-
-    def _take_form(self, number: int, row: Any) -> None:
-        self.forms[number] = as_form(row)
-
-    _take: ClassVar[dict[int, Callable[[Interned, int, Any], None]]] = {
-        layout.JOURNAL: _take_journal,
-        layout.RECORDING: _take_recording,
-        layout.WINDOW: _take_window,
-        layout.ENDED: _take_end,
-        layout.MODULE: _take_module,
-        layout.DESCRIBED: _take_described,
-        layout.STACK_ROW: _take_stack,
-        layout.NOTE: _take_note,
-        layout.FAULT: _take_fault,
-        layout.BACKWARD: _take_backward,
-        layout.SOURCE: _take_source,
-        layout.FORM: _take_form,
-        layout.THREAD: _keep("threads"),
-        layout.CODE: _keep("code_rows"),
-        layout.META: _keep("metas"),
-        layout.WHAT_ROW: _keep("whats"),
-        layout.CLASS: _keep("classes"),
-        layout.ERROR_ROW: _keep("errors"),
-        layout.SAVED: _take_saved,
-    }
-    """By kind; one of a later version is passed over."""
+_OTHERS = range(layout.JOURNAL, layout.SAVED + 1)
+"""The kinds of rows that there are."""

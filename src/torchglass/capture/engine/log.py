@@ -90,7 +90,7 @@ class ThreadLog(ThreadWriter):
         if not super().more():
             return False
         calling = self.session.in_backward
-        if self.journal.ring.is_turning and calling is not None and calling[0] is self:
+        if self.journal.is_turning and calling is not None and calling[0] is self:
             self.session.backward_ran(self, self.at, NONE)  # what was said of it so far may go
         return True
 
