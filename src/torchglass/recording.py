@@ -196,8 +196,8 @@ class Recording:
     def stored(self) -> Iterator[Stored]:
         """What is to be written of each content, to keep it once more."""
         self.tables()
-        for number, (value, (name, copy)) in enumerate(self._copies.items()):
-            yield from _stored(number, name, value, copy)
+        for value, (name, copy) in self._copies.items():
+            yield from _stored(name, value, copy)
         for saved, memory in self._regions.values():
             if saved.value not in self._copies:
                 yield saved, _content(saved, memory).data
@@ -281,15 +281,14 @@ def _frame_of(code: CodeType | None) -> FrameType | None:
     return frame
 
 
-def _stored(number: int, name: str, value: int, copy: Any) -> Iterator[Stored]:
+def _stored(name: str, value: int, copy: Any) -> Iterator[Stored]:
     from torchglass.capture.contents import CannotKeep, content_pieces
 
     try:
         content = content_pieces(copy)
     except CannotKeep:
         return  # the note of the mark says so where a bundle was written; else the trace in memory has it
-    row = store.SavedTensor(number, name, value, -1, 0, 0, 0, content.dtype, content.shape, None, 0)
-    yield row, b"".join(content.pieces)
+    yield store.new_tensor(name, content.dtype, content.shape, 0, value), b"".join(content.pieces)
 
 
 def join(told: dict[str, Any]) -> None:

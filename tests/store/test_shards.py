@@ -16,11 +16,12 @@ from safetensors.torch import load_file
 
 import torchglass as tg
 from torchglass.errors import BundleError
+from torchglass.events.schema import SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.store import load, open_part, save
 from torchglass.store import shards as module
 from torchglass.store.layout import part_paths, shard_paths
-from torchglass.store.shards import HEADER, Given, Shards
+from torchglass.store.shards import HEADER, Shards, new_tensor
 
 DTYPES = [
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",
@@ -43,7 +44,7 @@ def only_shard(path: Path) -> Path:
     return shard
 
 
-def keep(path: Path, tensors: Iterable[tuple[Given, Any]]) -> None:
+def keep(path: Path, tensors: Iterable[tuple[SavedTensor, Any]]) -> None:
     """A finished bundle with these tensors and nothing else."""
     part = open_part(path)
     for given, content in tensors:
@@ -52,8 +53,10 @@ def keep(path: Path, tensors: Iterable[tuple[Given, Any]]) -> None:
     assert part.problem is None
 
 
-def given(name: str, content: bytes, dtype: str = "uint8", shape: tuple[int, ...] | None = None) -> tuple[Given, bytes]:
-    return Given(name, dtype, (len(content),) if shape is None else shape, len(content)), content
+def given(
+    name: str, content: bytes, dtype: str = "uint8", shape: tuple[int, ...] | None = None
+) -> tuple[SavedTensor, bytes]:
+    return new_tensor(name, dtype, (len(content),) if shape is None else shape, len(content)), content
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_names_are_only_names(path: Path, name: str) -> None:
 
 
 def test_views_over_one_storage(path: Path) -> None:
-    keep(path, [(Given("t", "int32", (2, 3), 48, stride=(1, 4), storage_offset=2), bytes(range(48)))])
+    keep(path, [(new_tensor("t", "int32", (2, 3), 48, stride=(1, 4), storage_offset=2), bytes(range(48)))])
     (row,) = load(path).saved_tensors()
     content = load(path).open_tensor(row)
     assert (content.shape, content.stride, content.storage_offset, len(content.data)) == ((2, 3), (1, 4), 2, 48)
@@ -184,7 +187,7 @@ def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
             assert name.startswith("padding") or set(tensor.tolist()) == {int(name.partition("@")[2])}
 
 
-def _pieces(each: tuple[Given, bytes]) -> tuple[Given, list[bytes]]:
+def _pieces(each: tuple[SavedTensor, bytes]) -> tuple[SavedTensor, list[bytes]]:
     return each[0], [each[1]]
 
 

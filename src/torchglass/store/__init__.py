@@ -6,6 +6,7 @@ from torchglass.store.loading import Loaded, load
 from torchglass.store.part import Part, open_part, save
 from torchglass.store.progress import watched
 from torchglass.store.repairing import repair
+from torchglass.store.shards import new_tensor
 from torchglass.store.tensors import Content, content_in, saved_rows
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "content_in",
     "in_job",
     "load",
+    "new_tensor",
     "open_part",
     "rank",
     "repair",

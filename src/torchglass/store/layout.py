@@ -23,7 +23,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,14 +60,19 @@ def journal_name(recording: int) -> str:
     return f"journal-{recording}"
 
 
+def _named(folder: Path, pattern: re.Pattern[str], is_folder: bool = False) -> Iterator[tuple[Path, list[int]]]:
+    """What has such a name in a folder, with the numbers in the name; links are not followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = pattern.fullmatch(entry.name)
+            kind = entry.is_dir if is_folder else entry.is_file
+            if name is not None and kind(follow_symlinks=False):
+                yield folder / entry.name, [int(each or 0) for each in name.groups()]
+
+
 def find_journal(part: Path) -> tuple[Path, int] | None:
     """The journal of a part that has no end, and the number of its recording."""
-    with os.scandir(part) as entries:
-        for entry in entries:
-            name = JOURNAL.fullmatch(entry.name)
-            if name is not None and entry.is_file(follow_symlinks=False):
-                return part / entry.name, int(name.group(1))
-    return None
+    return next(((path, number) for path, (number,) in _named(part, JOURNAL)), None)
 
 
 def shard_name(number: int) -> str:
@@ -213,25 +218,13 @@ def _refuse(word: str) -> Any:
 
 def part_paths(bundle: Path) -> list[Path]:
     """The parts, in order of rank and process; names that are no part's are not looked at."""
-    found: list[tuple[int, int, int, Path]] = []
-    with os.scandir(bundle) as entries:
-        for entry in entries:
-            name = PART.fullmatch(entry.name)
-            if name is not None and entry.is_dir(follow_symlinks=False):
-                rank, pid, again = (int(each or 0) for each in name.groups())
-                found.append((rank, pid, again, bundle / entry.name))
-    return [path for *_, path in sorted(found)]
+    found = [(numbers, path) for path, numbers in _named(bundle, PART, is_folder=True)]
+    return [path for _, path in sorted(found)]
 
 
 def shard_paths(part: Path) -> dict[int, Path]:
     """The shards of a part by number."""
-    found: dict[int, Path] = {}
-    with os.scandir(part) as entries:
-        for entry in entries:
-            name = SHARD.fullmatch(entry.name)
-            if name is not None and entry.is_file(follow_symlinks=False):
-                found[int(name.group(1))] = part / entry.name
-    return dict(sorted(found.items()))
+    return dict(sorted((number, path) for path, (number,) in _named(part, SHARD)))
 
 
 class Hold:

@@ -28,7 +28,7 @@ from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
 from torchglass.store import layout
 from torchglass.store.bundle import Bundle, make_bundle, make_or_join, refused
-from torchglass.store.shards import Given, Region, Shards
+from torchglass.store.shards import Region, Shards, new_tensor
 from torchglass.store.tensors import Content, Maps
 
 APPLICATION = 0x74676C73
@@ -78,7 +78,7 @@ class Part:
         """… in the system's words."""
         self._process = os.getpid()
         self._hold = layout.Hold(path)
-        self._shards = Shards(path)
+        self.shards = Shards(path)
         self._maps = Maps(bundle.path)
         self._journal: Path | None = None
 
@@ -120,8 +120,8 @@ class Part:
         if self._reason is not None:
             return self._reason
         try:
-            given = Given(name, content.dtype, content.shape, content.length, value)
-            saved = self._shards.append(given, content.pieces)
+            new = new_tensor(name, content.dtype, content.shape, content.length, value)
+            saved = self.shards.append(new, content.pieces)
         except OSError as error:
             self.report(error)
             return self._reason or str(error)
@@ -132,26 +132,22 @@ class Part:
         if os.getpid() != self._process or self._reason is not None:
             return None
         try:
-            return self._shards.new_region(size, unused)
+            return self.shards.new_region(size, unused)
         except OSError as error:
             self.report(error)
             return None
 
     def release_region(self, region: Any) -> None:
         """Nobody writes to a region any more."""
-        self._shards.release_region(region)
+        self.shards.release_region(region)
 
-    def copy_tensor(self, given: Given, content: Any) -> SavedTensor | None:
+    def copy_tensor(self, row: SavedTensor, content: Any) -> SavedTensor | None:
         """Write bytes that another part has; None where there is no room."""
         try:
-            return self._shards.append(given, [content])
+            return self.shards.append(row, [content])
         except OSError as error:
             self.report(error)
             return None
-
-    def share_tensor(self, given: Given, with_: SavedTensor) -> None:
-        """One more tensor over bytes that are in this part already."""
-        self._shards.share(given, with_)
 
     def report(self, problem: OSError) -> None:
         """Something could not be written: say so once, and go on in memory."""
@@ -164,11 +160,11 @@ class Part:
     @property
     def count(self) -> int:
         """How many tensors it was given."""
-        return len(self._shards.saved)
+        return len(self.shards.saved)
 
     def saved(self, number: Number) -> list[SavedTensor]:
         """The tensors in this part, with the numbers that their values have in the tables."""
-        return [replace(saved, value=number(saved.value)) for saved in self._shards.saved]
+        return [replace(saved, value=number(saved.value)) for saved in self.shards.saved]
 
     def open_tensor(self, saved: SavedTensor) -> Content:
         """The bytes of a tensor, mapped from its shard."""
@@ -184,7 +180,7 @@ class Part:
         if os.getpid() != self._process:
             return
         try:
-            self._shards.close(others)
+            self.shards.close(others)
             if self.problem is None:
                 write_tables(self, tables, [*self.saved(number), *others])
                 seal(self.path)
@@ -198,7 +194,7 @@ class Part:
         """Leave the part as it is: a journal without an end."""
         self.problem = f"{layout.spelt(self.path)} has no tables: {reason}"
         with contextlib.suppress(OSError):
-            self._shards.close()
+            self.shards.close()
         self._hold.let_go()
 
     def forget(self) -> None:
@@ -293,16 +289,13 @@ def save(tables: Tables, path: Path | str, tensors: Tensors = ()) -> None:
         part = Part(bundle, bundle.new_part(), report=lambda _: None)
         there: dict[tuple[int, int, int, int], SavedTensor | None] = {}
         for row, content in tensors:
-            given = Given(
-                row.name, row.dtype, row.shape, memoryview(content).nbytes, row.value, row.event, row.stride,
-                row.storage_offset,
-            )  # fmt: skip
             place = (row.part, row.shard, row.offset, row.length)
             known = there.get(place) if row.length else None
+            row = replace(row, length=memoryview(content).nbytes, part=0)
             if known is None:
-                there[place] = part.copy_tensor(given, content)
+                there[place] = part.copy_tensor(row, content)
             else:
-                part.share_tensor(given, known)
+                part.shards.share(row, known)
         part.finish(tables, lambda value: value)
         if part.problem is not None:
             raise BundleError(f"{part.problem}; nothing was kept there")

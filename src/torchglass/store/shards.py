@@ -12,13 +12,13 @@ import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from torchglass.events.schema import SavedTensor
+from torchglass.events.schema import NONE, SavedTensor
 from torchglass.journal.homes import MAPPED_SYSTEMS, Owned, file_system, keep_for_ever, write_all
 from torchglass.journal.layout import PAGE
 from torchglass.store.layout import shard_name, shard_paths
@@ -29,7 +29,7 @@ SHARD = 1 << 30
 """A shard that has grown beyond this gets no more."""
 ALIGNMENT = 16
 LONGEST_NAME = 200
-PADDING = "padding@"
+PADDING = "padding"
 REGION = 1 << 25
 """Bytes of a shard that are handed out to be filled with small tensors; large ones get a region of their own."""
 COPIES = 1024
@@ -51,59 +51,12 @@ SIZES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ShardEntry:
-    """One storage in a shard, as its header will name it."""
-
-    key: str
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    length: int
-    plain: bool = True
-    """The elements lie side by side in order; else the entry is the whole storage, as one row of elements."""
-
-    @classmethod
-    def of(cls, saved: SavedTensor) -> ShardEntry:
-        """The entry of a saved tensor."""
-        key = f"{saved.name[:LONGEST_NAME]}@{saved.id}"  # the user's name, made different from all others
-        return cls(key, saved.dtype, saved.shape, saved.offset, saved.length, saved.stride is None)
-
-    def spelt(self) -> dict[str, Any]:
-        """As safetensors wants it; offsets count from behind the header."""
-        name = NAMES.get(self.dtype, "U8")
-        if self.length % SIZES[name]:
-            name = "U8"
-        count = self.length // SIZES[name]
-        fits = self.plain and self.dtype in NAMES and prod(self.shape) == count
-        first = self.offset - HEADER
-        shape = list(self.shape) if fits else [count]
-        return {"dtype": name, "shape": shape, "data_offsets": [first, first + self.length]}
-
-    def header_bytes(self) -> int:
-        """What it takes of the header, with the padding before it."""
-        return len(json.dumps({self.key: self.spelt()})) + 120
-
-
-@dataclass(frozen=True)
-class Given:
-    """A tensor to be kept: what is known of it before its bytes have a place."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    length: int
-    value: int = -1
-    event: int = -1
-    stride: tuple[int, ...] | None = None
-    storage_offset: int = 0
-
-    def at(self, number: int, shard: int, offset: int) -> SavedTensor:
-        """The row of it, once its bytes have a place."""
-        return SavedTensor(
-            number, self.name, self.value, self.event, shard, offset, self.length, self.dtype, self.shape,
-            self.stride, self.storage_offset,
-        )  # fmt: skip
+def new_tensor(
+    name: str, dtype: str, shape: tuple[int, ...], length: int, value: int = NONE, event: int = NONE,
+    stride: tuple[int, ...] | None = None, storage_offset: int = 0,
+) -> SavedTensor:  # fmt: skip
+    """A tensor to be kept: the row of it, before it has a number and its bytes a place."""
+    return SavedTensor(NONE, name, value, event, 0, 0, length, dtype, shape, stride, storage_offset)
 
 
 class Shards:
@@ -119,22 +72,22 @@ class Shards:
         self._mapped: dict[int, tuple[mmap.mmap, Owned]] = {}
         """Regions that are in use, by ``id``, each with the descriptor that it may keep."""
 
-    def append(self, given: Given, pieces: Iterable[Any]) -> SavedTensor:
+    def append(self, new: SavedTensor, pieces: Iterable[Any]) -> SavedTensor:
         """Write the bytes of a tensor; they are in the kernel's hands when this returns."""
         with self._lock:
             shard = self._shard
-            if shard is None or shard.is_full(given, self._shard_bytes):
+            if shard is None or shard.is_full(new, self._shard_bytes):
                 shard = self._next_shard()
-            offset = shard.append(given, pieces)
-            saved = given.at(len(self.saved), shard.number, offset)
-            shard.charge(ShardEntry.of(saved))
+            offset = shard.append(new, pieces)
+            saved = replace(new, id=len(self.saved), shard=shard.number, offset=offset)
+            shard.charge(saved)
             self.saved.append(saved)
             return saved
 
-    def share(self, given: Given, with_: SavedTensor) -> None:
+    def share(self, new: SavedTensor, with_: SavedTensor) -> None:
         """One more tensor over bytes that are there."""
         with self._lock:
-            self.saved.append(given.at(len(self.saved), with_.shard, with_.offset))
+            self.saved.append(replace(new, id=len(self.saved), shard=with_.shard, offset=with_.offset))
 
     def new_region(self, size: int, unused: int = -1) -> Region | None:
         """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here.
@@ -205,10 +158,9 @@ class _Shard:
             self._owned.close(self._file)
             raise
 
-    def is_full(self, given: Given, limit: int) -> bool:
+    def is_full(self, new: SavedTensor, limit: int) -> bool:
         """Whether the next tensor must go into another shard: too many bytes, or no room to name it."""
-        entry = ShardEntry(given.name[:LONGEST_NAME] * 6, given.dtype, given.shape, self.end, given.length)
-        return not self._takes(given.length, limit) or self._room < entry.header_bytes()
+        return not self._takes(new.length, limit) or self._room < _header_bytes(replace(new, offset=self.end))
 
     def has_room(self, size: int, copies: int, limit: int) -> bool:
         """The same for a region with so many copies in it."""
@@ -234,7 +186,7 @@ class _Shard:
         if self._shared is not None and self._shared[1] == self.end and self._shared[0] <= unused < self.end:
             self.end, self._shared = unused, None
 
-    def append(self, given: Given, pieces: Iterable[Any]) -> int:
+    def append(self, new: SavedTensor, pieces: Iterable[Any]) -> int:
         """Put the bytes at the end; returns where they are."""
         self._owned.check()
         offset = self.end + -self.end % ALIGNMENT
@@ -242,14 +194,14 @@ class _Shard:
         for piece in pieces:
             write_all(self._file, piece, at)
             at += memoryview(piece).nbytes
-        if at - offset != given.length:
-            raise ValueError(f"a tensor of {given.length:,} bytes gave {at - offset:,}")
+        if at - offset != new.length:
+            raise ValueError(f"a tensor of {new.length:,} bytes gave {at - offset:,}")
         self.end = at
         return offset
 
-    def charge(self, entry: ShardEntry) -> None:
+    def charge(self, saved: SavedTensor) -> None:
         """Remember how long the header grows."""
-        self._room -= entry.header_bytes()
+        self._room -= _header_bytes(saved)
 
     def leave(self) -> None:
         """Nothing more goes into it; its header is written when all that it holds is known."""
@@ -259,35 +211,61 @@ class _Shard:
 
 def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:
     """Cut off bytes that no row speaks of, and write the headers of all shards."""
-    entries: dict[int, list[ShardEntry]] = {}
+    by_shard: dict[int, list[SavedTensor]] = {}
     for saved in tensors:
-        entries.setdefault(saved.shard, []).append(ShardEntry.of(saved))
+        by_shard.setdefault(saved.shard, []).append(saved)
     for number, path in shard_paths(part).items():
-        own = entries.get(number, [])
-        end = max((entry.offset + entry.length for entry in own), default=HEADER)
+        own = by_shard.get(number, [])
+        end = max((saved.offset + saved.length for saved in own), default=HEADER)
         with path.open("r+b") as file:
             file.truncate(end)
             write_all(file.fileno(), header(list(padded(own))), 0)
 
 
-def header(entries: Sequence[ShardEntry]) -> bytes:
+def header(tensors: Sequence[SavedTensor]) -> bytes:
     """The first bytes of a shard: the length of the header, then names and places, then spaces."""
-    content = json.dumps({entry.key: entry.spelt() for entry in entries}, separators=(",", ":")).encode()
+    content = json.dumps({_key(each): _entry(each) for each in tensors}, separators=(",", ":")).encode()
     if len(content) > HEADER - 8:
-        raise ValueError(f"{len(entries):,} tensors are more than a shard has room to name")
+        raise ValueError(f"{len(tensors):,} tensors are more than a shard has room to name")
     return (HEADER - 8).to_bytes(8, "little") + content.ljust(HEADER - 8)
 
 
-def padded(entries: Sequence[ShardEntry]) -> Iterator[ShardEntry]:
-    """The entries in order, with entries for what lies between them; those over the same bytes only once.
+def _key(saved: SavedTensor) -> str:
+    """The user's name, made different from all others."""
+    return f"{saved.name[:LONGEST_NAME]}@{saved.id}"
+
+
+def _entry(saved: SavedTensor) -> dict[str, Any]:
+    """As safetensors wants it; offsets count from behind the header.
+
+    Where the elements do not lie side by side in order, it is the whole storage, as one row of elements.
+    """
+    name = NAMES.get(saved.dtype, "U8")
+    if saved.length % SIZES[name]:
+        name = "U8"
+    count = saved.length // SIZES[name]
+    fits = saved.stride is None and saved.dtype in NAMES and prod(saved.shape) == count
+    first = saved.offset - HEADER
+    shape = list(saved.shape) if fits else [count]
+    return {"dtype": name, "shape": shape, "data_offsets": [first, first + saved.length]}
+
+
+def _header_bytes(saved: SavedTensor) -> int:
+    """What it takes of the header, with the padding before it."""
+    return len(json.dumps({_key(saved): _entry(saved)})) + 120
+
+
+def padded(tensors: Sequence[SavedTensor]) -> Iterator[SavedTensor]:
+    """The tensors in order, with some for what lies between them; those over the same bytes only once.
 
     A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
     """
     end = HEADER
-    for entry in sorted(entries, key=lambda each: (each.offset, each.length > 0, -each.length)):
-        if entry.offset < end:
+    for saved in sorted(tensors, key=lambda each: (each.offset, each.length > 0, -each.length)):
+        if saved.offset < end:
             continue
-        if entry.offset > end:
-            yield ShardEntry(f"{PADDING}{end}", "uint8", (entry.offset - end,), end, entry.offset - end)
-        yield entry
-        end = entry.offset + entry.length
+        if saved.offset > end:
+            gap = saved.offset - end
+            yield replace(new_tensor(PADDING, "uint8", (gap,), gap), id=end, offset=end)
+        yield saved
+        end = saved.offset + saved.length
