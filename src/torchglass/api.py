@@ -22,7 +22,7 @@ from torchglass.errors import NotRecorded, WrongType, expect
 from torchglass.events.trace import Trace
 from torchglass.events.types import Stats
 from torchglass.options import Options
-from torchglass.recording import BundleTensors, Recording, Stored
+from torchglass.recording import Recording, Stored, load_trace
 from torchglass.views import VIEWS as VIEWS
 from torchglass.views.bad.story import FirstBad
 from torchglass.views.text.style import Page, page_for, writable
@@ -176,8 +176,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> Trace:
     """The trace that a bundle holds; also one that is still being written, or whose program was killed."""
-    loaded = store.load(Path(os.fspath(path)))
-    return Trace(loaded, BundleTensors(loaded))
+    return load_trace(Path(os.fspath(path)))
 
 
 def mark(name: str, value: V) -> V:

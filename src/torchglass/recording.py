@@ -9,7 +9,7 @@ import importlib
 import inspect
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -163,8 +163,9 @@ class Recording:
         number, copies = self._recorder.settler.values.number, self._recorder.copies()
         present = set(tables.io)
         self._copies = {number(value): kept for value, kept in copies.items() if number(value) in present}
-        rows, regions = store.saved_rows(tables, self._recorder.kept_in_memory, present=present), self._recorder.regions
-        self._regions = {each.value: (each, regions[each.shard]) for each in rows if each.shard in regions}
+        if self._recorder.kept_in_memory:
+            rows, regions = store.saved_rows(tables, self._recorder.kept_in_memory, 0, present), self._recorder.regions
+            self._regions = {each.value: (each, regions[each.shard]) for each in rows if each.shard in regions}
         only = self._options.only
         if only is not None:
             tables = tables.keep([n for n in range(len(tables)) if only.matches(tables.event(n))])
@@ -244,6 +245,12 @@ class BundleTensors:
         """What is to be written of each content, to keep it once more: the bytes as they are."""
         for saved in self._loaded.saved_tensors():
             yield saved, self._loaded.open_tensor(saved).data
+
+
+def load_trace(path: Path, *tell: Callable[[float], None]) -> Trace:
+    """The trace that a bundle holds; who waits may be told how far reading it has come."""
+    loaded = store.load(path, *tell)
+    return Trace(loaded, BundleTensors(loaded))
 
 
 def _content(saved: store.SavedTensor, memory: Any) -> store.Content:

@@ -19,7 +19,7 @@ import torchglass as tg
 from tests.store.samples import recorded
 from torchglass.cli import main, progress
 from torchglass.cli.progress import ERASE, Bar
-from torchglass.store import load, save, watched
+from torchglass.store import load, save
 
 Terminal = tuple[int, TextIO]
 """The end at which one sees what is written, and the other."""
@@ -107,8 +107,7 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     tables = recorded("expressions")
     save(tables, tmp_path / "x")
     told: list[float] = []
-    with watched(told.append):
-        load(tmp_path / "x")
+    load(tmp_path / "x", told.append)
     assert told == sorted(told)
     assert (told[0] > 0, told[-1]) == (True, 1.0)
     load(tmp_path / "x")

@@ -61,7 +61,7 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stored]:
 
 
 def settled(content: bytes, texts: dict[str, str]) -> Tables:
-    return settle_stored(read_bytes(content), 0, texts.get)[0]
+    return settle_stored(read_bytes(content), 0, texts.get).tables
 
 
 def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:

@@ -9,7 +9,7 @@ import pytest
 
 from torchglass.events.schema import What
 from torchglass.events.tables import Tables
-from torchglass.store.merging import merged
+from torchglass.store.loading import merged
 from torchglass.store.reader import PartContents
 
 NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,8 +14,6 @@ from torchglass.events.spelling import clean
 from torchglass.views.text.style import is_terminal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torchglass.events.trace import Trace
 
 PATIENCE = 1.0
@@ -79,8 +78,7 @@ class Bar:
 
 def loaded(bundle: str | Path) -> Trace:
     """The trace of a bundle, with a bar while it is read."""
-    from torchglass.api import load
-    from torchglass.store import watched
+    from torchglass.recording import load_trace
 
-    with Bar(f"reading {bundle}") as bar, watched(bar):
-        return load(bundle)
+    with Bar(f"reading {bundle}") as bar:
+        return load_trace(Path(bundle), bar)

@@ -22,11 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Repair each, and say what was done."""
-    from torchglass.store import repair, watched
+    from torchglass.store import repair
 
     for bundle in options.bundles:
-        with Bar(f"repairing {bundle}") as bar, watched(bar):
-            done = repair(bundle)
+        with Bar(f"repairing {bundle}") as bar:
+            done = repair(bundle, bar)
         for each in done or ["whole already, nothing was changed"]:
             print(f"{clean(bundle)}: {clean(each)}")
     return 0

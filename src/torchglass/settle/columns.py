@@ -12,9 +12,16 @@ from torchglass.events.schema import NONE, Form, ModulePath, What
 from torchglass.events.tables import Tables
 from torchglass.journal.layout import CALL, MOST_NODES, NODE_BITS, NODE_MASK, NODES, RECORD_WORDS
 from torchglass.journal.rows import WhatRow
-from torchglass.settle.forms import NO_NAMES, Names, result_form, shown_form, tensor_slots
-from torchglass.settle.interned import Form as RawForm
-from torchglass.settle.interned import Interned, Module
+from torchglass.settle.interned import (
+    NO_NAMES,
+    Interned,
+    Module,
+    Names,
+    RawForm,
+    result_form,
+    shown_form,
+    tensor_slots,
+)
 from torchglass.settle.places import PlaceTable
 from torchglass.settle.values import Values
 from torchglass.source.sites import Slots, is_direct, operands

@@ -4,7 +4,6 @@ from torchglass.events.schema import SavedTensor
 from torchglass.store.bundle import BundleFull, in_job, rank
 from torchglass.store.loading import Loaded, load
 from torchglass.store.part import Part, open_part, save
-from torchglass.store.progress import watched
 from torchglass.store.repairing import repair
 from torchglass.store.shards import new_tensor
 from torchglass.store.tensors import Content, content_in, saved_rows
@@ -24,5 +23,4 @@ __all__ = [
     "repair",
     "save",
     "saved_rows",
-    "watched",
 ]

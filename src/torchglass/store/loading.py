@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sqlite3
 import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchglass.errors import BundleError
-from torchglass.events.schema import SavedTensor
+from torchglass.events import schema
+from torchglass.events.schema import NONE, SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.journal.layout import Streams
 from torchglass.journal.reader import BadJournal, OtherJournal, StoredFile, read_journal
-from torchglass.journal.rows import SavedRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.places import Texts
 from torchglass.settle.settler import Settler, Source
-from torchglass.settle.values import Kept, kept_values
+from torchglass.settle.values import kept_values
 from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables, opened
-from torchglass.store.merging import merged
-from torchglass.store.progress import stretch
-from torchglass.store.reader import PartContents, check_saved, read_contents
+from torchglass.store.reader import PartContents, Tell, check_saved, read_contents
 from torchglass.store.tensors import Content, Maps, are_there, check_extents, saved_rows
 
 Stamp = tuple[object, ...]
@@ -32,9 +35,18 @@ OFTEN = 0.25
 """Seconds after which a part that is being written is looked at again."""
 
 
-def load(path: Path | str) -> Loaded:
-    """A bundle as a source for a ``Trace``; everything is checked now."""
-    loaded = Loaded(Path(path).absolute())  # the program may change its folder before it opens a tensor
+def nobody(done: float) -> None:
+    """Nobody waits."""
+
+
+def piece(tell: Tell, number: int, count: int) -> Tell:
+    """Tells of one of several equal pieces of the work."""
+    return lambda done: tell((number + min(done, 1.0)) / count)
+
+
+def load(path: Path | str, tell: Tell = nobody) -> Loaded:
+    """A bundle as a source for a ``Trace``; everything is checked now, and ``tell`` hears how far that has come."""
+    loaded = Loaded(Path(path).absolute(), tell)  # the program may change its folder before it opens a tensor
     loaded.tables()
     return loaded
 
@@ -42,8 +54,9 @@ def load(path: Path | str) -> Loaded:
 class Loaded:
     """The tables of a bundle; those of one that is being written are read again when it has grown."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tell: Tell) -> None:
         self.path = path
+        self._tell = tell
         self._parts: list[Path] = []
         self._maps = Maps(path)
         self._tables: Tables | None = None
@@ -96,8 +109,8 @@ class Loaded:
         self._stamp, running = _stamp(parts), any(layout.is_held(part) for part in parts)
         contents: list[PartContents] = []
         for number, part in enumerate(parts):
-            with stretch(number, len(parts)):
-                contents.append(read_part(self.path, part))
+            contents.append(read_part(self.path, part, False, piece(self._tell, number, len(parts))))
+            self._tell((number + 1) / len(parts))
         self._parts = parts
         self._tables, self._tensors = merged(contents, parts)
         if len(found) > layout.PARTS:
@@ -118,7 +131,7 @@ def _stamp(parts: list[Path]) -> Stamp:
     return (len(parts), sealed, None if all(sealed) else int(time.monotonic() / OFTEN))
 
 
-def read_part(bundle: Path, part: Path, forgiving: bool = False) -> PartContents:
+def read_part(bundle: Path, part: Path, forgiving: bool = False, tell: Tell = nobody) -> PartContents:
     """All of one part; what is just being finished is looked at once more.
 
     ``forgiving``: what is gone (a source text, the bytes of a tensor) is left out, with a note, and the events are
@@ -127,22 +140,22 @@ def read_part(bundle: Path, part: Path, forgiving: bool = False) -> PartContents
     for _ in range(TRIES - 1):
         growing = layout.is_held(part)
         try:
-            return _read_part(bundle, part, forgiving)
+            return _read_part(bundle, part, forgiving, tell)
         except BundleError:
             if not growing:
                 raise
             time.sleep(0.05)
-    return _read_part(bundle, part, forgiving)
+    return _read_part(bundle, part, forgiving, tell)
 
 
-def _read_part(bundle: Path, part: Path, forgiving: bool) -> PartContents:
+def _read_part(bundle: Path, part: Path, forgiving: bool, tell: Tell) -> PartContents:
     finished = is_sealed(bundle, part)
     if finished and not forgiving:
         check_seal(bundle, part)
     with layout.reading(part, bundle):
         journal = None if finished else layout.find_journal(part)
     if journal is None:
-        contents = _read_tables(bundle, part, finished)
+        contents = _read_tables(bundle, part, finished, tell)
         _read_sources(bundle, contents, forgiving)
     else:
         contents = _read_journal(bundle, *journal)
@@ -155,42 +168,62 @@ def _read_part(bundle: Path, part: Path, forgiving: bool) -> PartContents:
     return contents
 
 
-def _read_tables(bundle: Path, part: Path, finished: bool) -> PartContents:
+def _read_tables(bundle: Path, part: Path, finished: bool, tell: Tell) -> PartContents:
     """From SQLite: a finished part, or one that an older version left without an end."""
     path = part / layout.EVENTS
     with layout.reading(path, bundle):
         try:
             with opened(part, finished) as connection:
-                return PartContents(Tables(complete=False)) if connection is None else read_contents(connection)
+                return PartContents(Tables(complete=False)) if connection is None else read_contents(connection, tell)
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise layout.damaged(path, bundle, error if isinstance(error, layout.Unsound) else _reason(error)) from None
 
 
 def _read_journal(bundle: Path, path: Path, recording: int) -> PartContents:
-    """From the journal, which a process that was stopped leaves."""
+    """From the journal, which a process that was stopped leaves, or one that is still at work."""
     with layout.reading(path, bundle), layout.opened_plain(path, layout.JOURNAL_FILE) as descriptor:
         layout.check_holes(descriptor)
         try:
             streams = read_journal(StoredFile(descriptor))
-            tables, saved, kept = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
+            contents = settle_stored(streams, recording, lambda digest: _source_text(bundle, digest))
         except OtherJournal as error:
             raise BundleError(f"{layout.spelt(path)} cannot be read here: {error}") from None
         except BadJournal as error:
             raise layout.Unsound(str(error)) from None
-        check_tables(tables)
-        tensors = [_saved_tensor(number, value, row) for number, value, row in saved]
-        behind = max((each.id for each in tensors), default=-1) + 1
-        for each in saved_rows(tables, kept, behind):
+        check_tables(contents.tables)
+        for each in contents.tensors:
             check_saved(each)
-            tensors.append(each)
-    return PartContents(tables, tensors=tensors)
+    return contents
 
 
-def _saved_tensor(number: int, value: int, row: SavedRow) -> SavedTensor:
-    place = (row.shard, row.offset, row.length)
-    saved = SavedTensor(number, row.name, value, -1, *place, row.dtype, tuple(row.shape), None, 0)
-    check_saved(saved)
-    return saved
+FAULTS = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError)
+"""What comes of numbers and texts that make no sense."""
+
+
+def settle_stored(streams: Streams, recording: int, texts: Texts) -> PartContents:
+    """The tables of one recording, and the tensors that were kept; ``BadJournal`` where there is nothing to be had."""
+    interned = Interned(streams)
+    try:
+        interned.update()
+        if recording not in interned.recordings:
+            if interned.journal is not None:
+                raise BadJournal("it does not say what was recorded")
+            return PartContents(Tables(complete=False))  # the process died before anything was in the file
+        settler = Settler(streams, recording, Source(texts, is_here=False), interned)
+        tables = settler.settle()
+        saved = [
+            SavedTensor(number, row.name, settler.values.number(row.value), NONE, row.shard, row.offset, row.length,
+                        row.dtype, tuple(row.shape), None, 0)
+            for (owner, number), row in sorted(interned.saved.items())
+            if owner == recording
+        ]  # fmt: skip
+        [kept] = kept_values(streams, settler.values, recording)
+        saved += saved_rows(tables, kept, max((each.id for each in saved), default=NONE) + 1)
+    except BadJournal:
+        raise
+    except FAULTS as fault:
+        raise BadJournal(f"it makes no sense: {type(fault).__name__}: {fault}") from None
+    return PartContents(tables, tensors=saved)
 
 
 def _read_source(bundle: Path, digest: str) -> str:
@@ -241,25 +274,20 @@ def check_seal(bundle: Path, part: Path) -> None:
     with layout.reading(path, bundle):
         sealed = layout.read_object(layout.read_small(path))
         for name, expected in sealed.items():
-            if name == layout.EVENTS and _sha256(bundle, part / layout.EVENTS) != expected:
-                raise layout.damaged(part / layout.EVENTS, bundle, "it is not what was written")
-            if layout.SHARD.fullmatch(name) and _size(bundle, part / name) != expected:
-                raise layout.damaged(part / name, bundle, "it is not as long as it was when it was finished")
+            with layout.reading(part / name, bundle):
+                if name == layout.EVENTS and _sha256(part / name) != expected:
+                    raise layout.Unsound("it is not what was written")
+                if layout.SHARD.fullmatch(name) and layout.plain_size(part / name) != expected:
+                    raise layout.Unsound("it is not as long as it was when it was finished")
         if layout.EVENTS not in sealed:
             raise layout.Unsound(f"it does not say what {layout.EVENTS} is")
 
 
-def _size(bundle: Path, path: Path) -> int | None:
-    with layout.reading(path, bundle):
-        return layout.plain_size(path)
-
-
-def _sha256(bundle: Path, path: Path) -> str:
-    with layout.reading(path, bundle):
-        if layout.plain_size(path) is None:
-            raise FileNotFoundError(path)
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(path: Path) -> str:
+    if layout.plain_size(path) is None:
+        raise FileNotFoundError(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None:
@@ -273,38 +301,96 @@ def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None
             contents.tables.sources[file] = _read_source(bundle, digest) if text is None else text
 
 
-# ---------------------------------------------------------------- stored
+# ---------------------------------------------------------------- merging
 
-# A journal that lies in a file, settled: of a process that is gone, or still at work.
+# The parts of a bundle as one trace: the events of one process after those of the other, numbers counted on.
 
-FAULTS = (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError, MemoryError, AttributeError)
-"""What comes of numbers and texts that make no sense."""
-Saved = list[tuple[int, int, SavedRow]]
-"""The number of each saved tensor, that of its value in the tables (NONE: it is not there), and its row."""
+LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
+"""Lists that are laid one behind the other."""
+POINTERS = {
+    **{each.field: schema.BY_NAME[each.to].rows for each in schema.pointers()}, "first_io": "io", "io": "value_meta",
+}  # fmt: skip
+"""By column: the list or column that its numbers count in."""
+_NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
+"""What the recorder says of a name that it was asked to follow."""
+PLAIN = tuple(
+    each.field for each in schema.plain_numbers() if not each.counts_on and each.field not in schema.MEASURED_FIELDS
+)
+COUNTING = tuple(each.field for each in schema.plain_numbers() if each.counts_on)
+"""Columns whose numbers each part begins from 0."""
 
 
-def settle_stored(streams: Streams, recording: int, texts: Texts) -> tuple[Tables, Saved, dict[int, Kept]]:
-    """The tables of one recording, and which tensors were kept, by rows or by values.
+def merged(parts: Sequence[PartContents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:
+    """One trace of all parts, and their saved tensors; a bundle of one part stays as it is."""
+    if len(parts) == 1:
+        return parts[0].tables, tuple(parts[0].tensors)
+    whole = Tables(complete=False, notes=["nothing was written to this bundle"])
+    tensors: list[SavedTensor] = []
+    if parts:
+        first = parts[0].tables
+        whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+    for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
+        values, events = len(whole.value_meta), len(whole)
+        for saved in part.tensors:
+            value = saved.value + values if saved.value != NONE else NONE
+            event = saved.event + events if saved.event != NONE else NONE
+            tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
+        _append(whole, part.tables, path.name)
+    seen = {whole.whats[what].name for what in set(whole.what) if whole.whats[what].kind == "variable"}
+    whole.notes = [note for note in whole.notes if not _is_denied(note, seen)]
+    return whole, tuple(tensors)
 
-    ``BadJournal`` where there is nothing to be had.
-    """
-    interned = Interned(streams)
-    try:
-        interned.update()
-        if recording not in interned.recordings:
-            if interned.journal is not None:
-                raise BadJournal("it does not say what was recorded")
-            return Tables(complete=False), [], {}  # the process died before anything was in the file
-        settler = Settler(streams, recording, Source(texts, is_here=False), interned)
-        tables = settler.settle()
-        saved = [
-            (number, settler.values.number(row.value), row)
-            for (owner, number), row in sorted(interned.saved.items())
-            if owner == recording
-        ]
-        [kept] = kept_values(streams, settler.values, recording)
-    except BadJournal:
-        raise
-    except FAULTS as fault:
-        raise BadJournal(f"it makes no sense: {type(fault).__name__}: {fault}") from None
-    return tables, saved, kept
+
+def _is_denied(note: str, seen: set[str]) -> bool:
+    """Whether a process misses a variable that another one has seen: what was asked for is there."""
+    found = _NEVER.search(note)
+    if found is None:
+        return False
+    name = found["name"]
+    return name in seen or any(fnmatchcase(each, name) for each in seen)
+
+
+def _append(whole: Tables, part: Tables, name: str) -> None:
+    """Add one part; what its numbers count in has grown by what is there already."""
+    values = len(whole.value_meta)
+    base = {target: len(getattr(whole, target)) for target in POINTERS.values()}
+    shifts = {column: base[target] for column, target in POINTERS.items()}
+    shifts |= {column: max(getattr(whole, column), default=NONE) + 1 for column in COUNTING}
+    for column, shift in shifts.items():
+        numbers = getattr(part, column)
+        getattr(whole, column).extend(
+            numbers if not shift else array("q", [each if each == NONE else each + shift for each in numbers])
+        )
+    _append_measured(whole, part, values)
+    whole.sketches |= {value + values: sketch for value, sketch in part.sketches.items()}
+    for column in PLAIN:
+        getattr(whole, column).extend(getattr(part, column))
+    whole.stack_sites += [tuple(site + base["sites"] for site in sites) for sites in part.stack_sites]
+    whole.modules += [
+        replace(row, parameters=tuple((role, value + values) for role, value in row.parameters)) for row in part.modules
+    ]
+    whole.thread_processes += [part.process_of(thread) for thread in range(len(part.threads))]
+    for field in LISTS:
+        getattr(whole, field).extend(getattr(part, field))
+    _append_rest(whole, part, name)
+
+
+def _append_measured(whole: Tables, part: Tables, values: int) -> None:
+    """What was in the values: of parts that did not measure nothing is known."""
+    if not whole.value_measured and not part.value_measured:
+        return
+    missing = 0 if whole.value_measured else values
+    for column, nothing in zip(schema.MEASURED_FIELDS, schema.NOT_MEASURED, strict=True):
+        getattr(whole, column).extend([nothing] * missing)
+        getattr(whole, column).extend(getattr(part, column) or [nothing] * len(part.value_meta))
+
+
+def _append_rest(whole: Tables, part: Tables, name: str) -> None:
+    whole.complete &= part.complete
+    whole.duration_ns = max(whole.duration_ns, part.duration_ns)
+    whole.left_by += part.left_by
+    whole.notes += [note if name in note else f"{name}: {note}" for note in part.notes]
+    for file, text in part.sources.items():
+        # What was given to exec or to -c is no file: each process has its own.
+        if whole.sources.setdefault(file, text) != text and not file.startswith("<"):
+            whole.notes.append(f"{name}: {file} was another text there than in the processes before")

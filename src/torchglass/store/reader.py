@@ -30,8 +30,9 @@ from torchglass.store.checks import (
     within,
 )
 from torchglass.store.layout import Unsound
-from torchglass.store.progress import tell
 
+Tell = Callable[[float], None]
+"""Told how much is read, from 0 to 1; it may go back where the same is read twice."""
 CHUNK = 500
 """Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
 EVENT_SHARE = 0.6
@@ -62,14 +63,14 @@ READ: dict[str, Callable[[Any], Any]] = {
 """By the type of a column: what a cell must hold, as Python has it."""
 
 
-def read_contents(connection: sqlite3.Connection, link: bool = True) -> PartContents:
+def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
     """Everything in one part; links between values are found now where they were not kept."""
     tables = Tables()
     contents = PartContents(tables)
     contents.format, contents.linked = _read_trace(connection, tables)
     _read_lists(connection, tables)
     _read_places(connection, tables)
-    _read_events(connection, tables, contents.format)
+    _read_events(connection, tables, contents.format, tell)
     _read_values(connection, tables, contents)
     tables.modules = _read_modules(connection)
     contents.digests = _read_digests(connection)
@@ -79,7 +80,7 @@ def read_contents(connection: sqlite3.Connection, link: bool = True) -> PartCont
     for saved in contents.tensors:
         if not (NONE <= saved.value < len(tables.value_meta) and NONE <= saved.event < len(tables)):
             raise Unsound(f"the saved tensor {saved.id} belongs to nothing that is there")
-    if link and not contents.linked:
+    if not contents.linked:
         link_values(tables)
         link_storages(tables, tables.value_address, tables.value_before)
         tables.value_address, tables.value_before = array("q"), array("q")
@@ -198,7 +199,7 @@ def _missing(tables: Tables, table: Table, number: int) -> None:
             setattr(tables, column.field, array("q", [NONE]) * len(getattr(tables, table.rows)))
 
 
-def _read_events(connection: sqlite3.Connection, tables: Tables, number: int) -> None:
+def _read_events(connection: sqlite3.Connection, tables: Tables, number: int, tell: Tell) -> None:
     """Columns at a time: a hundred thousand events are to be there within a second."""
     found = _numbers(schema.EVENT_ROWS, number)
     columns = [getattr(tables, column.field) for column in found]

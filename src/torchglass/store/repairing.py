@@ -21,10 +21,9 @@ from torchglass.events.schema import FORMAT
 from torchglass.events.spelling import clean
 from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
-from torchglass.store.loading import read_part
+from torchglass.store.loading import nobody, piece, read_part
 from torchglass.store.part import fill, new_database, seal
-from torchglass.store.progress import stretch
-from torchglass.store.reader import PartContents
+from torchglass.store.reader import PartContents, Tell
 from torchglass.store.shards import write_headers
 from torchglass.store.tensors import check_header
 
@@ -36,7 +35,7 @@ BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a database, of parts that an older version left."""
 
 
-def repair(path: Path | str) -> list[str]:
+def repair(path: Path | str, tell: Tell = nobody) -> list[str]:
     """Make a bundle whole; returns what was done, nothing when it was whole already."""
     bundle = Path(path)
     done: list[str] = []
@@ -49,8 +48,9 @@ def repair(path: Path | str) -> list[str]:
                 f"{layout.spelt(part)} is still being written: wait until its process has ended, or stop that"
             )
     for number, part in enumerate(parts):
-        with stretch(number, len(parts)), _mending(part):
-            done += [f"{part.name}: {each}" for each in _mend_part(bundle, part)]
+        with _mending(part):
+            done += [f"{part.name}: {each}" for each in _mend_part(bundle, part, piece(tell, number, len(parts)))]
+        tell((number + 1) / len(parts))
     return done
 
 
@@ -91,12 +91,12 @@ def _is_newer(manifest: Path) -> bool:
     return type(number) is int and number > FORMAT
 
 
-def _is_whole(bundle: Path, part: Path) -> bool:
+def _is_whole(bundle: Path, part: Path, tell: Tell) -> bool:
     """Sealed, readable, and every shard with the header of an ordinary safetensors file."""
     if layout.plain_size(part / layout.DONE) is None:
         return False
     try:
-        read_part(bundle, part)
+        read_part(bundle, part, tell=tell)
         for path in layout.shard_paths(part).values():
             with path.open("rb") as file:
                 check_header(file.fileno(), os.fstat(file.fileno()).st_size)
@@ -105,13 +105,13 @@ def _is_whole(bundle: Path, part: Path) -> bool:
     return True
 
 
-def _mend_part(bundle: Path, part: Path) -> list[str]:
-    if _is_whole(bundle, part):
+def _mend_part(bundle: Path, part: Path, tell: Tell) -> list[str]:
+    if _is_whole(bundle, part, tell):
         return []
     was_sealed = layout.plain_size(part / layout.DONE) is not None
     hold = layout.Hold(part)
     try:
-        contents = _read_all(bundle, part)
+        contents = _read_all(bundle, part, tell)
         done = [note for note in contents.tables.notes if "lost" in note]
         if not contents.tables.complete and not was_sealed:
             contents.tables.notes = [NO_END, *(note for note in contents.tables.notes if "has no end" not in note)]
@@ -121,9 +121,9 @@ def _mend_part(bundle: Path, part: Path) -> list[str]:
         hold.let_go()
 
 
-def _read_all(bundle: Path, part: Path) -> PartContents:
+def _read_all(bundle: Path, part: Path, tell: Tell) -> PartContents:
     try:
-        return read_part(bundle, part, forgiving=True)
+        return read_part(bundle, part, forgiving=True, tell=tell)
     except BundleError as error:
         reason = str(error).partition("; `torchglass repair")[0]
         raise BundleError(f"{reason}; it cannot be repaired, and was left as it is: record anew") from None
