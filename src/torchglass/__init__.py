@@ -40,44 +40,28 @@ __all__ = [
     "mark", "record", "render", "same", "save", "select", "show", "trace",
 ]  # fmt: skip
 
-_HOMES = {
-    **dict.fromkeys(
-        ["export", "first_bad", "last_trace", "load", "mark", "record", "render", "save", "show", "trace"],
-        "torchglass.api",
-    ),
-    **dict.fromkeys(
-        [
-            "BadValue",
-            "BundleError",
-            "MissingExtra",
-            "NotRecorded",
-            "TorchglassError",
-            "UnknownOption",
-            "UnknownView",
-            "UsageError",
-            "WrongType",
-        ],
-        "torchglass.errors",
-    ),
-    "same": "torchglass.events.likeness",
-    "select": "torchglass.events.selection",
-    "Trace": "torchglass.events.trace",
-    "Event": "torchglass.events.types",
-    "Value": "torchglass.events.types",
+_NAMES = {
+    "api": "export first_bad last_trace load mark record render save show trace",
+    "errors": "BadValue BundleError MissingExtra NotRecorded TorchglassError UnknownOption UnknownView UsageError "
+    "WrongType",
+    "events.likeness": "same",
+    "events.selection": "select",
+    "events.trace": "Trace",
+    "events.types": "Event Value",
     # The other tools' main names: reachable here, but not part of __all__.
-    "Tracer": "torchglass.compat.tracy_nn",
-    "trace_model": "torchglass.compat.tracy_nn",
-    "TracingMode": "torchglass.compat.torch_code_tracing",
-    **dict.fromkeys(["auto_diff", "log2file", "var_tracker"], "torchglass.compat.ttracker"),
-    **dict.fromkeys(["CallTracer", "DebugContext", "TensorSaver", "spy_save"], "torchglass.compat.torchspy"),
+    "compat.tracy_nn": "Tracer trace_model",
+    "compat.torch_code_tracing": "TracingMode",
+    "compat.ttracker": "auto_diff log2file var_tracker",
+    "compat.torchspy": "CallTracer DebugContext TensorSaver spy_save",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'torchglass' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(f"torchglass.{home}"), name)
     globals()[name] = value
     return value
 

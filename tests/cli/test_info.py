@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,12 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.store.samples import recorded
-from torchglass.cli import info
-from torchglass.cli._main import add
+from torchglass.cli._main import build_parser
 from torchglass.store import save
 
 
 def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    add(info, parser.add_subparsers())
-    options = parser.parse_args(["info", *arguments])
+    options = build_parser(["info"]).parse_args(["info", *arguments])
     return options.run(options)
 
 

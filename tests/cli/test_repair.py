@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from pathlib import Path
 
@@ -10,17 +9,14 @@ import pytest
 
 import torchglass as tg
 from tests import programs
-from torchglass.cli import repair
-from torchglass.cli._main import add
+from torchglass.cli._main import build_parser
 from torchglass.errors import BundleError
 from torchglass.store import load
 from torchglass.store.layout import part_paths
 
 
 def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    add(repair, parser.add_subparsers())
-    options = parser.parse_args(["repair", *arguments])
+    options = build_parser(["repair"]).parse_args(["repair", *arguments])
     return options.run(options)
 
 

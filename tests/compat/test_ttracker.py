@@ -338,7 +338,7 @@ def test_exits_and_errors_without_a_text(printed):
 
 def test_a_fault_of_ours_costs_lines_and_is_told_once(monkeypatch, printed):
     monkeypatch.setattr(ttracker.calls, "shown", lambda value: 1 / 0)
-    monkeypatch.setattr(ttracker.calls, "_told", set())
+    monkeypatch.setattr(ttracker.output, "_told", set())
     with pytest.warns(RuntimeWarning, match="fault of its own: ZeroDivisionError") as told:
         assert [Data.double(2), Data.double(3)] == [4, 6]
     assert len(told) == 1

@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any
 
 from torchglass._version import __version__
 from torchglass.errors import TorchglassError
@@ -112,38 +112,15 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"torchglass {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in commands:
-        add(cast("Command", importlib.import_module(f"torchglass.cli.{name}")), subparsers)
+        # A command is a module: its docstring is the help, configure() adds its arguments, run() does it.
+        command: Any = importlib.import_module(f"torchglass.cli.{name}")
+        text = command.__doc__.strip()
+        own = subparsers.add_parser(
+            name,
+            help=text.partition("\n")[0].rstrip("."),
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.configure(own)
+        own.set_defaults(run=command.run)
     return parser
-
-
-# ---------------------------------------------------------------- command
-
-# What every command is: a module whose docstring is its help.
-
-
-class Command(Protocol):
-    """A command: its name is the module's last name, its help the module's docstring."""
-
-    __name__: str
-    __doc__: str | None
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's own arguments."""
-        ...
-
-    def run(self, options: argparse.Namespace) -> int:
-        """Do it; returns the exit status."""
-        ...
-
-
-def add(command: Command, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:  # pyright: ignore[reportPrivateUsage] - argparse has no public name for it
-    """Put a command under the main parser."""
-    text = (command.__doc__ or "").strip()
-    parser = subparsers.add_parser(
-        command.__name__.rpartition(".")[2],
-        help=text.partition("\n")[0].rstrip("."),
-        description=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.configure(parser)
-    parser.set_defaults(run=command.run)

@@ -14,6 +14,6 @@ decorated functions run as they are, uncompiled.
 
 from torchglass.compat.ttracker.decorators import auto_diff, var_tracker
 from torchglass.compat.ttracker.output import h4logger, log2file, logger
-from torchglass.compat.ttracker.statistics import _log_change
+from torchglass.compat.ttracker.values import _log_change
 
 __all__ = ["_log_change", "auto_diff", "h4logger", "log2file", "logger", "var_tracker"]

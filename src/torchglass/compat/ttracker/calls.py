@@ -7,16 +7,14 @@ import linecache
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
-from functools import wraps
 from threading import get_ident
 from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
-from torchglass.compat.ttracker.output import send, words
+from torchglass.compat.ttracker.output import guarded, send, words
 from torchglass.compat.ttracker.values import shown, type_name
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import MOST_ITEMS, Words
@@ -33,36 +31,6 @@ def depth_here() -> int:
     """How many decorated calls are under way here: threads begin at 0, tasks where they were started."""
     depth, thread = _NESTING.get()
     return depth if thread == get_ident() else 0
-
-
-def guarded(tell: Callable[..., None]) -> Callable[..., None]:
-    """A fault of ours costs lines, never the program: it is told once."""
-
-    @wraps(tell)
-    def guarded_tell(*args: Any) -> None:
-        try:
-            tell(*args)
-        except Exception as fault:
-            _tell_fault(fault)
-
-    return guarded_tell
-
-
-_told: set[str] = set()
-
-
-def _tell_fault(fault: Exception) -> None:
-    trace = fault.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else "?"
-    text = f"torchglass lost lines of its log by a fault of its own: {type(fault).__name__} at {where}"
-    if text not in _told:
-        _told.add(text)
-        try:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-        except RuntimeWarning:  # warnings are errors here, but the program did nothing wrong
-            pass
 
 
 # ---------------------------------------------------------------- functions

@@ -10,6 +10,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,43 @@ def _log(texts: list[str]) -> None:
         for line in texts:
             extra = {_WRITTEN: direct}
             logger.handle(logger.makeRecord(logger.name, logging.INFO, "torchglass", 0, line, (), None, extra=extra))
+
+
+# ---------------------------------------------------------------- faults
+
+
+def guarded(tell: Callable[..., None]) -> Callable[..., None]:
+    """A fault of ours costs lines, never the program: it is told once."""
+
+    @wraps(tell)
+    def guarded_tell(*args: Any) -> None:
+        try:
+            tell(*args)
+        except Exception as fault:
+            _tell_fault(fault)
+
+    return guarded_tell
+
+
+_told: set[str] = set()
+
+
+def _tell_fault(fault: Exception) -> None:
+    trace = fault.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else "?"
+    text = f"torchglass lost lines of its log by a fault of its own: {type(fault).__name__} at {where}"
+    if text not in _told:
+        _told.add(text)
+        _warn(text)
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    except RuntimeWarning:  # warnings are errors here, but the program did nothing wrong
+        pass
 
 
 # ---------------------------------------------------------------- settings
@@ -220,14 +258,10 @@ class LineFiles:
         if self._told:
             return
         self._told = True
-        text = (
+        _warn(
             f"torchglass cannot write its log in {str(self.folder)!r} ({fault.strerror or fault}): lines are missing "
             f"there, the program goes on. Run it from a folder that can be written, or leave the log handler out"
         )
-        try:
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
-        except RuntimeWarning:  # warnings are errors here, but the program did nothing wrong
-            pass
 
 
 _ALL: weakref.WeakSet[LineFiles] = weakref.WeakSet()

@@ -9,8 +9,8 @@ import threading
 from types import CodeType, FrameType
 
 from torchglass.capture.variables import Engine, Past, VariableChange, Watch
-from torchglass.compat.ttracker.calls import Tracked, depth_here, guarded, is_ours
-from torchglass.compat.ttracker.output import send, words
+from torchglass.compat.ttracker.calls import Tracked, depth_here, is_ours
+from torchglass.compat.ttracker.output import guarded, send, words
 from torchglass.compat.ttracker.values import shown, stamp_of
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import Shown
