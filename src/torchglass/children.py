@@ -54,7 +54,9 @@ def invite(recording: Parent, told: Told) -> None:
     if not _standing:
         _tell_new_processes()
     _standing.append((recording, told))
-    _follow_forks()
+    if not _following:  # once in a process, after the recorder's own hook: that one forgets what the parent recorded
+        _following.append(True)
+        os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 def uninvite(recording: Parent) -> None:
@@ -67,11 +69,6 @@ def uninvite(recording: Parent) -> None:
 def told() -> Told | None:
     """What child processes of the innermost recording are told; None where they are not recorded."""
     return _standing[-1][1] if _standing else None
-
-
-def is_invited() -> bool:
-    """Whether this process records for its parent already."""
-    return bool(_standing)
 
 
 # ---------------------------------------------------------------- spawn, forkserver
@@ -100,13 +97,6 @@ def _tell_no_more() -> None:
 
 
 # ---------------------------------------------------------------- fork
-
-
-def _follow_forks() -> None:
-    """Once in a process, and after the recorder's own hook: that one forgets what the parent recorded."""
-    if not _following:
-        _following.append(True)
-        os.register_at_fork(after_in_child=_go_on_in_child)
 
 
 def _go_on_in_child() -> None:

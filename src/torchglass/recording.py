@@ -300,8 +300,8 @@ def _stored(name: str, value: int, copy: Any) -> Iterator[Stored]:
 
 def join(told: dict[str, Any]) -> None:
     """In a process that multiprocessing started anew for a recorded one: record into a part of its own."""
-    if children.is_invited():
-        return
+    if children.told() is not None:
+        return  # it records for its parent already
     try:
         recording = Recording(Options.of(told["options"], to=told["path"]))
         recording.join(told["run"])

@@ -75,7 +75,7 @@ NAMES = "a b c d f g h i k m n p q t u v w x y z xs ys out torch self cond score
 
 def run(text: str, **names: Any) -> list[tuple[Step, Site]]:
     """Run a text and resolve every step that it made, except those in this file."""
-    source = SourceText.of_text(NAME, text)
+    source = SourceText(NAME, text)
     Spy.steps = []
     exec(compile(text, NAME, "exec"), {**{name: Spy(True) for name in NAMES}, "__name__": "sample", **names})
     steps = [step for step in Spy.steps if step.code.co_filename == NAME]

@@ -13,7 +13,7 @@ import pytest
 from tests.source.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
 from torchglass.source.codes import BINARY_OPERATORS, Code
 from torchglass.source.sites import operands, resolve
-from torchglass.source.text import SourceText
+from torchglass.source.text import NOT_AVAILABLE, SourceText
 
 
 class TestExpression:
@@ -141,7 +141,7 @@ class TestExpression:
             frame = frame.f_back
         del sys.modules["spied_module"]
         lasti = [each.offset for each in dis.get_instructions(frame.f_code) if each.opname == "IMPORT_NAME"][-1]
-        site = resolve(Code.of(frame.f_code), lasti, SourceText.of_text(NAME, text))
+        site = resolve(Code.of(frame.f_code), lasti, SourceText(NAME, text))
         assert (site.code, site.problem) == ("import spied_module", None)
 
 
@@ -246,7 +246,7 @@ class TestOperator:
 
     def test_known_without_source(self) -> None:
         step, _ = run("y = a @ b")[0]
-        site = resolve(Code.of(step.code), step.lasti, SourceText.missing(NAME))
+        site = resolve(Code.of(step.code), step.lasti, SourceText(NAME, None, NOT_AVAILABLE))
         assert (site.operator, site.code, site.location.source) == ("@", "", "")
         assert (site.problem, position(site)) == ("source not available", (1, 1, 4, 9))
 

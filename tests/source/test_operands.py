@@ -140,7 +140,7 @@ class TestDirect:
 
 def _last(text: str) -> Site:
     """The site of the last step, or of the last instruction that could have made one."""
-    source = SourceText.of_text(NAME, text)
+    source = SourceText(NAME, text)
     code = compile(text, NAME, "exec")
     kinds = ("CALL", "BINARY_OP", "BINARY_SUBSCR", "CONTAINS_OP")
     return resolve(

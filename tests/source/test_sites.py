@@ -18,50 +18,50 @@ import pytest
 from tests.source.spying import NAME, position, run
 from torchglass.source.codes import Code, instruction_at
 from torchglass.source.sites import Site, origin_of, resolve
-from torchglass.source.text import SourceText, codes_of
+from torchglass.source.text import NOT_AVAILABLE, SourceText, codes_of
 
 
 class TestNeverWrong:
     def test_a_position_that_fits_nothing(self) -> None:
         step, _ = run("y = f(x)")[0]
-        site = resolve(Code.of(step.code), step.lasti, SourceText.of_text(NAME, "y = [x, 1]"))
+        site = resolve(Code.of(step.code), step.lasti, SourceText(NAME, "y = [x, 1]"))
         assert (site.code, site.target, site.call, site.location.source) == ("", (), None, "")
         assert site.problem == "no expression of the source fits this instruction"
 
     def test_an_operator_that_does_not_agree(self) -> None:
         step, _ = run("y = a + b")[0]
-        assert resolve(Code.of(step.code), step.lasti, SourceText.of_text(NAME, "y = a - b")).code == ""
+        assert resolve(Code.of(step.code), step.lasti, SourceText(NAME, "y = a - b")).code == ""
 
     def test_no_python(self) -> None:
         step, _ = run("y = f(x)")[0]
-        site = resolve(Code.of(step.code), step.lasti, SourceText.of_text(NAME, "{% for %}"))
+        site = resolve(Code.of(step.code), step.lasti, SourceText(NAME, "{% for %}"))
         assert (site.code, site.problem) == ("", "source is not Python")
 
     def test_without_columns(self) -> None:
         code = compile("y = 1\nz = f(x)", NAME, "exec")
         bare = code.replace(co_linetable=_lines_only(code))
         call = next(each.offset for each in dis.get_instructions(bare) if each.opname.startswith("CALL"))
-        site = resolve(Code.of(bare), call, SourceText.of_text(NAME, "y = 1\nz = f(x)"))
+        site = resolve(Code.of(bare), call, SourceText(NAME, "y = 1\nz = f(x)"))
         assert (site.code, site.location.line, site.location.source) == ("", 2, "z = f(x)")
         assert site.problem is not None
         assert "no_debug_ranges" in site.problem
 
     @pytest.mark.parametrize("lasti", [-1, 10**6])
     def test_no_instruction(self, lasti: int) -> None:
-        site = resolve(Code.of(compile("y = 1", NAME, "exec")), lasti, SourceText.of_text(NAME, "y = 1"))
+        site = resolve(Code.of(compile("y = 1", NAME, "exec")), lasti, SourceText(NAME, "y = 1"))
         assert (site.code, site.location.line) == ("", 1)
 
     def test_cache_entries_belong_to_their_instruction(self) -> None:
         code = compile("y = f(x)", NAME, "exec")
         call = next(each for each in dis.get_instructions(code) if each.opname == "CALL")
         assert instruction_at(Code.of(code), call.offset + 4).offset == call.offset
-        assert resolve(Code.of(code), call.offset + 4, SourceText.of_text(NAME, "y = f(x)")).code == "f(x)"
+        assert resolve(Code.of(code), call.offset + 4, SourceText(NAME, "y = f(x)")).code == "f(x)"
 
     @pytest.mark.parametrize("module", [ast, functools, os, dis, asyncio.base_events, traceback])
     def test_every_call_and_operator_of_real_files(self, module: Any) -> None:
         """All instructions find text that parses, with as many arguments as the instruction takes."""
         text = Path(module.__file__).read_text(encoding="utf-8")
-        source = SourceText.of_text(module.__file__, text)
+        source = SourceText(module.__file__, text)
         missed: list[Site] = []
         for code in codes_of(compile(text, module.__file__, "exec", dont_inherit=True)):
             for each in dis.get_instructions(code):
@@ -151,7 +151,7 @@ def test_columns_are_those_of_a_traceback(text: str) -> None:
         trace = trace.tb_next
     assert trace is not None
     where = traceback.extract_tb(trace)[0]
-    site = resolve(Code.of(trace.tb_frame.f_code), trace.tb_lasti, SourceText.of_text(NAME, text))
+    site = resolve(Code.of(trace.tb_frame.f_code), trace.tb_lasti, SourceText(NAME, text))
     lines = text.split("\n")
     assert where.lineno is not None
     assert where.end_lineno is not None
@@ -192,7 +192,10 @@ class TestOrigin:
         assert origin_of("<eval_with_key>.3", source_known=True) == "generated"
         step, site = run("y = f(x)")[0]
         assert site.location.origin == "user"
-        assert resolve(Code.of(step.code), step.lasti, SourceText.missing(NAME)).location.origin == "generated"
+        assert (
+            resolve(Code.of(step.code), step.lasti, SourceText(NAME, None, NOT_AVAILABLE)).location.origin
+            == "generated"
+        )
 
     def test_files(self) -> None:
         assert origin_of(os.__file__) == "stdlib"

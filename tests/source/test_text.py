@@ -289,7 +289,7 @@ class TestExec:
         exec("w = 5\ny = seen(w)\n", {"seen": seen})
         text = self.found(seen)
         assert text == "w = 5\ny = seen(w)\n"
-        site = seen.site(SourceText.of_text("<string>", text))
+        site = seen.site(SourceText("<string>", text))
         assert (site.code, site.target, site.location.source) == ("seen(w)", ("y",), "y = seen(w)")
         assert site.location.origin == "user"
 
@@ -307,7 +307,7 @@ class TestExec:
         seen = Seen()
         eval("  1 + seen(8)", {"seen": seen})
         assert self.found(seen) == "1 + seen(8)"
-        assert seen.site(SourceText.of_text("<string>", self.found(seen) or "")).code == "seen(8)"
+        assert seen.site(SourceText("<string>", self.found(seen) or "")).code == "seen(8)"
 
     def test_dedent(self) -> None:
         seen = Seen()
@@ -360,7 +360,7 @@ class TestSilence:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             before = list(warnings.filters)
-            assert SourceText.of_text("a.py", text).syntax is not None
+            assert SourceText("a.py", text).syntax is not None
             SourceText("a.py", text, None, "no").holds(Code.of(compile("1", "a.py", "exec")))
             assert list(warnings.filters) == before
         assert caught == []
@@ -368,7 +368,7 @@ class TestSilence:
     def test_warnings_that_are_errors_do_not_matter(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert SourceText.of_text("a.py", "x = '\\d'\n").syntax is not None
+            assert SourceText("a.py", "x = '\\d'\n").syntax is not None
 
     def test_a_warning_shown_once_is_not_shown_again(self) -> None:
         registry: dict[str, Any] = {}
@@ -381,14 +381,14 @@ class TestSilence:
 
     @pytest.mark.parametrize("text", ["x = (", "\0", "(" * 100_000, "x = " + "-" * 50_000 + "1"])
     def test_text_that_breaks_the_parser(self, text: str) -> None:
-        assert SourceText.of_text("a.py", text).syntax is None
+        assert SourceText("a.py", text).syntax is None
 
 
 def test_the_work_grows_with_the_file_and_no_faster() -> None:
     def work(functions: int) -> int:
         text = "def k(x, y):\n    z = f(x, y).g(x)[0]\n    return z + x * y\n" * functions
         code = compile(text, "large.py", "exec")
-        source = SourceText.of_text("large.py", text)
+        source = SourceText("large.py", text)
         return work_of(lambda: resolve(Code.of(code), 0, source))
 
     work(10)  # what is done once is done

@@ -176,7 +176,8 @@ class _Reader:
             for parameter, gradient in zip(event.inputs, event.outputs, strict=False):
                 self._accumulate(self._leaf(parameter, event), gradient, False)
         elif event.kind == "function" and event.name.endswith(CHECKS):
-            self.found.skipped += any(_overflows(value) for value in event.inputs)
+            measured = [value.stats for value in event.inputs if value.stats is not None]
+            self.found.skipped += any(stats.finite < stats.count for stats in measured)
         elif event.kind == "step":
             self.found.steps.append(event.name)
             updates = {place: value for value in event.outputs if (place := _place(value)) >= 0}
@@ -225,10 +226,6 @@ def _pairs(inputs: Sequence[Value]) -> Iterator[tuple[Value, Value | None]]:
         has = behind is not None and behind.role == f"{inputs[at].role}.grad"
         yield inputs[at], behind if has else None
         at += 2 if has else 1
-
-
-def _overflows(value: Value) -> bool:
-    return value.stats is not None and value.stats.finite < value.stats.count
 
 
 def _place(value: Value) -> int:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from math import nan
 from typing import Any, NamedTuple
@@ -214,12 +213,8 @@ class Table(NamedTuple):
 
 def cells(cls: type[Any]) -> tuple[Column, ...]:
     """The columns that a class of rows says it has."""
-    return tuple(_completed(each) for each in fields(cls) if "column" in each.metadata)
-
-
-def _completed(each: Field[Any]) -> Column:
-    known: Column = each.metadata["column"]
-    return known._replace(name=each.name, type=str(each.type))
+    found = [each for each in fields(cls) if "column" in each.metadata]
+    return tuple(each.metadata["column"]._replace(name=each.name, type=str(each.type)) for each in found)
 
 
 def _columns(cls: type[Any], prefix: str = "") -> tuple[Column, ...]:
@@ -363,15 +358,5 @@ MEASURED = tuple(each for each in VALUE_ROWS.columns if each.name in ("measured"
 """What was in a value. In memory these columns are all empty where nothing was measured."""
 MEASURED_FIELDS = tuple(each.field for each in MEASURED)
 NOT_MEASURED = tuple(nan if each.type == "float | None" else NONE for each in MEASURED)
-
-
-def pointers() -> Iterator[Column]:
-    """The columns of numbers whose numbers are rows of some table."""
-    for table in (EVENT_ROWS, VALUE_ROWS, STACKS):
-        yield from (each for each in table.columns if each.field and each.to)
-
-
-def plain_numbers() -> Iterator[Column]:
-    """The other columns of numbers."""
-    for table in (EVENT_ROWS, VALUE_ROWS, STACKS):
-        yield from (each for each in table.columns if each.field and not each.to)
+NUMBERS = tuple(each for table in (EVENT_ROWS, VALUE_ROWS, STACKS) for each in table.columns if each.field)
+"""All columns of numbers."""

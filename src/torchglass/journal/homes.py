@@ -246,13 +246,6 @@ MOST_LIKELY = 1024
 Identity = tuple[int, int]
 
 
-class LostFile(OSError):
-    """A descriptor of ours is closed, or somebody else's by now."""
-
-    def __init__(self) -> None:
-        super().__init__(CLOSED)
-
-
 def identity(file: int) -> Identity | None:
     """What a descriptor stands for; None when it is closed."""
     try:
@@ -284,7 +277,7 @@ class Owned:
     def check(self) -> None:
         """Raise where a file is no longer ours."""
         if not self.are_ours:
-            raise LostFile
+            raise OSError(CLOSED)
 
     def close(self, file: int) -> None:
         """Close one of them, if it is still ours; from then on none is."""

@@ -48,10 +48,6 @@ _all: list[weakref.ref[Journal]] = []
 """Not a WeakSet: that runs Python code when a journal dies, in which an exception of a signal handler would be lost."""
 
 
-def _remember(journal: Journal) -> None:
-    _all[:] = [*(each for each in _all if each() is not None), weakref.ref(journal)]
-
-
 def _end_in_child() -> None:
     """In a forked child the chunks are still the parent's: what is open there must not be closed by us."""
     for each in _all:
@@ -76,7 +72,7 @@ class Journal(Ring):
         """Of buffers that chunks had before: takes over what was written there; True when that was the last."""
         self._left: list[Home] = []
         """Homes in which no chunk is any more; closed when no thread can be writing there."""
-        _remember(self)
+        _all[:] = [*(each for each in _all if each() is not None), weakref.ref(self)]
 
     def end_chunks(self) -> None:
         for writer in (*self.threads, self.rows, self.passing):

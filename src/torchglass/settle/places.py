@@ -10,7 +10,15 @@ from torchglass.journal.rows import ClassRow, CodeRow
 from torchglass.settle.interned import Interned
 from torchglass.source.codes import Code, instruction_at
 from torchglass.source.sites import Site, location_of, origin_of, resolve
-from torchglass.source.text import FOLDERS, SourceText, known_text, read_source, read_unchanged, text_holding
+from torchglass.source.text import (
+    FOLDERS,
+    NOT_AVAILABLE,
+    SourceText,
+    known_text,
+    read_source,
+    read_unchanged,
+    text_holding,
+)
 
 OURS = "ours"
 StackKey = tuple[int, ...]
@@ -149,7 +157,7 @@ class Sources:
         code, executed = self._interned.code(number), self.executed(number)
         if executed is not None:
             if number not in self._executed:
-                self._executed[number] = SourceText.of_text(code.file, executed)
+                self._executed[number] = SourceText(code.file, executed)
             return self._executed[number]
         if code.file not in self._files:
             self._files[code.file] = self._find(code)
@@ -187,7 +195,7 @@ class Sources:
             return known_text(code.file, text, row.problem, row.unproven)
         if self._is_here:
             return read_source(code.file)
-        return SourceText.missing(code.file) if row is None else read_unchanged(code.file, row.state)
+        return SourceText(code.file, None, NOT_AVAILABLE) if row is None else read_unchanged(code.file, row.state)
 
 
 def _is_users(file: str) -> bool:

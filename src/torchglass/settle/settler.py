@@ -5,7 +5,6 @@ The same for a block that has ended, for a look inside of it, for a bundle that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -44,6 +43,8 @@ from torchglass.settle.values import Values, fill_measured, fill_sketches
 from torchglass.source.sites import NO_EXPRESSION
 
 BEGIN = "begin"
+_FIELDS = tuple(word for word in range(layout.RECORD_WORDS) if word != layout.NODES)
+"""What is asked of each record."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ class Settler:
         try:
             for (
                 what, parent_at, stack, args, inputs, python_call, result, outputs, error, end, start, is_backward,
-            ) in _records(words, backward):  # fmt: skip
+            ) in zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True):  # fmt: skip
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:
@@ -351,14 +352,6 @@ class Settler:
             f"{self._unreadable:,} kinds of events name what is not there" if self._unreadable else "",
         ]
         return f"{' and '.join(filter(None, parts))}: the journal is damaged, or its disk was full"
-
-
-def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]:
-    """What is asked of each record, and whether it was made in backward."""
-    return zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True)
-
-
-_FIELDS = tuple(word for word in range(layout.RECORD_WORDS) if word != layout.NODES)
 
 
 def unread_files(tables: Tables) -> list[str]:

@@ -241,7 +241,8 @@ def definition(source: ControlFlow, use: Statement, name: str) -> Statement | No
         # What stands in another part of a loop or a try may have run before.
         if not isinstance(use.node, ast.If | ast.With | ast.Match) and _touches(use.node, name):
             return None
-        if isinstance(use.node, ast.With) and _names_stored(use.node.items, name):
+        stored = [item.optional_vars for item in use.node.items] if isinstance(use.node, ast.With) else []
+        if any(each is not None and _touches(each, name) for each in stored):
             return None
 
 
@@ -284,17 +285,10 @@ def _touches(node: ast.AST, name: str) -> bool:
             return True
         if isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and each.name == name:
             return True
-        if isinstance(each, ast.Attribute) and each.attr in _RESHAPING and _is_name(each.value, name):
+        reshaped = each.value if isinstance(each, ast.Attribute) and each.attr in _RESHAPING else None
+        if isinstance(reshaped, ast.Name) and reshaped.id == name:
             return True
     return False
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
-def _names_stored(items: list[ast.withitem], name: str) -> bool:
-    return any(item.optional_vars is not None and _touches(item.optional_vars, name) for item in items)
 
 
 def _is_shared(source: ControlFlow, function: int, name: str) -> bool:

@@ -106,7 +106,7 @@ class Syntax:
             if isinstance(node, _LOCATED):
                 for where in _ranges_of(node):
                     index.setdefault(where, []).append(node)
-            children = _children(node, _blocks(owner) if node is owner else _OPERATORS)
+            children = _children(node, _blocks(type(owner)) if node is owner else _OPERATORS)
             for child in children:
                 self._parents[id(child)] = node
             if isinstance(node, ast.JoinedStr) or id(node) in self._formatted:
@@ -130,12 +130,8 @@ def _children(node: ast.AST, left_out: Container[str]) -> list[ast.AST]:
 
 
 @cache
-def _block_fields(kind: type[ast.AST]) -> tuple[str, ...]:
+def _blocks(kind: type[ast.AST]) -> tuple[str, ...]:
     return tuple(name for name in _BLOCK_FIELDS if name in kind._fields)
-
-
-def _blocks(owner: ast.Module | _Block) -> tuple[str, ...]:
-    return _block_fields(type(owner))
 
 
 def _ranges_of(node: Located) -> tuple[_Key, ...]:
@@ -153,7 +149,7 @@ def _ranges_of(node: Located) -> tuple[_Key, ...]:
 
 
 def _child_at(owner: ast.Module | _Block, start: _Point, end: _Point) -> _Block | None:
-    for field in _blocks(owner):
+    for field in _blocks(type(owner)):
         block: list[_Block] = getattr(owner, field)
         before = bisect_right(block, start, key=_start)
         if before and _end(block[before - 1]) >= end:

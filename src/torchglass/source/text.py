@@ -45,26 +45,19 @@ _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 class SourceText:
     """One source text: its lines and its syntax tree, made when first asked for."""
 
-    def __init__(self, filename: str, text: str | None, problem: str | None, unproven: str | None) -> None:
-        """``unproven``: what to say of code that does not compile from this text; None trusts the text."""
+    def __init__(
+        self, filename: str, text: str | None, problem: str | None = None, unproven: str | None = None
+    ) -> None:
         self.filename = filename
         self.text = None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
         self.problem = problem
         self.state: tuple[int, ...] = ()
         """Of the file, when it was read: see ``file_state``."""
-        self._unproven = unproven
+        self.unproven = unproven
+        """What to say of code that does not compile from this text; None trusts the text."""
         self._proven: dict[str | None, bool] = {}
         self.sites: dict[tuple[object, ...], Any] = {}
         """What was read at places of this text (source/sites.py)."""
-
-    @classmethod
-    def of_text(cls, filename: str, text: str) -> SourceText:
-        """A text that is known to be the source of all code with this file name that it is used for."""
-        return cls(filename, text, None, None)
-
-    @classmethod
-    def missing(cls, filename: str, problem: str = NOT_AVAILABLE) -> SourceText:
-        return cls(filename, None, problem, None)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -82,37 +75,29 @@ class SourceText:
         return hashlib.sha256((self.text or "").encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
-    def unproven(self) -> str | None:
-        """What to say of code that does not compile from this text; None trusts the text."""
-        return self._unproven
-
-    @property
     def trusted(self) -> bool:
         """Whether the text can be shown for any code of this name without proof."""
-        return self.text is not None and self._unproven is None
+        return self.text is not None and self.unproven is None
 
     def problem_with(self, code: Code) -> str | None:
         """Why this text must not be shown for this code; None when it may."""
         if self.text is None:
             return self.problem
-        if self._unproven and not self.holds(code):
-            return self._unproven if code.opcodes == HERE else OTHER_PYTHON.format(*code.opcodes.python)
+        if self.unproven and not self.holds(code):
+            return self.unproven if code.opcodes == HERE else OTHER_PYTHON.format(*code.opcodes.python)
         return None if self.syntax else NOT_PYTHON
 
     def holds(self, code: Code) -> bool:
         """Whether the text compiles to something that contains this code."""
         known = self._proven.get(code.digest)
         if known is None:
-            known = self._proven[code.digest] = self._compiles_to(code)
+            alike = self._compiled.get((code.name, code.line), ())
+            known = self._proven[code.digest] = any(is_same(each, code) for each in alike)
         return known
 
     def line(self, number: int) -> str:
         """One line without its indentation; ``""`` when there is none."""
         return self.lines[number - 1].strip() if 0 < number <= len(self.lines) else ""
-
-    def _compiles_to(self, code: Code) -> bool:
-        alike = self._compiled.get((code.name, code.line), ())
-        return any(is_same(each, code) for each in alike)
 
     @cached_property
     def _compiled(self) -> dict[tuple[str, int], list[CodeType]]:
@@ -123,16 +108,14 @@ class SourceText:
         return found
 
 
-@lru_cache(maxsize=512)
-def known_text(filename: str, text: str | None, problem: str | None, unproven: str | None) -> SourceText:
-    """A text that was read before; kept over recordings, as its syntax tree is."""
-    return SourceText(filename, text, problem, unproven)
+known_text = lru_cache(maxsize=512)(SourceText)
+"""A text that was read before; kept over recordings, as its syntax tree is."""
 
 
 def read_unchanged(filename: str, state: Sequence[int]) -> SourceText:
     """The source of a file that was seen in this state by another process; nothing where it has changed since."""
     if list(file_state(filename)) != list(state) or not state:
-        return SourceText.missing(filename)
+        return SourceText(filename, None, NOT_AVAILABLE)
     return _read_file(filename, tuple(state), True)
 
 
@@ -184,7 +167,7 @@ def read_source(filename: str, met: os.stat_result | None = None) -> SourceText:
     try:
         found = _stat(filename)
     except (OSError, ValueError):
-        return _read_elsewhere(filename) if filename else SourceText.missing(filename)
+        return _read_elsewhere(filename) if filename else SourceText(filename, None, NOT_AVAILABLE)
     newest = max(found.st_mtime, found.st_ctime)
     # A relative name may mean another file by now.
     trusted = newest < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
@@ -204,10 +187,10 @@ def _read_file(filename: str, state: tuple[int, ...], trusted: bool) -> SourceTe
         with tokenize.open(filename) as file:
             text = file.read()
     except (UnicodeDecodeError, SyntaxError, LookupError):
-        return SourceText.missing(filename, "source is not text in its encoding")
+        return SourceText(filename, None, "source is not text in its encoding")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return SourceText.missing(filename, f"source cannot be read: {reason}")
+        return SourceText(filename, None, f"source cannot be read: {reason}")
     return SourceText(filename, text, None, None if trusted else CHANGED)
 
 
@@ -224,7 +207,7 @@ def _read_elsewhere(filename: str) -> SourceText:
         unproven = NOT_AVAILABLE if filename.startswith("<") else CHANGED
         return SourceText(filename, "".join(lines), None, None if trusted else unproven)
     text = _loader_text(filename)
-    return SourceText.missing(filename) if text is None else SourceText(filename, text, None, CHANGED)
+    return SourceText(filename, None, NOT_AVAILABLE) if text is None else SourceText(filename, text, None, CHANGED)
 
 
 def _was_registered(filename: str) -> bool:

@@ -93,10 +93,8 @@ def row_ids(ids: Sequence[Any], first: int, table: str) -> None:
 
 def check_tables(tables: Tables) -> None:
     """Every number points to something that is there; parents and bases come before what hangs on them."""
-    for table in (schema.EVENT_ROWS, schema.VALUE_ROWS, schema.STACKS):
-        for column in table.columns:
-            if column.field:
-                _check_numbers(tables, column)
+    for column in schema.NUMBERS:
+        _check_numbers(tables, column)
     values = len(tables.value_meta)
     within("io", tables.io, 0, values)
     within("before", tables.value_before, -1 - values, values)

@@ -307,16 +307,15 @@ def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None
 
 LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
 """Lists that are laid one behind the other."""
-POINTERS = {
-    **{each.field: schema.BY_NAME[each.to].rows for each in schema.pointers()}, "first_io": "io", "io": "value_meta",
-}  # fmt: skip
+POINTERS = {each.field: schema.BY_NAME[each.to].rows for each in schema.NUMBERS if each.to}
+POINTERS |= {"first_io": "io", "io": "value_meta"}
 """By column: the list or column that its numbers count in."""
 _NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
 """What the recorder says of a name that it was asked to follow."""
 PLAIN = tuple(
-    each.field for each in schema.plain_numbers() if not each.counts_on and each.field not in schema.MEASURED_FIELDS
+    each.field for each in schema.NUMBERS if not each.to and not each.counts_on and each not in schema.MEASURED
 )
-COUNTING = tuple(each.field for each in schema.plain_numbers() if each.counts_on)
+COUNTING = tuple(each.field for each in schema.NUMBERS if each.counts_on)
 """Columns whose numbers each part begins from 0."""
 
 

@@ -184,7 +184,8 @@ class Part:
             if self.problem is None:
                 write_tables(self, tables, [*self.saved(number), *others])
                 seal(self.path)
-                self._drop_journal()
+                if self._journal is not None:
+                    self._journal.unlink(missing_ok=True)
         except (OSError, sqlite3.Error) as error:
             self.report(error if isinstance(error, OSError) else OSError(str(error)))
             (self.path / layout.EVENTS).unlink(missing_ok=True)
@@ -200,10 +201,6 @@ class Part:
     def forget(self) -> None:
         """In a forked child: it is the parent's, and nothing here keeps it open."""
         self._hold.forget()
-
-    def _drop_journal(self) -> None:
-        if self._journal is not None:
-            self._journal.unlink(missing_ok=True)
 
 
 def write_tables(part: Part, tables: Tables, saved: list[SavedTensor]) -> None:

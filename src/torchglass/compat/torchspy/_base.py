@@ -123,15 +123,11 @@ def file_name(name: str, ending: str = "") -> str:
         return whole
     digest = "~" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     ending = "".join(map(_spelt, ending))
-    return _cut(whole, LONGEST - len((digest + ending).encode())) + digest + ending
+    room = LONGEST - len((digest + ending).encode())
+    return whole.encode()[:room].decode("utf-8", "ignore") + digest + ending  # without half a character
 
 
 def _spelt(char: str) -> str:
     if char.isprintable() and char not in _ESCAPED:
         return char
     return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
-
-
-def _cut(text: str, size: int) -> str:
-    """The beginning of a text, at most that many bytes, without half a character."""
-    return text.encode()[:size].decode("utf-8", "ignore")

@@ -54,8 +54,8 @@ def var_tracker(*names: str) -> Callable[[F], F]:
         raise WrongType(
             f'@var_tracker takes the names of variables, not {given}: write @var_tracker("video") above a def'
         )
-    watcher = VariableWatcher(names)
-    return lambda function: decorated(function, lambda plain: tracked(plain, watcher.for_another()), "var_tracker")
+    VariableWatcher(names)  # refuses names that cannot be watched; each function gets one of its own
+    return lambda function: decorated(function, lambda plain: tracked(plain, VariableWatcher(names)), "var_tracker")
 
 
 def decorated(function: Any, wrap: Wrap, name: str) -> Any:

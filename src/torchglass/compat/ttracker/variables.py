@@ -47,10 +47,6 @@ class VariableWatcher:
         """The names that have changed."""
         self._said: set[str] = set()
 
-    def for_another(self) -> VariableWatcher:
-        """The same for another function: one decorator may be applied to several."""
-        return VariableWatcher(self.names)
-
     def start(self) -> None:
         """The function's own code runs from here on."""
         here = self._here
