@@ -134,9 +134,8 @@ row of elements.
 
 ## Reading by hand
 The compact tables hold everything that the views show. Numbers are rows of other tables, counted from 0 without a
-gap. An event that was open when the process died has no `duration_ns`. In a bundle of format 2 without an end
-(`trace.linked` is 0) `storage` and `producer` are still -1 and are found from `address`, `before` and the order of
-events. Text that is no valid Unicode (odd file names) is kept as a BLOB.
+gap. An event that was open when the process died has no `duration_ns`. Text that is no valid Unicode (odd file names)
+is kept as a BLOB.
 """
 VIEW = re.compile(r"((?:^-- [^\n]*\n)+)CREATE VIEW (\w+) AS SELECT\n(.*?)^FROM", re.MULTILINE | re.DOTALL)
 VIEW_COLUMN = re.compile(r"^.*\bAS (\w+),?\s+-- (.*)$", re.MULTILINE)

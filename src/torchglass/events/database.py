@@ -95,7 +95,7 @@ def digest(source: str) -> str:
 def _trace(tables: Tables) -> Iterator[Row]:
     yield (
         FORMAT, text(tables.name), tables.process, tables.started_at, tables.duration_ns, int(tables.complete),
-        json.dumps(tables.left_by), int(not tables.value_address),
+        json.dumps(tables.left_by), 1,
     )  # fmt: skip
 
 
@@ -111,9 +111,9 @@ def _numbers(table: Table) -> Callable[[Tables], Iterator[Row]]:
 
 
 def _column(tables: Tables, column: Column, count: int) -> Iterable[Any]:
-    if not column.field:
+    if column.name == "io":
         return _id_lists(tables)
-    known = getattr(tables, column.field)
+    known: Any = getattr(tables, column.field) if column.field else ()
     if column.field == "end_ns":
         return [None if end == NONE else end - begin for begin, end in zip(tables.start_ns, known, strict=True)]
     if column.type in ("int | None", "float | None") and not known:

@@ -70,13 +70,6 @@ class ValueColumns(EventColumns):
     value_version: array[int] = numbers("in-place version counter, or -1", none=True)
     value_storage: array[int] = numbers("equal numbers share memory; -1 not known", to="value_rows", none=True)
     value_producer: array[int] = numbers("row of event_rows, or -1", to="event_rows", none=True)
-    value_address: array[int] = numbers(
-        "of the storage while it lived; NULL once storages are known", type="int | None", low=-LONGEST_TIME
-    )
-    value_before: array[int] = numbers(
-        "the value that the same tensor was before a change, or -1; -2 - n: it lies in the memory of value n;"
-        " NULL likewise", type="int | None", low=-LONGEST_TIME,
-    )  # fmt: skip
     value_measured: array[int] = numbers(
         "how its numbers were measured: 1 by numpy, 2 compiled, 3 by torch on its device, 4 by a kernel there; NULL: "
         "they were not", since=4, type="int | None", none=True,
@@ -255,7 +248,7 @@ TRACE = Table("trace", "One row: what the trace as a whole is.", (
     Column("duration_ns", "int", "from start to stop, host time"),
     Column("complete", "int", "0 while the recording is still running, and when its end was lost"),
     Column("left_by", "str", "JSON list: the exception that left the block, then what it was raised in answer to"),
-    Column("linked", "int", "1: storage and producer of values are known; 0: not yet, they are found at the end"),
+    Column("linked", "int", "1: storage and producer of values are known"),
 ))  # fmt: skip
 NOTES = Table("notes", "What was lost, not seen, or went wrong in the recorder itself.", (
     _id("order"), Column("text", "str", "the note"),
@@ -289,8 +282,13 @@ EVENT_ROWS = Table("event_rows", EventColumns.__doc__ or "", (
     *_columns(EventColumns),
     Column("io", "str", "JSON list of rows of value_rows: those it took, then those it gave"),
 ), rows="what")  # fmt: skip
+_OF_VALUES = _columns(ValueColumns, "value_")
 VALUE_ROWS = Table("value_rows", ValueColumns.__doc__ or "", (
-    _id("from 0, in order of first sight"), *_columns(ValueColumns, "value_"),
+    _id("from 0, in order of first sight"),
+    *_OF_VALUES[:4],
+    Column("address", "int | None", "NULL: not used any more"),
+    Column("before", "int | None", "NULL: not used any more"),
+    *_OF_VALUES[4:],
 ), rows="value_meta")  # fmt: skip
 WHATS = Table("whats", What.__doc__ or "", (_id("from 0"), *cells(What)), rows="whats")
 FORMS = Table("forms", "How arguments or results stood, without the tensors.", (

@@ -6,7 +6,7 @@ Plain data: 100,000 events are a few arrays, an ``Event`` is made only when some
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from torchglass.events.column import INTS
@@ -31,7 +31,7 @@ class Tables(StackColumns):
     first_io: array[int] = field(default_factory=INTS)
     """Offset of an event's values in ``io``: its inputs, then its outputs."""
     io: array[int] = field(default_factory=INTS)
-    """Value ids. The addresses of values, and what they were before, are empty once they are linked."""
+    """Value ids."""
 
     sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
     """By value: what its numbers are known again by; of those of which that was asked for."""
@@ -204,64 +204,6 @@ class Tables(StackColumns):
         )  # fmt: skip
 
 
-# ---------------------------------------------------------------- links
-
-# How values hang together: which event made each, and which share memory.
-
-
-def link_values(tables: Tables) -> None:
-    """The producer of a value is the innermost event that gave it without having taken it.
-
-    A variable's change and a mark tell of values, and make none.
-    """
-    producer, io, start_ns, end_ns = tables.value_producer, tables.io.tolist(), tables.start_ns, tables.end_ns
-    counts = form_sizes(tables)
-    tells = {number for number, what in enumerate(tables.whats) if what.kind in ("variable", "mark")}
-    for number, (what, args, result, first) in enumerate(
-        zip(tables.what, tables.args, tables.result, tables.first_io, strict=True)
-    ):
-        given = counts[result]
-        if not given or what in tells:
-            continue
-        middle = first + counts[args]
-        for value in io[middle : middle + given]:
-            if value in io[first:middle]:
-                continue
-            earlier = producer[value]
-            # Events come in order of opening: one that began before the earlier one ended is inside of it.
-            if earlier == NONE or start_ns[number] < end_ns[earlier]:
-                producer[value] = number
-
-
 def form_sizes(tables: Tables) -> list[int]:
     """How many values each form has a place for; the last entry is for NONE, which is -1."""
     return [*(len(form.roles) for form in tables.forms), 0]
-
-
-def inside(before: int) -> int:
-    """The array in whose memory a tensor lies, where ``before`` says so (as -2 - number); else NONE."""
-    return -2 - before if before < NONE else NONE
-
-
-def link_storages(tables: Tables, addresses: Sequence[int], before: Sequence[int]) -> None:
-    """A result shares memory with an argument at the same address: both were alive, so addresses do not lie.
-
-    So does a tensor with what it was before a change. Between values that nothing joins nothing is claimed,
-    because addresses are reused at once.
-    """
-    io, args, first_io, counts = tables.io, tables.args, tables.first_io, form_sizes(tables)
-    address_of, storage = list(addresses), list[int]()
-    for value, (event, address, earlier) in enumerate(zip(tables.value_producer, address_of, before, strict=True)):
-        found = value if address else NONE
-        if earlier < NONE and inside(earlier) < value:
-            found = storage[inside(earlier)]  # a tensor over the memory of an array
-        elif address and 0 <= earlier < value and address_of[earlier] == address:
-            found = storage[earlier]
-        elif address and event != NONE:
-            first = first_io[event]
-            for taken in io[first : first + counts[args[event]]]:
-                if address_of[taken] == address and taken < value:
-                    found = storage[taken]
-                    break
-        storage.append(found)
-    tables.value_storage = array("q", storage)

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from torchglass.events.schema import NONE
-from torchglass.events.tables import Tables, form_sizes, link_storages, link_values
+from torchglass.events.tables import Tables, form_sizes
 from torchglass.journal import layout
 from torchglass.journal.layout import Streams
 from torchglass.journal.ring import TURNS
@@ -39,7 +39,7 @@ from torchglass.settle.spans import (
     make_sound,
     spans_of,
 )
-from torchglass.settle.values import Values, fill_measured, fill_sketches
+from torchglass.settle.values import Values, fill_measured, fill_sketches, link_storages, link_values
 from torchglass.source.sites import NO_EXPRESSION
 
 BEGIN = "begin"

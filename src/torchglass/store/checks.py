@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import sqlite3
-import tempfile
 from array import array
 from collections.abc import Generator, Iterable, Sequence
 from functools import cache
@@ -97,7 +95,6 @@ def check_tables(tables: Tables) -> None:
         _check_numbers(tables, column)
     values = len(tables.value_meta)
     within("io", tables.io, 0, values)
-    within("before", tables.value_before, -1 - values, values)
     _check_places(tables)
     if not {what.kind for what in tables.whats} <= set(KINDS):
         raise Unsound("an event is of a kind that is not known here")
@@ -147,66 +144,24 @@ def _check_places(tables: Tables) -> None:
 # Opening the events of a part without trusting the file: read-only, within limits, and only tables we made.
 
 LONGEST_TEXT = 1 << 26
-WAIT_SECONDS = 10.0
-BESIDE = ("-wal", "-journal")
-"""What SQLite keeps beside a database that is being written."""
 
 
 @contextlib.contextmanager
-def opened(part: Path, finished: bool) -> Generator[sqlite3.Connection | None]:
-    """One consistent look at the events of a part; None when nothing was written yet.
-
-    A part that is being written, or was when its process died, is read with what SQLite keeps beside it. Where that
-    cannot be done without writing (a journal to be played back, a read-only folder), a copy is read instead.
-    """
+def opened(part: Path) -> Generator[sqlite3.Connection | None]:
+    """The events of a part, which nobody writes any more; None when there is nothing in the file."""
     path = part / EVENTS
-    if not _check_files(path):
+    size = plain_size(path)
+    if not size:
         yield None
         return
-    with contextlib.ExitStack() as stack:
-        try:
-            connection = stack.enter_context(_connected(path, "mode=ro&immutable=1" if finished else "mode=ro"))
-        except sqlite3.OperationalError:
-            if finished:
-                raise
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torchglass-")))
-            connection = stack.enter_context(_connected(_copied(path, folder), "mode=rw"))
-        yield connection if check_schema(connection) else None
-
-
-def _check_files(path: Path) -> bool:
-    """Whether there is something to open; everything SQLite will touch is a plain file of bounded size."""
-    size = plain_size(path)
-    for suffix in (*BESIDE, "-shm"):
-        beside = plain_size(path.with_name(path.name + suffix))
-        if beside is not None and beside > EVENTS_FILE:
-            raise Unsound(f"{beside:,} bytes beside it are more than make sense")
-    if size is None:
-        return False
     if size > EVENTS_FILE:
         raise Unsound(f"it has {size:,} bytes, and at most {EVENTS_FILE:,} make sense")
-    return size > 0 or bool(plain_size(path.with_name(path.name + "-wal")))
-
-
-def _copied(path: Path, folder: Path) -> Path:
-    for suffix in ("", *BESIDE):
-        beside = path.with_name(path.name + suffix)
-        if plain_size(beside) is not None:
-            shutil.copyfile(beside, folder / beside.name)
-    return folder / path.name
-
-
-@contextlib.contextmanager
-def _connected(path: Path, how: str) -> Generator[sqlite3.Connection]:
-    address = f"file:{quote(str(path))}?{how}"
-    connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=WAIT_SECONDS, check_same_thread=False)
-    try:
+    address = f"file:{quote(str(path))}?mode=ro&immutable=1"
+    with contextlib.closing(
+        sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+    ) as connection:
         distrust(connection)
-        connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        yield connection
-    finally:
-        connection.close()
+        yield connection if check_schema(connection) else None
 
 
 def distrust(connection: sqlite3.Connection) -> None:

@@ -155,7 +155,7 @@ def _read_part(bundle: Path, part: Path, forgiving: bool, tell: Tell) -> PartCon
     with layout.reading(part, bundle):
         journal = None if finished else layout.find_journal(part)
     if journal is None:
-        contents = _read_tables(bundle, part, finished, tell)
+        contents = _read_tables(bundle, part, tell)
         _read_sources(bundle, contents, forgiving)
     else:
         contents = _read_journal(bundle, *journal)
@@ -168,12 +168,12 @@ def _read_part(bundle: Path, part: Path, forgiving: bool, tell: Tell) -> PartCon
     return contents
 
 
-def _read_tables(bundle: Path, part: Path, finished: bool, tell: Tell) -> PartContents:
-    """From SQLite: a finished part, or one that an older version left without an end."""
+def _read_tables(bundle: Path, part: Path, tell: Tell) -> PartContents:
+    """From SQLite, which is there when the part was finished."""
     path = part / layout.EVENTS
     with layout.reading(path, bundle):
         try:
-            with opened(part, finished) as connection:
+            with opened(part) as connection:
                 return PartContents(Tables(complete=False)) if connection is None else read_contents(connection, tell)
         except (sqlite3.Error, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
             raise layout.damaged(path, bundle, error if isinstance(error, layout.Unsound) else _reason(error)) from None

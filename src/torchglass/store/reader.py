@@ -15,7 +15,7 @@ from torchglass.events import schema
 from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
 from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
-from torchglass.events.tables import Tables, form_sizes, link_storages, link_values
+from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
     check_tables,
@@ -46,7 +46,6 @@ class PartContents:
     tables: Tables
     digests: dict[str, str] = field(default_factory=dict[str, str])
     tensors: list[SavedTensor] = field(default_factory=list[SavedTensor])
-    linked: bool = True
     format: int = schema.FORMAT
 
 
@@ -64,10 +63,10 @@ READ: dict[str, Callable[[Any], Any]] = {
 
 
 def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
-    """Everything in one part; links between values are found now where they were not kept."""
+    """Everything in one part."""
     tables = Tables()
     contents = PartContents(tables)
-    contents.format, contents.linked = _read_trace(connection, tables)
+    contents.format = _read_trace(connection, tables)
     _read_lists(connection, tables)
     _read_places(connection, tables)
     _read_events(connection, tables, contents.format, tell)
@@ -80,21 +79,19 @@ def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
     for saved in contents.tensors:
         if not (NONE <= saved.value < len(tables.value_meta) and NONE <= saved.event < len(tables)):
             raise Unsound(f"the saved tensor {saved.id} belongs to nothing that is there")
-    if not contents.linked:
-        link_values(tables)
-        link_storages(tables, tables.value_address, tables.value_before)
-        tables.value_address, tables.value_before = array("q"), array("q")
     return contents
 
 
-def _read_trace(connection: sqlite3.Connection, tables: Tables) -> tuple[int, bool]:
-    """What the trace as a whole is; returns its format, and whether its values are linked."""
+def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
+    """What the trace as a whole is; returns its format."""
     rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
     if len(rows) != 1:
         raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
     number, name, process, started_at, duration, complete, left_by, linked = rows[0]
     if number not in FORMATS:
         raise Unsound(f"its rows have format {number!r}, which is not read here")
+    if linked != 1:
+        raise Unsound("a version of before the first release left it without an end")
     if type(started_at) not in (int, float):
         raise Unsound("trace.started_at is no number")
     tables.name = text_of(name)
@@ -103,7 +100,7 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> tuple[int, bo
     tables.complete = bool(int_of(complete))
     tables.left_by = texts_of(left_by)
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
-    return int_of(number), bool(int_of(linked))
+    return int_of(number)
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
@@ -237,9 +234,7 @@ def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
 
 
 def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartContents) -> None:
-    # What links are made of is NULL once they are made.
-    own = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each not in schema.MEASURED]
-    found = [each for each in own if each.type == "int" or not contents.linked]
+    found = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each not in schema.MEASURED]
     names = ", ".join(column.name for column in found)
     columns = [getattr(tables, column.field) for column in found]
     for rows in _chunks(connection, f"SELECT id, {names} FROM value_rows NOT INDEXED ORDER BY id"):

@@ -31,8 +31,6 @@ NO_END = (
     "the recording has no end: its process was stopped, or could not write; "
     "steps that were under way then are shown without an end"
 )
-BESIDE = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a database, of parts that an older version left."""
 
 
 def repair(path: Path | str, tell: Tell = nobody) -> list[str]:
@@ -135,8 +133,6 @@ def _write(part: Path, contents: PartContents) -> None:
     with contextlib.closing(new_database(draft)) as connection:
         fill(connection, contents.tables, contents.tensors)
     (part / layout.DONE).unlink(missing_ok=True)
-    for suffix in BESIDE:
-        (part / f"{layout.EVENTS}{suffix}").unlink(missing_ok=True)
     draft.replace(part / layout.EVENTS)
     write_headers(part, contents.tensors)
     seal(part)
