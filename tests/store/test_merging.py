@@ -54,3 +54,35 @@ def test_a_file_that_changed_between_two_processes_is_said_and_text_without_a_fi
     one.tables.sources = {"train.py": "x = 1", "<string>": "spawn_main(3)"}
     two.tables.sources = {"train.py": "x = 2", "<string>": "spawn_main(4)"}
     assert notes_of(one, two) == ["part-2: train.py was another text there than in the processes before"]
+
+
+def threads_of(*folders: str, threads: tuple[str, ...] = ("MainThread",)) -> list[str]:
+    parts = [part(int(folder.rpartition("pid")[2]), []) for folder in folders]
+    for each in parts:
+        each.tables.threads = list(threads)
+    return merged(parts, [Path(folder) for folder in folders])[0].threads
+
+
+def test_what_ranks_did_is_told_apart() -> None:
+    assert threads_of("rank00000-pid7", "rank00001-pid8") == ["rank 0", "rank 1"]
+    threads = threads_of("rank00000-pid7", "rank00012-pid8", threads=("MainThread", "DataLoader worker 0"))
+    assert threads == ["rank 0", "rank 0, DataLoader worker 0", "rank 12", "rank 12, DataLoader worker 0"]
+    assert threads_of("rank00000-pid6", "rank00000-pid7", "rank00001-pid8") == ["rank 0", "rank 0, process 7", "rank 1"]
+
+
+def test_the_main_thread_of_a_forked_child_is_not_that_of_its_parent() -> None:
+    assert threads_of("rank00000-pid7", "rank00000-pid8") == ["MainThread", "process 8"]
+    assert threads_of("rank00000-pid7") == ["MainThread"]
+
+
+def test_workers_of_the_next_epoch_are_those_of_the_one_before() -> None:
+    names = threads_of("rank00000-pid7", "rank00000-pid8", threads=("DataLoader worker 0",))
+    assert names == ["DataLoader worker 0"] * 2
+
+
+def test_processes_that_were_stopped_are_one_note() -> None:
+    note = "the recording in {} has no end: its process was stopped"
+    parts = [part(1, ["first"]), part(2, [note.format("part-2")]), part(3, [note.format("part-3"), "else"])]
+    assert notes_of(*parts[:2]) == ["part-1: first", note.format("part-2")]
+    once = "the recording in part-2, and in 1 more, has no end: its process was stopped"
+    assert notes_of(*parts) == ["part-1: first", once, "part-3: else"]

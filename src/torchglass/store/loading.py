@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import sqlite3
 import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from torchglass.errors import BundleError
@@ -26,6 +24,7 @@ from torchglass.settle.values import kept_values
 from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables, opened
+from torchglass.store.processes import notes_of, threads_of
 from torchglass.store.reader import PartContents, Tell, check_saved, read_contents
 from torchglass.store.tensors import Content, Maps, are_there, check_extents, saved_rows
 
@@ -310,8 +309,6 @@ LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads"
 POINTERS = {each.field: schema.BY_NAME[each.to].rows for each in schema.NUMBERS if each.to}
 POINTERS |= {"first_io": "io", "io": "value_meta"}
 """By column: the list or column that its numbers count in."""
-_NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
-"""What the recorder says of a name that it was asked to follow."""
 PLAIN = tuple(
     each.field for each in schema.NUMBERS if not each.to and not each.counts_on and each not in schema.MEASURED
 )
@@ -336,17 +333,9 @@ def merged(parts: Sequence[PartContents], paths: Sequence[Path]) -> tuple[Tables
             tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
         _append(whole, part.tables, path.name)
     seen = {whole.whats[what].name for what in set(whole.what) if whole.whats[what].kind == "variable"}
-    whole.notes = [note for note in whole.notes if not _is_denied(note, seen)]
+    whole.notes = notes_of(whole.notes, seen)
+    whole.threads = threads_of([part.tables for part in parts], [path.name for path in paths])
     return whole, tuple(tensors)
-
-
-def _is_denied(note: str, seen: set[str]) -> bool:
-    """Whether a process misses a variable that another one has seen: what was asked for is there."""
-    found = _NEVER.search(note)
-    if found is None:
-        return False
-    name = found["name"]
-    return name in seen or any(fnmatchcase(each, name) for each in seen)
 
 
 def _append(whole: Tables, part: Tables, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -126,6 +126,11 @@ class Sheet:
     rows: list[Row] = field(default_factory=list[Row])
     below: list[Cell] = field(default_factory=list[Cell])
     """How many there were and why some have no row (COUNT), explanations (REMARK), what is amiss (NOTE, HEADING)."""
+
+
+def has_heading(thread: str, threads: Collection[str]) -> bool:
+    """Whether rows of a thread begin with its name: they do not where only the main thread can be meant."""
+    return len(threads) > 1 and thread != "MainThread"
 
 
 # ---------------------------------------------------------------- rows that were said before

@@ -324,3 +324,12 @@ def test_a_module_that_calls_itself() -> None:
 
     events = calls(tg.trace(Counts(), X, 2))
     assert [(e.module, e.call, e.parent) for e in events] == [("", 0, None), ("", 1, 0), ("", 2, 2)]
+
+
+def test_what_a_scripted_module_holds_is_found_in_it() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    with tg.record() as trace:
+        scripted(X)
+        scripted[0](X)
+    assert trace.notes == ()
+    assert [each.name for each in calls(trace)][-1] == "Linear"

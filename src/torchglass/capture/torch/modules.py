@@ -322,7 +322,8 @@ def _path_below(root: ModuleAtPath, caller_path: str, module: nn.Module) -> str 
 def _at(owner: nn.Module, path: str) -> nn.Module | None:
     found: nn.Module | None = owner
     for name in path.split(".") if path else ():
-        found = found._modules.get(name) if found is not None else None
+        modules = found._modules if found is not None else {}
+        found = modules[name] if name in modules else None  # noqa: SIM401 (a ScriptModule has no get)
     return found
 
 

@@ -9,7 +9,20 @@ from torchglass.views.calls import Options
 from torchglass.views.digest import Recorded, digest_of, texts_of
 from torchglass.views.fold import TOGETHER, Item, folded, in_order
 from torchglass.views.levels import LOOP, Level, Levels, count_of
-from torchglass.views.row import COUNT, EVENT, EXPRESSION, FOLD, NAME, REPEAT, THREAD, TIMES, Cell, Row, Sheet
+from torchglass.views.row import (
+    COUNT,
+    EVENT,
+    EXPRESSION,
+    FOLD,
+    NAME,
+    REPEAT,
+    THREAD,
+    TIMES,
+    Cell,
+    Row,
+    Sheet,
+    has_heading,
+)
 from torchglass.views.row import LOOP as LOOP_ROW
 from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
 from torchglass.views.text.ranges import paths_word, values_words
@@ -41,8 +54,9 @@ class _Calls:
     def sheet(self) -> Sheet:
         """Rows by thread, and how many calls there were."""
         rows: list[Row] = []
-        for number, (name, tops) in enumerate(self._forest().items()):
-            if number:
+        forest = self._forest()
+        for name, tops in forest.items():
+            if has_heading(name, forest):
                 rows.append(Row(0, THREAD, (Cell(NAME, name),)))
             items = folded(self, tops, self._own, self._options.fold)
             rows += self._rows(items)

@@ -43,9 +43,14 @@ def suits_most(widths: list[int], slack: int, part: float = MOST_FIT) -> int:
 # ---------------------------------------------------------------- lines of their own
 
 
+OF_PROCESSES = ("rank ", "process ", "DataLoader worker ", "SpawnProcess-", "ForkProcess-")
+"""How names of threads begin that are named after their process."""
+
+
 def thread_line(name: str, edge: int, page: Page) -> str:
-    """``── thread loader ────``, up to the edge."""
-    title = f"── thread {cut(clean(name), page.width - 14)} "
+    """``── thread loader ────``, up to the edge; of a main thread what its process is called."""
+    word = "" if name.startswith(OF_PROCESSES) else "thread "
+    title = f"── {word}{cut(clean(name), page.width - 14)} "
     return page.paint("heading", title + "─" * (edge - width_of(title)))
 
 

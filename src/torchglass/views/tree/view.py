@@ -11,7 +11,7 @@ from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
-from torchglass.views.row import Cell, Row, Sheet, said_once
+from torchglass.views.row import Cell, Row, Sheet, has_heading, said_once
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
 from torchglass.views.text.statistics import is_measured, with_stats
@@ -65,8 +65,8 @@ class _Tree:
 
     def sheet(self) -> Sheet:
         """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
-        for number, (thread, roots) in enumerate(self._forest.threads.items()):
-            if number:
+        for thread, roots in self._forest.threads.items():
+            if has_heading(thread, self._forest.threads):
                 self._rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
             items = folded(self._forest, roots, self._layers.own, self._options.fold)
             self._emit(self._forest.without_all(items))
