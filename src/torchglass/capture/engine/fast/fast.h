@@ -4,8 +4,8 @@
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
  * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it
- * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c and
- * hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
+ * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c,
+ * sums_avx2.c and hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
  * of a variable, known.c, following.c, tracing.c and monitoring.c when, signing.c what
  * a container holds and looking.c whether that has changed.
  *

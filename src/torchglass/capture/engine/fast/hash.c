@@ -14,7 +14,7 @@
 #define KEYS (1ull << 32) /* counters of the keys … */
 #define FACTORS (2ull << 32) /* … and of the blocks' factors */
 
-static uint64_t keys[HASHED / 8] __attribute__((aligned(64)));
+uint64_t hash_keys[HASHED / 8] __attribute__((aligned(64)));
 
 uint64_t stirred(uint64_t counter)
 {
@@ -45,7 +45,7 @@ static void hash_plain(uint64_t lanes[8], const char *bytes, int64_t block, int6
             uint64_t sum = 0, word;
             for (int at = lane; at < 8 * STRIPES && at < 8 * stripes; at += 8) {
                 memcpy(&word, bytes + 8 * at, 8);
-                sum += hash_word(word, keys[at]);
+                sum += hash_word(word, hash_keys[at]);
             }
             lanes[lane] += sum * factor;
         }
@@ -61,7 +61,7 @@ FOR_AVX512 static inline __m512i add_block_avx512(__m512i lanes, __m512i sum, __
 
 #define HASH_STRIPE(stripe)                                                                                           \
     const __m512i word = _mm512_loadu_si512(bytes + STRIPE * (stripe));                                               \
-    const __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(keys + 8 * (stripe)));                             \
+    const __m512i mixed = _mm512_xor_si512(word, _mm512_load_si512(hash_keys + 8 * (stripe)));                        \
     const __m512i product = _mm512_mul_epu32(mixed, _mm512_srli_epi64(mixed, 32));                                    \
     sum = _mm512_add_epi64(sum, _mm512_rol_epi64(product, 32));                                                       \
     words = _mm512_add_epi64(words, word)
@@ -117,23 +117,28 @@ FOR_AVX512 void hashed_block_avx512(const float *from, Hash *hash, double lanes[
     powers[2] = _mm512_reduce_add_ps(_mm512_add_ps(fourths0, fourths1));
 }
 
+#define HASH_HALF(half)                                                                                               \
+    do {                                                                                                              \
+        const __m256i word = _mm256_loadu_si256((const __m256i *)(bytes + STRIPE * stripe) + (half));                 \
+        const __m256i key = _mm256_load_si256((const __m256i *)(hash_keys + 8 * stripe) + (half));                    \
+        const __m256i mixed = _mm256_xor_si256(word, key);                                                            \
+        const __m256i product = _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));                                \
+        sum[half] = _mm256_add_epi64(sum[half], _mm256_add_epi64(_mm256_shuffle_epi32(product, 0xB1), word));         \
+    } while (0)
+
 FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t block, int64_t stripes)
 {
     for (; stripes > 0; stripes -= STRIPES, bytes += HASHED, block++) {
         const uint64_t factor = factor_of(block);
-        for (int half = 0; half < 2; half++) {
-            __m256i sum = _mm256_setzero_si256();
-            for (int stripe = 0; stripe < STRIPES && stripe < stripes; stripe++) {
-                __m256i word = _mm256_loadu_si256((const __m256i *)(bytes + STRIPE * stripe) + half);
-                __m256i mixed = _mm256_xor_si256(word, _mm256_load_si256((const __m256i *)(keys + 8 * stripe) + half));
-                __m256i product = _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32));
-                sum = _mm256_add_epi64(sum, _mm256_add_epi64(_mm256_shuffle_epi32(product, 0xB1), word));
-            }
-            uint64_t found[4];
-            _mm256_storeu_si256((__m256i *)found, sum);
-            for (int lane = 0; lane < 4; lane++)
-                lanes[4 * half + lane] += found[lane] * factor;
+        __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        for (int stripe = 0; stripe < STRIPES && stripe < stripes; stripe++) {
+            HASH_HALF(0);
+            HASH_HALF(1);
         }
+        uint64_t found[8];
+        memcpy(found, sum, sizeof found);
+        for (int lane = 0; lane < 8; lane++)
+            lanes[lane] += found[lane] * factor;
     }
 }
 #else
@@ -147,7 +152,14 @@ static void (*const HASHES[PROCESSORS])(uint64_t *, const char *, int64_t, int64
 void make_keys(void)
 {
     for (int at = 0; at < HASHED / 8; at++)
-        keys[at] = stirred(KEYS + (uint64_t)at % 64) ^ stirred(KEYS + 64 + (uint64_t)at / 64);
+        hash_keys[at] = stirred(KEYS + (uint64_t)at % 64) ^ stirred(KEYS + 64 + (uint64_t)at / 64);
+}
+
+void add_hashed(Hash *hash, const uint64_t found[8])
+{
+    const uint64_t factor = factor_of(hash->blocks++);
+    for (int lane = 0; lane < 8; lane++)
+        hash->lanes[lane] += found[lane] * factor;
 }
 
 /* All bytes but the last come in whole blocks. */
@@ -162,7 +174,7 @@ void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor)
     for (int at = 0; at < left; at += 8) { /* the last word is filled with zeros */
         uint64_t word = 0;
         memcpy(&word, bytes + at, (size_t)(left - at < 8 ? left - at : 8));
-        sum += hash_word(word, keys[8 * (stripes % STRIPES) + at / 8]);
+        sum += hash_word(word, hash_keys[8 * (stripes % STRIPES) + at / 8]);
     }
     if (left)
         hash->lanes[0] += sum * factor_of(hash->blocks);

@@ -127,23 +127,25 @@ void make_weights(void)
                 axes[at] += several[turn][at];                                                                        \
     }
 
-#define DEFINE_FOR(target, suffix)                                                                                    \
+#define DEFINE_FLOATS(target, suffix)                                                                                 \
     DEFINE_BLOCK(target, floats_block_##suffix, float, Floats, Ints, 0x7fffffff, weights, 0)                          \
     DEFINE_BLOCK(target, floats_scaled_##suffix, float, Floats, Ints, 0x7fffffff, weights, 1)                         \
+    DEFINE_ROWS(target, floats_rows_##suffix, float, Floats)
+#define DEFINE_DOUBLES(target, suffix)                                                                                \
     DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights, 0)         \
-    DEFINE_ROWS(target, floats_rows_##suffix, float, Floats)                                                          \
     DEFINE_ROWS(target, doubles_rows_##suffix, double, Doubles)
-DEFINE_FOR(, plain)
-DEFINE_FOR(FOR_AVX2, avx2)
-DEFINE_FOR(FOR_AVX512, avx512)
-
 #define WAYS(suffix, hashed)                                                                                          \
     {floats_block_##suffix, floats_scaled_##suffix, doubles_block_##suffix, floats_rows_##suffix,                     \
      doubles_rows_##suffix, hashed}
+DEFINE_FLOATS(, plain)
+DEFINE_DOUBLES(, plain)
 #if defined(__x86_64__) && defined(__GNUC__)
-const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, NULL), WAYS(avx512, hashed_block_avx512)};
+DEFINE_DOUBLES(FOR_AVX2, avx2) /* its floats: sums_avx2.c */
+DEFINE_FLOATS(FOR_AVX512, avx512)
+DEFINE_DOUBLES(FOR_AVX512, avx512)
+const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, hashed_block_avx2), WAYS(avx512, hashed_block_avx512)};
 #else
-const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, NULL), WAYS(avx512, NULL)};
+const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(plain, NULL), WAYS(plain, NULL)};
 #endif
 
 /* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */

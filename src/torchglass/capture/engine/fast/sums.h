@@ -55,9 +55,16 @@ void as_floats(int kind, const char *from, int count, float *to);   /* at most a
 void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
 
 void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3]); /* hash.c */
+extern uint64_t hash_keys[HASHED / 8];
+void add_hashed(Hash *hash, const uint64_t found[8]); /* what the next whole block of bytes gave, in lanes */
 uint64_t stirred(uint64_t counter); /* 64 bits of a counter */
 void make_keys(void);
 void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor);
 uint64_t finished_hash(const Hash *hash, int64_t bytes);
+
+void hashed_block_avx2(const float *from, Hash *hash, double lanes[LANES], double powers[3]); /* sums_avx2.c */
+void floats_block_avx2(const float *from, int count, float scale, double lanes[LANES], double powers[3]);
+void floats_scaled_avx2(const float *from, int count, float scale, double lanes[LANES], double powers[3]);
+void floats_rows_avx2(const float *from, const float *by, int size, int rows, const Above *above, double *axes);
 
 #endif
