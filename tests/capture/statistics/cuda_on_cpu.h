@@ -81,6 +81,14 @@ template <typename Value> static Value __shfl_sync(unsigned, Value value, unsign
     return value;
 }
 
+static unsigned __ballot_sync(unsigned, bool mine)
+{
+    unsigned found = 0;
+    for (unsigned lane = 0; lane < 32; lane++) found |= (unsigned)__shfl_sync(~0u, mine, lane) << lane;
+    return found;
+}
+static void __syncwarp() { wait_for(of_warp[threadIdx.x / 32], 32); }
+
 static void one_thread()
 {
     const unsigned mine = threadIdx.x;
@@ -145,6 +153,7 @@ static unsigned atomicMin(unsigned *to, unsigned other)
     *to = other < before ? other : before;
     return before;
 }
+static int __ffs(unsigned bits) { return __builtin_ffs((int)bits); }
 static float half_as_float(unsigned short bits)
 {
     const unsigned exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -156,6 +165,13 @@ static float half_as_float(unsigned short bits)
 
 // ---------------------------------------------------------------- kernels, to be called from Python
 
+#define SKETCH_ON_CPU(NAME, KERNEL)                                                                                   \
+    extern "C" void KERNEL##_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,             \
+                                       const double *known, double *parts, u32 *ended, double *row)                   \
+    {                                                                                                                 \
+        auto call = [&] { KERNEL##_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
+        run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
+    }
 #define ON_CPU(NAME)                                                                                                  \
     extern "C" void statistics_of_##NAME(unsigned blocks, const void *data, u64 count, u64 run, u64 pitch, double *parts, \
                                          u32 *ended, double *row)                                                     \
@@ -163,15 +179,4 @@ static float half_as_float(unsigned short bits)
         auto call = [&] { of_##NAME((const NAME##_numbers::Raw *)data, count, run, pitch, parts, ended, row); };      \
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }                                                                                                                 \
-    extern "C" void sketch_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,               \
-                                     const double *known, double *parts, u32 *ended, double *row)                     \
-    {                                                                                                                 \
-        auto call = [&] { sketch_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
-        run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
-    }                                                                                                                 \
-    extern "C" void large_sketch_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,         \
-                                           const double *known, double *parts, u32 *ended, double *row)               \
-    {                                                                                                                 \
-        auto call = [&] { large_sketch_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
-        run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
-    }
+    SKETCH_ON_CPU(NAME, sketch) SKETCH_ON_CPU(NAME, even_sketch) SKETCH_ON_CPU(NAME, large_sketch)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from torchglass.capture.statistics import kernels
-from torchglass.capture.statistics.axes import packed_order
+from torchglass.capture.statistics.axes import kernel_of, packed_order
 
 SOURCES = Path(kernels.__file__).parent
 SHIM = Path(__file__).with_name("cuda_on_cpu.h")
@@ -29,7 +29,8 @@ def library() -> Any:
         pytest.skip("there is no C++ compiler")
     source = SHIM.read_text() + "".join((SOURCES / name).read_text() for name in ("statistics.cu", "sketch.cu"))
     source += "".join(
-        f"STATISTICS({name})\nSKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n" for name in kernels.DTYPES
+        f"STATISTICS({name})\nSKETCH({name})\nEVEN_SKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n"
+        for name in kernels.DTYPES
     )
     folder = Path(tempfile.gettempdir()) / f"torchglass-kernels-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     made = folder / "kernels.so"
@@ -53,7 +54,7 @@ def library() -> Any:
     return ctypes.CDLL(str(made))
 
 
-def row_of(tensor: Any, blocks: int, kernel: str = "sketch") -> tuple[list[float], bytes]:
+def row_of(tensor: Any, blocks: int, kernel: str = "") -> tuple[list[float], bytes]:
     """The row that the kernel makes of a CPU tensor: nine numbers of the statistics, and the sketch.
 
     So many blocks times 17, where it has several turns.
@@ -65,7 +66,7 @@ def row_of(tensor: Any, blocks: int, kernel: str = "sketch") -> tuple[list[float
     parts, ended = np.full(blocks * kernels.SKETCH_PART, np.nan), ctypes.c_uint32()
     row = np.full(kernels.SKETCH_ROW, np.nan)
     places = [ctypes.c_void_p(parts.ctypes.data), ctypes.byref(ended), ctypes.c_void_p(row.ctypes.data)]
-    call = getattr(library(), f"{kernel}_of_{name}")
+    call = getattr(library(), f"{kernel or kernel_of(order)}_of_{name}")
     call(blocks, ctypes.c_void_p(tensor.data_ptr()), order, 0, None, *places)
     assert ended.value == 0
     return row[: kernels.ROW].tolist(), row[kernels.ROW :].tobytes()

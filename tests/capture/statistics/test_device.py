@@ -15,7 +15,7 @@ import torchglass as tg
 from tests.capture.statistics.emulated import library
 from tests.capture.statistics.sketching import by_numpy, check
 from torchglass.capture.statistics import cuda, kernels
-from torchglass.capture.statistics.axes import packed_order
+from torchglass.capture.statistics.axes import kernel_of, packed_order
 from torchglass.capture.statistics.kernels import DTYPES
 from torchglass.capture.statistics.measurer import Measurer
 from torchglass.capture.statistics.memory import KINDS, layout_of
@@ -92,7 +92,7 @@ class Batch(cuda.BatchFields):
 class Stream(cuda.StreamFields):
     def __init__(self, driver: Driver, width: int) -> None:
         self.scratch = np.zeros(kernels.PRIME * kernels.SKETCH_PART + 1)
-        self.index, self.handle, self.parts, self.most_blocks = 0, HANDLE, self.scratch.ctypes.data + 8, 3
+        self.index, self.handle, self.parts = 0, HANDLE, self.scratch.ctypes.data + 8
         self.launch = ctypes.cast(driver.call, ctypes.c_void_p).value or 0
         self.batch = Batch(ROOM, width)
 
@@ -124,7 +124,7 @@ def take_place(monkeypatch: pytest.MonkeyPatch, driver: Driver, width: int) -> N
         function = DTYPES.index(name) + 1 if is_sketch else FUNCTION
         order = packed_order(tensor) if is_sketch else b""
         both = layout, order_of(tensor, KINDS[tensor.dtype])
-        return tensor.element_size(), *both, 0, function, tensor.numel(), 0, 8192, order
+        return tensor.element_size(), *both, 0, function, tensor.numel(), 0, 8192, 3, order
 
     monkeypatch.setattr(Measurer, "__init__", __init__)
     monkeypatch.setattr(Measurer, "plan", plan)
@@ -209,7 +209,7 @@ def test_a_launch_that_fails_leaves_the_value_to_python(driver: Driver) -> None:
 class Kernels:
     """Those that Python launches, run on this machine."""
 
-    most_blocks, processors, launch_address = 3, 1, 0
+    launch_address = 0
 
     def has(self, dtype: Any) -> bool:
         return str(dtype).removeprefix("torch.") in DTYPES
@@ -217,7 +217,7 @@ class Kernels:
     def launch(self, run: kernels.DeviceRun, stream: Any, row: int) -> None:
         blocks = kernels.sketch_blocks(run.numbers, kernels.sketch_share(run.dtype), 2)
         places = [ctypes.c_void_p(each) for each in (stream.parts, stream.parts - 8, row)]
-        kernel = getattr(library(), f"sketch_of_{str(run.dtype).removeprefix('torch.')}")
+        kernel = getattr(library(), f"{kernel_of(run.order)}_of_{str(run.dtype).removeprefix('torch.')}")
         kernel(blocks, ctypes.c_void_p(run.address), run.order, 0, None, *places)
 
 

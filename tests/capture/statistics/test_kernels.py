@@ -46,7 +46,9 @@ def test_shapes_beyond_a_block_of_weights(dtype: Any, shape: tuple[int, ...]) ->
     tensor = (torch.randn(shape) * 50).to(dtype)
     for each in (tensor, tensor.transpose(0, -1), tensor[::2], tensor[..., 1:]):
         check_row(each, 2)
-        assert row_of(each, 2, "large_sketch") == row_of(each, 2)  # for more than 2**31 numbers
+        in_any_order = row_of(each, 2, "sketch")
+        assert row_of(each, 2, "large_sketch") == in_any_order  # for more than 2**31 numbers
+        check(Sketch.of(in_any_order[1]), by_numpy(each))
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38])

@@ -10,6 +10,8 @@ MOST_AXES = 9
 """Without those of one number."""
 SMALL = 1 << 31
 """Below it the kernel divides by multiplying."""
+BLOCK = 1024
+"""Weights that differ: rows of whole blocks are even."""
 LOAD = 16
 """Bytes that are read at once."""
 _HEAD, _AXIS = struct.Struct("=QIIII"), struct.Struct("=QIIq")
@@ -24,13 +26,15 @@ def packed_order(tensor: Any) -> bytes | None:
         return None
     count, item = prod(size for size, _ in axes), tensor.element_size()
     is_flat, few = _is_flat(axes), count < SMALL
+    is_even = few and is_flat and (len(axes) == 1 or axes[0][0] % BLOCK == 0)
     packed = b"".join(_packed(size, step, few) for size, step in axes)
-    return (_HEAD.pack(count, len(axes), is_flat, is_flat or _is_whole(axes, item), few) + packed).ljust(SIZE, b"\0")
+    head = _HEAD.pack(count, len(axes), is_flat, is_flat or _is_whole(axes, item), few + is_even)
+    return (head + packed).ljust(SIZE, b"\0")
 
 
-def is_small(order: bytes) -> bool:
-    """Whether there are so few numbers that 32 bits say where each one stands."""
-    return bool(_HEAD.unpack_from(order)[-1])
+def kernel_of(order: bytes) -> str:
+    """The kernel for an order: whether 32 bits say where each number stands, and rows are whole blocks of weights."""
+    return ("large_sketch", "sketch", "even_sketch")[_HEAD.unpack_from(order)[-1]]
 
 
 def _packed(size: int, step: int, few: bool) -> bytes:

@@ -64,7 +64,7 @@ class BatchFields:
 class StreamFields:
     """The same of a stream."""
 
-    index = handle = parts = most_blocks = launch = 0
+    index = handle = parts = launch = 0
     batch: Any
 
 
@@ -90,11 +90,10 @@ class _Stream(StreamFields):
     """What kernels of one stream share: they run one after the other."""
 
     def __init__(self, device: Any, handle: int, kernels: Kernels) -> None:
-        most_blocks = kernels.most_blocks
-        self.device, self.index, self.handle = device, device.index, handle
-        self.most_blocks, self.launch = most_blocks, kernels.launch_address
+        self.device, self.index, self.handle, self.launch = device, device.index, handle, kernels.launch_address
         self.stream = torch.cuda.current_stream(device)
-        self.scratch = torch.zeros(max(most_blocks, PRIME) * SKETCH_PART + 1, dtype=torch.float64, device=device)
+        most = max(kernels.most_blocks(None), PRIME)
+        self.scratch = torch.zeros(most * SKETCH_PART + 1, dtype=torch.float64, device=device)
         self.parts = self.scratch.data_ptr() + 8
         """A row for each block, behind the number of those that have ended."""
         self.batch = _Batch(device, ROW)
@@ -122,7 +121,8 @@ class CudaTallies:
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
         """How the compiled engine has tensors like this one measured; None where it cannot.
 
-        The device, the kernel, the runs, how many numbers a block is given, and the order where there is a sketch.
+        The device, the kernel, the runs, how many numbers a block is given, how many blocks there are at most, and the
+        order where there is a sketch.
         """
         is_one = self._engine is not None and not tensor.is_complex() and tensor.numel()
         order = packed_order(tensor) if is_one and self.sketches else None
@@ -134,7 +134,7 @@ class CudaTallies:
             return None
         share = THREADS * A_THREAD if order is None else sketch_share(dtype)
         function: int = kernels.function(dtype, order).value or 0
-        return tensor.device.index, function, *runs, share, order or b""
+        return tensor.device.index, function, *runs, share, kernels.most_blocks(order), order or b""
 
     def measure(self, tensor: Any, number: int, changed: bool) -> tuple[bool, bool]:
         """Have a tensor measured: whether this can, and whether there will be a sketch where one is wanted.

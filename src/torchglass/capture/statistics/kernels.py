@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchglass.capture.statistics.axes import is_small
+from torchglass.capture.statistics.axes import kernel_of
 from torchglass.capture.torch import private
 
 THREADS = 256
@@ -27,7 +27,7 @@ ROW = 9
 """Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
 PRIME = 17
 """Sums by place of each kind, in a sketch."""
-SKETCH_PART, SKETCH_ROW = 56, ROW + 26
+SKETCH_PART, SKETCH_ROW = 58, ROW + 26
 """Doubles of a block's part, and of a row, where there is a sketch, too."""
 DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
 
@@ -55,8 +55,7 @@ class Kernels:
         self._sketches: dict[Any, Any] = {}
         self._launch = private.cuda_library().cuLaunchKernel
         self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
-        self.processors: int = torch.cuda.get_device_properties(device).multi_processor_count
-        self.most_blocks = BLOCKS_A_PROCESSOR * self.processors
+        self._processors: int = torch.cuda.get_device_properties(device).multi_processor_count
         self._lock = Lock()
 
     def _compiled(self, files: list[str], macro: str, prefix: str, dtypes: list[str]) -> list[Any]:
@@ -76,22 +75,26 @@ class Kernels:
         """The kernel for a dtype, and for an order where there is a sketch, as libcuda knows it."""
         if order is None:
             return self._functions[dtype]
-        kernel = "sketch" if is_small(order) else "large_sketch"
+        kernel = kernel_of(order)
         with self._lock:
             if (dtype, kernel) not in self._sketches:
                 files, name = ["statistics.cu", "sketch.cu"], str(dtype).removeprefix("torch.")
                 (self._sketches[dtype, kernel],) = self._compiled(files, kernel.upper(), kernel, [name])
             return self._sketches[dtype, kernel]
 
+    def most_blocks(self, order: bytes | None) -> int:
+        """How many blocks run at once."""
+        return (BLOCKS_A_PROCESSOR if order is None else WITH_SKETCH) * self._processors
+
     def launch(self, run: DeviceRun, stream: Any, row: int) -> None:
         """Look at a tensor behind what the stream is doing now."""
         function, parts = self.function(run.dtype, run.order), ctypes.c_void_p(stream.parts)
         data, ended, to = ctypes.c_void_p(run.address), ctypes.c_void_p(stream.parts - 8), ctypes.c_void_p(row)
         if run.order is None:
-            blocks = min(self.most_blocks, -(-run.numbers // (THREADS * A_THREAD)))
+            blocks = min(self.most_blocks(None), -(-run.numbers // (THREADS * A_THREAD)))
             what = [ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)]
         else:
-            blocks = sketch_blocks(run.numbers, sketch_share(run.dtype), WITH_SKETCH * self.processors)
+            blocks = sketch_blocks(run.numbers, sketch_share(run.dtype), self.most_blocks(run.order))
             order = ctypes.create_string_buffer(run.order, len(run.order))
             what = [order, ctypes.c_uint(0), ctypes.c_void_p()]  # all of it: nothing is known of these numbers
         fields: list[Any] = [data, *what, parts, ended, to]

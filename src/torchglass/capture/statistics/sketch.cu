@@ -1,10 +1,14 @@
 /* By what the numbers of one tensor are known again (sketch.py is the definition), and its statistics in the same pass;
  * it stands behind statistics.cu.
  *
- * Numbers are taken in their logical order. A warp takes the 2,048 bytes that are hashed together: of each quarter a thread
- * has sixteen. Blocks are a multiple of seventeen where a warp takes more than one tile: then a thread's numbers belong to the
- * same sums of the flat order each time, which stay in registers. Sums by the axes stay in shared memory, each thread's own,
- * and all are joined in a fixed order.
+ * Numbers are taken in their logical order. A warp takes the 2,048 bytes that are hashed together, a tile: of each quarter a
+ * thread has sixteen. Blocks are a multiple of seventeen where a warp takes more than one tile: then a thread's numbers belong
+ * to the same sums of the flat order each time, which stay in registers. Sums by the axes stay in shared memory, each thread's
+ * own, and all are joined in a fixed order.
+ *
+ * There are two kernels. The even one is for what most of a transformer's numbers are: one run of memory, whose rows are whole
+ * blocks of weights. Then all that a warp takes in one turn stands in the same row, and what the axes say of it is found for
+ * 32 turns at once, by a lane each. The other one is for every order there is.
  */
 #define THREADS 256
 #define WEIGHTS 1024
@@ -15,55 +19,68 @@
 #define MOST_AXES 9
 #define LARGEST 1e30
 #define SHORT_TILES 4 /* after so many short sums are added to the long ones */
-#define POWERS (2 * TALLY)            /* of a part, behind the statistics and those of numbers that are too large: |x|, x³, x⁴, … */
+#define POWERS (2 * PART)             /* of a part, behind the statistics and those of numbers that are too large: |x|, x³, x⁴, … */
 #define BY_PLACE (POWERS + 3)         /* … both kinds of sums by place, … */
 #define HASH (BY_PLACE + 2 * PRIME)   /* … and the hash */
-#define COLUMNS 6 /* of the parts, that a warp joins at once */
+#define COLUMNS 5 /* of the parts, that a warp joins */
 
 /* An axis of more than one number, the innermost first; n / size is (n * magic >> 32) + n >> shift, below 2**31. */
 struct Axis { u64 size; u32 magic, shift; long long step; };
-struct Order { u64 count; u32 axes, is_flat, is_whole, is_small; Axis axis[MOST_AXES]; };
+struct Order { u64 count; u32 axes, is_flat, is_whole, kernel; Axis axis[MOST_AXES]; };
 /* What is wanted: all; of numbers whose row is known, where the flat order is the same, only the sums by axes; and where they
  * are on the same axes in another order, only what the flat order gives. */
 enum Wanted { ALL, ONLY_AXES, ONLY_FLAT };
 /* Where numbers stand is an Index: u32, or u64 where there are more of them than 2**31. */
 
-__device__ __forceinline__ u64 stirred(u64 counter)
+__device__ constexpr u64 stirred(u64 counter)
 {
     u64 z = (counter + 1) * 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
 }
-__device__ __forceinline__ float weight_of(u32 at)
+__device__ constexpr float weight_of(u32 at)
 {
-    u64 z = stirred(at);
-    float size = 0.5f + (float)(u32)(z >> 41) * 1.1920928955078125e-07f;
+    const u64 z = stirred(at);
+    const float size = 0.5f + (float)(u32)(z >> 41) * 1.1920928955078125e-07f;
     return z & 1 ? -size : size;
 }
-/* They lie so that threads which read each the eighth one do not wait for one another; and once more by fours, each second
- * four apart, for threads that read neighbours at once. */
+__device__ constexpr bool is_turned(u64 block) { return block && stirred(WEIGHTS + block) & 1; }
+__device__ constexpr u64 key_of(u32 at) { return stirred((1ull << 32) + at); }
+
+/* What is the same for all tensors. Weights lie so that threads which read each the eighth one do not wait for one another;
+ * and once more by fours, each second four apart, for threads that read neighbours at once. */
 #define LIES(AT) ((AT) + (AT) / 8)
 #define FOUR(AT) ((AT) / 4 % 2 * (WEIGHTS / 8 + 4) + (AT) / 8)
 #define SIGNS 64 /* of blocks of weights that are at hand */
-struct Weights { float each[LIES(WEIGHTS)]; float4 fours[WEIGHTS / 4 + 4]; float signs[SIGNS]; };
-template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wide], const Weights &weights, u32 at)
+struct alignas(16) Tables { float fours[WEIGHTS + 16], each[LIES(WEIGHTS)], signs[SIGNS]; u64 keys[QUARTERS * 64]; };
+__device__ constexpr Tables all_tables()
+{
+    Tables made = {};
+    for (u32 at = 0; at < WEIGHTS; at++) made.fours[4 * FOUR(at) + at % 4] = made.each[LIES(at)] = weight_of(at);
+    for (u32 at = 0; at < SIGNS; at++) made.signs[at] = is_turned(at) ? -1.0f : 1.0f;
+    for (u32 at = 0; at < QUARTERS * 64; at++) made.keys[at] = key_of(at % 64) ^ key_of(64 + at / 64);
+    return made;
+}
+__device__ const Tables TABLES = all_tables(); /* by the compiler: each block would take microseconds for it */
+
+template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wide], const Tables &tables, u32 at)
 {
     if (wide < 4) {
 #pragma unroll
-        for (int k = 0; k < wide; k++) found[k] = weights.each[LIES(at) + k];
+        for (int k = 0; k < wide; k++) found[k] = tables.each[LIES(at) + k];
     } else {
 #pragma unroll
         for (int k = 0; k < wide; k += 4) {
-            const float4 four = weights.fours[FOUR(at + k)];
+            const float4 four = *(const float4 *)&tables.fours[4 * FOUR(at + k)];
             found[k] = four.x; found[k + 1] = four.y; found[k + 2] = four.z; found[k + 3] = four.w;
         }
     }
 }
-__device__ __noinline__ float sign_of(u64 block) { return block && stirred(WEIGHTS + block) & 1 ? -1.0f : 1.0f; }
-template <typename Index> __device__ __forceinline__ float sign_at(const Weights &weights, Index block)
+__device__ __noinline__ float sign_of(u64 block) { return is_turned(block) ? -1.0f : 1.0f; }
+template <typename Index> __device__ __forceinline__ float sign_at(const Tables &tables, Index block)
 {
-    return block < SIGNS ? weights.signs[block] : sign_of(block);
+    return block < SIGNS ? tables.signs[block] : sign_of(block);
 }
 
 __device__ __forceinline__ u64 hashed(u64 word, u64 key)
@@ -72,116 +89,168 @@ __device__ __forceinline__ u64 hashed(u64 word, u64 key)
     u64 product = (u64)(u32)word * (u32)(word >> 32);
     return (product << 32 | product >> 32) + (word ^ key);
 }
-__device__ __forceinline__ u64 key_of(u32 at) { return stirred((1ull << 32) + at); }
 __device__ __forceinline__ u64 factor_of(u64 tile) { return stirred((2ull << 32) + tile) | 1; }
 
-/* Numbers that are not in the sketch, but in the statistics. */
-struct Large { Sums<double> sums; bool settled; };
+/* The smaller ones of two pairs of narrow numbers, the larger ones, and both without signs: in one instruction each. */
+#if __CUDA_ARCH__ >= 800
+#define PAIRS(NAME, KIND) \
+__device__ __forceinline__ u32 smaller(u32 a, u32 b, NAME##_numbers) { u32 r; asm("min." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; } \
+__device__ __forceinline__ u32 larger(u32 a, u32 b, NAME##_numbers) { u32 r; asm("max." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
+#else
+#define PAIR(NAME, WHICH, THAN) \
+__device__ __forceinline__ u32 WHICH(u32 a, u32 b, NAME##_numbers read) \
+{ return ((read(a >> 16) THAN read(b >> 16) ? a : b) & 0xFFFF0000u) | ((read((u16)a) THAN read((u16)b) ? a : b) & 0xFFFFu); }
+#define PAIRS(NAME, KIND) PAIR(NAME, smaller, <) PAIR(NAME, larger, >)
+#endif
+PAIRS(bfloat16, "bf16x2")
+PAIRS(float16, "f16x2")
 
-/* Of one thread. Powers are those of numbers without this exponent, so that they fit: it grows as larger ones come. */
-template <typename Real> struct Sketched {
-    Sums<Real> sums;
-    bool settled;
-    int exponent;
-    Real sizes, cubes, fourths;
-    double powers[3];
-    u64 hash;
+/* What one thread adds up, in registers: short sums, which are added to the long ones now and then. Powers are those of numbers
+ * times a scale, a power of two by which they fit. */
+template <typename Real> struct Short {
+    Real shift, scale, low, high;
+    Real one, two, sizes, cubes, fourths;
+    Real sum, squares, all_sizes, all_cubes, all_fourths;
+    u32 lows, highs; /* of narrow numbers the ends, in pairs */
+    u32 zeros, loads;
 };
+/* What is not plain, one by one, and in memory: those beyond LARGEST are not in the sketch. As good as never used. */
+struct Odd { Sums<double> all, large; bool has_large; double powers[3]; };
 __device__ __forceinline__ float magnitude(float x) { return fabsf(x); }
 __device__ __forceinline__ double magnitude(double x) { return fabs(x); }
+#define LOWEST -120
 __device__ __forceinline__ int exponent_of(float x)
 {
-    int found = (int)(__float_as_uint(x) >> 23 & 255) - 127;
-    return found < -120 ? -120 : found > 88 ? 88 : found;
+    const int found = (int)(__float_as_uint(x) >> 23 & 255) - 127;
+    return found < LOWEST ? LOWEST : found > 88 ? 88 : found;
 }
 __device__ __forceinline__ int exponent_of(double) { return 0; }
-__device__ __forceinline__ bool is_lowest(int exponent, float) { return exponent == -120; }
-__device__ __forceinline__ bool is_lowest(int, double) { return false; }
-__device__ __forceinline__ float without(float x, int exponent) { return x * __uint_as_float((u32)(127 - exponent) << 23); }
-__device__ __forceinline__ double without(double x, int) { return x; }
+__device__ __forceinline__ float scale_of(int exponent, float) { return __uint_as_float((u32)(127 - exponent) << 23); }
+__device__ __forceinline__ double scale_of(int, double) { return 1; }
+__device__ __forceinline__ float scaled(float x, float scale) { return x * scale; }
+__device__ __forceinline__ double scaled(double x, double) { return x; }
 __device__ __forceinline__ bool has_room(float fourths) { return fourths < 1e10f; } /* also: none is larger than 2**98 */
 __device__ __forceinline__ bool has_room(double fourths) { return fourths < 1e100; }
+__device__ __forceinline__ int exponent_in(float scale) { return 127 - (int)(__float_as_uint(scale) >> 23); }
+__device__ __forceinline__ int exponent_in(double) { return 0; }
 __device__ __forceinline__ double times_power(double x, int exponent) { return x * __longlong_as_double((1023ll + exponent) << 52); }
 
-template <typename Real> __device__ __forceinline__ void drain_powers(Sketched<Real> &t)
+template <typename Real> __device__ __forceinline__ void drain(Short<Real> &s)
 {
-    t.powers[0] += t.sizes;
-    t.powers[1] += times_power(t.cubes, 3 * t.exponent);
-    t.powers[2] += times_power(t.fourths, 4 * t.exponent);
-    t.sizes = t.cubes = t.fourths = 0;
+    s.sum += s.one; s.squares += s.two; s.all_sizes += s.sizes; s.all_cubes += s.cubes; s.all_fourths += s.fourths;
+    s.one = s.two = s.sizes = s.cubes = s.fourths = 0;
 }
 
-/* Seldom: called, it leaves the registers to what is often. */
-__device__ __noinline__ void add_large(Sums<double> &large, double x, bool &has_large)
+/* Larger numbers have come: as they are summed from now on, what was summed is small. */
+template <typename Real> __device__ __forceinline__ void rescale(Short<Real> &s, int exponent)
 {
-    settle(large, x, has_large);
-    add(large, x);
+    const int more = exponent - exponent_in(s.scale);
+    const Real less = more > 100 ? (Real)0 : scale_of(more, (Real)0);
+    drain(s);
+    s.all_cubes *= less * less * less; s.all_fourths *= less * less * less * less;
+    s.scale = scale_of(exponent, (Real)0);
 }
 
-/* One number; 0 where it is not to be summed by place. */
-template <typename Real> __device__ __forceinline__ Real add_one(Sketched<Real> &t, Large &large, Real x)
+/* Numbers of one load, one by one; those that are not to be summed by place become 0. The exponent that fits them all. */
+template <typename Real> __device__ __noinline__ int add_each(Odd &odd, bool is_first, double shift, Real *x, int have, int exponent)
 {
-    if (!(magnitude(x) <= (Real)LARGEST)) {
-        if (x - x != (Real)0) { add(t.sums, x); return 0; }
-        add_large(large.sums, (double)x, large.settled);
-        return 0;
+    if (is_first) {
+        const Sums<double> none = {0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0, 0.0, 0.0};
+        odd = {none, none, false, {0, 0, 0}};
+        odd.all.shift = shift;
     }
-    add(t.sums, x);
-    Real y = without(x, t.exponent);
-    if (magnitude(y) > (Real)256 && exponent_of(x) > t.exponent) {
-        drain_powers(t);
-        t.exponent = exponent_of(x);
-        y = without(x, t.exponent);
+    for (int k = 0; k < have; k++) {
+        const double one = (double)x[k], size = fabs(one);
+        if (size <= LARGEST) {
+            add(odd.all, one);
+            odd.powers[0] += size; odd.powers[1] += one * one * one; odd.powers[2] += one * one * one * one;
+            exponent = exponent_of(x[k]) > exponent ? exponent_of(x[k]) : exponent;
+            continue;
+        }
+        if (one - one == 0) settle(odd.large, one, odd.has_large);
+        add(one - one == 0 ? odd.large : odd.all, one);
+        x[k] = 0;
     }
-    t.sizes += magnitude(x); t.cubes += y * y * y; t.fourths += y * y * y * y;
-    return x;
+    return exponent;
 }
 
-/* Seldom, too: it is given copies, so that what is often need not lie in memory. */
-template <typename Real> __device__ __noinline__ void add_each(Sketched<Real> &t, Large &large, Real *x, int have)
+/* The ends of the numbers of one load; whether one of them may be 0. */
+template <int wide, typename Real, typename Read>
+__device__ __forceinline__ bool add_ends(Short<Real> &s, const Real (&x)[wide], const uint4 &, const Read &)
 {
-    for (int k = 0; k < have; k++) x[k] = add_one(t, large, x[k]);
+    Real nearest = magnitude(x[0]);
+#pragma unroll
+    for (int k = 0; k < wide; k++) {
+        nearest = smaller(nearest, magnitude(x[k]));
+        s.low = smaller(x[k], s.low);
+        s.high = larger(x[k], s.high);
+    }
+    return nearest == (Real)0;
 }
+#define ENDS(NAME, INFINITE_PAIR) \
+__device__ __forceinline__ bool add_ends(Short<float> &s, const float (&)[8], const uint4 &now, const NAME##_numbers &read) \
+{ \
+    const u32 all = 0x7FFF7FFFu; \
+    const u32 nearest = smaller(smaller(now.x & all, now.y & all, read), smaller(now.z & all, now.w & all, read), read); \
+    s.lows = smaller(s.lows, smaller(smaller(now.x, now.y, read), smaller(now.z, now.w, read), read), read); \
+    s.highs = larger(s.highs, larger(larger(now.x, now.y, read), larger(now.z, now.w, read), read), read); \
+    return (nearest & 0xFFFFu) == 0 || nearest >> 16 == 0; \
+} \
+__device__ __forceinline__ void begin_ends(Short<float> &s, const NAME##_numbers &) { s.lows = INFINITE_PAIR; s.highs = s.lows | 0x80008000u; } \
+__device__ __forceinline__ void join_ends(Short<float> &s, const NAME##_numbers &read) \
+{ \
+    s.low = smaller(read((u16)s.lows), read(s.lows >> 16)); \
+    s.high = larger(read((u16)s.highs), read(s.highs >> 16)); \
+}
+template <typename Real, typename Read> __device__ __forceinline__ void begin_ends(Short<Real> &, const Read &) {}
+template <typename Real, typename Read> __device__ __forceinline__ void join_ends(Short<Real> &, const Read &) {}
+ENDS(bfloat16, 0x7F807F80u)
+ENDS(float16, 0x7C007C00u)
 
 /* The numbers of one load, together: as good as all are plain; `have` of them are there. */
-template <int wide, typename Real>
-__device__ __forceinline__ void add_numbers(Sketched<Real> &t, Large &large, Real (&x)[wide], int have)
+template <int wide, typename Real, typename Read>
+__device__ __forceinline__ void add_numbers(Short<Real> &s, Odd &odd, bool &has_odd, Real (&x)[wide], const uint4 &now, int have,
+                                            const Read &read)
 {
-    if (!t.settled)
-#pragma unroll
-        for (int k = 0; k < wide; k++)
-            if (k < have && magnitude(x[k]) <= (Real)LARGEST) settle(t.sums, x[k], t.settled);
-    if (is_lowest(t.exponent, x[0])) /* only zeros until now: nothing was summed without it */
-#pragma unroll
-        for (int k = 0; k < wide; k++)
-            if (k < have && magnitude(x[k]) <= (Real)LARGEST && exponent_of(x[k]) > t.exponent) t.exponent = exponent_of(x[k]);
-    Real one = 0, two = 0, sizes = 0, cubes = 0, fourths = 0, product = 1;
+    Real one = 0, two = 0, sizes = 0, cubes = 0, fourths = 0;
 #pragma unroll
     for (int k = 0; k < wide; k++) {
-        Real d = x[k] - t.sums.shift, y = without(x[k], t.exponent), yy = y * y;
-        one += d; two += d * d; sizes += magnitude(x[k]); cubes += yy * y; fourths += yy * yy; product *= y;
+        const Real d = x[k] - s.shift, y = scaled(x[k], s.scale), yy = y * y;
+        one += d; two += d * d; sizes += magnitude(x[k]); cubes += yy * y; fourths += yy * yy;
     }
     if (have < wide || !(is_plain(one) && is_plain(two) && has_room(fourths)) || is_lost(one, two)) { /* also if it is NaN */
-        Sketched<Real> copy = t;
-        Real each[wide];
+        Real each[wide]; /* a copy: what is often need not lie in memory */
 #pragma unroll
         for (int k = 0; k < wide; k++) each[k] = x[k];
-        add_each(copy, large, each, have);
+        const int before = exponent_in(s.scale), exponent = add_each(odd, !has_odd, (double)s.shift, each, have, before);
+        if (exponent != before) rescale(s, exponent);
+        has_odd = true;
 #pragma unroll
         for (int k = 0; k < wide; k++) x[k] = each[k];
-        t = copy;
         return;
     }
-    t.sums.one += one; t.sums.two += two; t.sums.finite += wide;
-    t.sizes += sizes; t.cubes += cubes; t.fourths += fourths;
-    if (product == (Real)0) /* else none of them is */
+    s.one += one; s.two += two; s.loads++;
+    s.sizes += sizes; s.cubes += cubes; s.fourths += fourths;
+    if (add_ends(s, x, now, read))
 #pragma unroll
-        for (int k = 0; k < wide; k++) t.sums.zeros += x[k] == (Real)0;
-#pragma unroll
-    for (int k = 0; k < wide; k++) {
-        t.sums.low = smaller(x[k], t.sums.low);
-        t.sums.high = larger(x[k], t.sums.high);
+        for (int k = 0; k < wide; k++) s.zeros += x[k] == (Real)0;
+}
+
+/* Of a thread's first numbers: the first finite one, about which all are summed, and the exponent. */
+template <typename Real> struct Begun { Real shift; int exponent; bool has; };
+template <typename Raw, typename Real, typename Read, int wide = 16 / sizeof(Raw)>
+__device__ __noinline__ Begun<Real> begun_with(uint4 loaded, int have, Read read)
+{
+    Begun<Real> found = {0, exponent_of((Real)0), false};
+    Raw raw[wide];
+    memcpy(raw, &loaded, 16);
+    for (int k = 0; k < have; k++) {
+        const Real x = read(raw[k]);
+        if (!(magnitude(x) <= (Real)LARGEST)) continue;
+        if (!found.has) { found.shift = x; found.has = true; }
+        if (exponent_of(x) > found.exponent) found.exponent = exponent_of(x);
     }
+    return found;
 }
 
 /* The numbers of sixteen bytes. */
@@ -205,11 +274,11 @@ template <typename Raw> __device__ __forceinline__ void unpack(float (&x)[8], co
 __device__ __forceinline__ u32 divided(const Axis &axis, u32 by) { return (__umulhi(by, axis.magic) + by) >> axis.shift; }
 __device__ __forceinline__ u64 divided(const Axis &axis, u64 by) { return by / axis.size; }
 
-template <typename Index> __device__ __forceinline__ void weigh(float &weight, u32 &sum, Index at, const Weights &weights)
+template <typename Index> __device__ __forceinline__ void weigh(float &weight, u32 &sum, Index at, const Tables &tables)
 {
-    weight *= weights.each[LIES((u32)at % WEIGHTS)];
+    weight *= tables.each[LIES((u32)at % WEIGHTS)];
     sum += (u32)at % LANES;
-    if (at >= WEIGHTS) { weight *= sign_at(weights, at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
+    if (at >= WEIGHTS) { weight *= sign_at(tables, at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
 }
 
 /* What axes say of a row: its weight and sum, and where it begins. */
@@ -217,25 +286,25 @@ struct Above { float weight; u32 sum; long long begin; };
 
 /* One axis more; what is left for those above it. */
 template <typename Index>
-__device__ __forceinline__ Index take_axis(Above &row, const Order &order, int axis, Index rest, const Weights &weights)
+__device__ __forceinline__ Index take_axis(Above &row, const Order &order, int axis, Index rest, const Tables &tables)
 {
     const Axis &its = order.axis[axis];
     const Index next = divided(its, rest), at = axis + 1 < (int)order.axes ? rest - next * (Index)its.size : rest;
-    weigh(row.weight, row.sum, at, weights);
+    weigh(row.weight, row.sum, at, tables);
     if (!order.is_flat) row.begin += (long long)at * its.step;
     return next;
 }
 
 template <typename Index>
-__device__ __forceinline__ void take_axes(Above &row, const Order &order, int first, Index rest, const Weights &weights)
+__device__ __forceinline__ void take_axes(Above &row, const Order &order, int first, Index rest, const Tables &tables)
 {
 #pragma unroll 1
-    for (int axis = first; axis < (int)order.axes; axis++) rest = take_axis(row, order, axis, rest, weights);
+    for (int axis = first; axis < (int)order.axes; axis++) rest = take_axis(row, order, axis, rest, tables);
 }
 template <typename Index>
-__device__ __noinline__ void take_axes_apart(Above &row, const Order &order, int first, Index rest, const Weights &weights)
+__device__ __noinline__ void take_axes_apart(Above &row, const Order &order, int first, Index rest, const Tables &tables)
 {
-    take_axes(row, order, first, rest, weights);
+    take_axes(row, order, first, rest, tables);
 }
 
 /* Of numbers that each begin some more: where they stand in their rows, and what the axes but the innermost say of these.
@@ -245,7 +314,7 @@ template <int many, typename Index> struct Rows {
     Above above[many];
 };
 template <int many, typename Index>
-__device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index first, Index apart, const Weights &weights)
+__device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index first, Index apart, const Tables &tables)
 {
     Rows<many, Index> found;
     Index rest[many];
@@ -255,12 +324,12 @@ __device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index f
         rest[k] = found.number[k] = divided(order.axis[0], number);
         found.at[k] = number - rest[k] * (Index)order.axis[0].size;
         found.above[k] = {1.0f, 0, 0};
-        if (order.axes > 1) rest[k] = take_axis(found.above[k], order, 1, rest[k], weights);
+        if (order.axes > 1) rest[k] = take_axis(found.above[k], order, 1, rest[k], tables);
     }
     if (order.axes <= 2) return found;
     if (rest[0] == rest[many - 1]) {
         Above above = {1.0f, 0, 0};
-        take_axes(above, order, 2, rest[0], weights);
+        take_axes(above, order, 2, rest[0], tables);
 #pragma unroll
         for (int k = 0; k < many; k++) {
             found.above[k].weight *= above.weight; found.above[k].sum += above.sum; found.above[k].begin += above.begin;
@@ -270,7 +339,7 @@ __device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index f
 #pragma unroll
     for (int k = 0; k < many; k++) {
         Above above = found.above[k];
-        take_axes_apart(above, order, 2, rest[k], weights);
+        take_axes_apart(above, order, 2, rest[k], tables);
         found.above[k] = above;
     }
     return found;
@@ -292,14 +361,14 @@ __device__ __forceinline__ void add_lanes(float *mine, u32 first, float by, cons
 
 /* Numbers of several rows, or of a row's end. */
 template <typename Real, typename Index>
-__device__ __noinline__ void add_axes_each(float *mine, const Order &order, Index number, const Real *x, int have, const Weights &weights)
+__device__ __noinline__ void add_axes_each(float *mine, const Order &order, Index number, const Real *x, int have, const Tables &tables)
 {
-    Rows<1, Index> row = rows_of<1>(order, number, (Index)0, weights);
+    Rows<1, Index> row = rows_of<1>(order, number, (Index)0, tables);
     for (int k = 0; k < have; k++, row.at[0]++) {
-        if (row.at[0] == (Index)order.axis[0].size) row = rows_of<1>(order, (Index)(number + k), (Index)0, weights);
+        if (row.at[0] == (Index)order.axis[0].size) row = rows_of<1>(order, (Index)(number + k), (Index)0, tables);
         float weight = row.above[0].weight;
         u32 sum = row.above[0].sum;
-        weigh(weight, sum, row.at[0], weights);
+        weigh(weight, sum, row.at[0], tables);
         mine[sum % PRIME * THREADS] += (float)(x[k] * (Real)weight);
     }
 }
@@ -307,17 +376,17 @@ __device__ __noinline__ void add_axes_each(float *mine, const Order &order, Inde
 /* Sums by the axes, of numbers that stand in the rows' one with this number. */
 template <int wide, int many, typename Real, typename Index>
 __device__ __forceinline__ void add_axes(float *mine, const Order &order, const Rows<many, Index> &rows, int which,
-                                         const Real (&x)[wide], const Weights &weights)
+                                         const Real (&x)[wide], const Tables &tables)
 {
     const Index at = rows.at[which], block = at / WEIGHTS;
     const u32 inner = (u32)at % WEIGHTS;
     if (at + wide <= (Index)order.axis[0].size && inner + wide <= WEIGHTS) { /* all in one row, and one block of weights */
         const u32 first = (rows.above[which].sum + (u32)block) % PRIME;
-        const float by = rows.above[which].weight * sign_at(weights, block);
+        const float by = rows.above[which].weight * sign_at(tables, block);
         if (inner % wide == 0) {
             Real weighed[wide];
             float its[wide];
-            weights_at(its, weights, inner);
+            weights_at(its, tables, inner);
 #pragma unroll
             for (int k = 0; k < wide; k++) weighed[k] = x[k] * (Real)its[k];
             add_lanes(mine, first + inner % LANES, by, weighed);
@@ -329,13 +398,13 @@ __device__ __forceinline__ void add_axes(float *mine, const Order &order, const 
         for (int k = 0; k < wide; k++) before[k] = mine[(inner + k) % LANES * THREADS];
 #pragma unroll
         for (int k = 0; k < wide; k++)
-            mine[(inner + k) % LANES * THREADS] = before[k] + (float)(x[k] * (Real)weights.each[LIES(inner + k)]) * by;
+            mine[(inner + k) % LANES * THREADS] = before[k] + (float)(x[k] * (Real)tables.each[LIES(inner + k)]) * by;
         return;
     }
     Real each[wide];
 #pragma unroll
     for (int k = 0; k < wide; k++) each[k] = x[k];
-    add_axes_each(mine, order, rows.number[which] * (Index)order.axis[0].size + at, each, wide, weights);
+    add_axes_each(mine, order, rows.number[which] * (Index)order.axis[0].size + at, each, wide, tables);
 }
 
 /* How many of the numbers of a load are there. */
@@ -346,18 +415,18 @@ template <typename Index> __device__ __forceinline__ int there(const Order &orde
 
 /* Sixteen bytes in the logical order that are not side by side, or not all there: what is not as 0. */
 template <typename Raw, typename Index, int wide = 16 / sizeof(Raw)>
-__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, Index number, const Weights &weights)
+__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, Index number, const Tables &tables)
 {
     const int have = there(order, number, wide);
     Rows<1, Index> row = {};
-    if (!order.is_flat && have) row = rows_of<1>(order, number, (Index)0, weights);
+    if (!order.is_flat && have) row = rows_of<1>(order, number, (Index)0, tables);
     if (order.is_flat) row.above[0].begin = (long long)number;
     uint4 found = {0, 0, 0, 0};
     Raw raw[wide];
 #pragma unroll 1
     for (int k = 0; k < wide; k++, row.at[0]++) {
         if (!order.is_flat && k < have && row.at[0] == (Index)order.axis[0].size)
-            row = rows_of<1>(order, (Index)(number + k), (Index)0, weights);
+            row = rows_of<1>(order, (Index)(number + k), (Index)0, tables);
         raw[k] = k < have ? data[row.above[0].begin + (long long)row.at[0] * order.axis[0].step] : (Raw)0;
     }
     memcpy(&found, raw, 16);
@@ -375,102 +444,182 @@ template <typename Sum> __device__ __forceinline__ Sum over_warp(Sum x)
 /* Parts lie so that a number of all blocks is side by side. */
 #define OF_PART(AT) ((u64)(AT) * gridDim.x)
 
-__device__ __forceinline__ void write_tally(double *to, const Tally &t)
-{
-    const double words[TALLY] = {t.nans, t.posinf, t.neginf, t.zeros, t.low, t.high, t.finite, t.mean, t.squares};
-#pragma unroll
-    for (int at = 0; at < TALLY; at++) to[OF_PART(at)] = words[at];
-}
+/* What a warp has found, besides the statistics. Sums by the axes from the eighteenth on belong to the first ones. */
+struct OfWarp { float flat[PRIME]; double axes[PLACES], powers[3]; u64 hash; };
+/* What a block has found; it takes the place of the tables. */
+struct OfBlock { OfWarp warps[THREADS / 32]; double sums[HASH + 1]; };
 
-/* The seventeen sums of all threads. */
-__device__ __noinline__ void write_places(double *part, const Places &places)
+/* The sums of the flat order. Lanes whose numbers begin at the same place of a lane's sixteen have the same ones. */
+template <int many> __device__ __forceinline__ void write_flat(OfWarp &its, float (&flat)[many], u32 first)
 {
+    const int wide = many - many % 2, others = LANES / wide; /* lanes until the same sums come again */
     const u32 lane = threadIdx.x % 32;
-    for (u32 column = threadIdx.x / 32; column < PRIME; column += THREADS / 32) {
-        double sum = 0;
-        for (u32 row = column; row < PLACES; row += PRIME)
 #pragma unroll
-            for (u32 each = 0; each < THREADS; each += 32) sum += places[row][each + lane];
-        sum = over_warp(sum);
-        if (lane == 0) part[OF_PART(column)] = sum;
-    }
+    for (int k = 0; k < many; k++)
+#pragma unroll
+        for (int step = 16; step >= others; step >>= 1) flat[k] += __shfl_down_sync(~0u, flat[k], step);
+    if (lane < PRIME) its.flat[lane] = 0;
+    __syncwarp();
+    if (lane < others)
+#pragma unroll
+        for (int k = 0; k < many; k++) its.flat[(first + k) % PRIME] = flat[k];
 }
 
-/* What a block has found becomes its part; the sums by the axes have to lie in the places, those of the flat order come there. */
-template <int wide, typename Real>
-__device__ __forceinline__ void write_part(double *part, const Sketched<Real> &t, const Sums<double> &large, Places &places,
-                                           const float (&flat)[wide], u32 first, u32 wanted)
+/* The sums by the axes: each lane adds up one of them, over all lanes, and begins with its own so that nobody waits. */
+__device__ __forceinline__ void write_axes(OfWarp &its, const Places &places)
 {
-    __shared__ double powers[3][THREADS / 32];
-    __shared__ u64 hashes[THREADS / 32];
-    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    Tally tally, apart = {0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0};
-    if (wanted == ALL) {
-        const Sums<Real> copy = t.sums;
-        tally = over_threads(copy);
-        if (__syncthreads_or(large.finite != 0)) apart = over_threads(large);
-        double sums[3];
+    const u32 lane = threadIdx.x % 32, begin = threadIdx.x - lane;
+    double all = 0; /* terms may be larger than all of them together */
+#pragma unroll 4
+    for (u32 each = 0; each < 32; each++) all += places[lane][begin + (each + lane) % 32];
+    its.axes[lane] = all;
+}
+
+/* Sums of all warps become a block's part. */
+__device__ __forceinline__ void write_sums(double *part, const OfWarp (&warps)[THREADS / 32])
+{
+    const u32 what = threadIdx.x / 32, lane = threadIdx.x % 32;
+    double sum = 0;
+    if (what == 1 && lane < PRIME) {
 #pragma unroll
-        for (int power = 0; power < 3; power++) sums[power] = over_warp(t.powers[power]);
-        for (int power = 0; power < 3 && lane == 0; power++) powers[power][warp] = sums[power];
-    }
-    u64 hash = over_warp(t.hash);
-    if (lane == 0) hashes[warp] = hash;
-    __syncthreads();
-    write_places(part + OF_PART(BY_PLACE + PRIME), places);
-    __syncthreads();
-    for (u32 at = 0; at < PLACES; at++) places[at][threadIdx.x] = 0;
+        for (int each = 0; each < THREADS / 32; each++) sum += warps[each].flat[lane];
+        part[OF_PART(BY_PLACE + lane)] = sum;
+    } else if (what == 2 && lane < PRIME) {
 #pragma unroll
-    for (int k = 0; k < wide; k++) places[(first + k) % PRIME][threadIdx.x] = flat[k];
-    __syncthreads();
-    write_places(part + OF_PART(BY_PLACE), places);
-    if (threadIdx.x == 0) {
-        write_tally(part, tally);
-        write_tally(part + OF_PART(TALLY), apart);
-        for (int power = 0; power < 3; power++) {
-            double sum = 0;
-            for (int each = 0; each < THREADS / 32; each++) sum += powers[power][each];
-            part[OF_PART(POWERS + power)] = sum;
-        }
+        for (int each = 0; each < THREADS / 32; each++)
+            sum += warps[each].axes[lane] + (lane + PRIME < PLACES ? warps[each].axes[lane + PRIME] : 0.0);
+        part[OF_PART(BY_PLACE + PRIME + lane)] = sum;
+    } else if (what == 3 && lane < 3) {
+#pragma unroll
+        for (int each = 0; each < THREADS / 32; each++) sum += warps[each].powers[lane];
+        part[OF_PART(POWERS + lane)] = sum;
+    } else if (what == 4 && lane == 0) {
         u64 all = 0;
-        for (int each = 0; each < THREADS / 32; each++) all += hashes[each];
+#pragma unroll
+        for (int each = 0; each < THREADS / 32; each++) all += warps[each].hash;
         part[OF_PART(HASH)] = __longlong_as_double((long long)all);
     }
-    __threadfence();
-    __syncthreads();
 }
 
-/* Numbers of all parts that follow one another, summed by one warp: some at once, since each load waits for memory. */
-__device__ __forceinline__ void over_columns(const double *parts, u32 first, double (&sums)[COLUMNS])
+/* The statistics of numbers that are in the sketch, and of those that are not. */
+struct Both { Joined<double, double> all, large; double center, large_center; };
+
+/* What is not plain comes to what is; the first thread gets it. */
+__device__ __noinline__ void add_odd(Both &both, const Odd &mine, bool has_odd)
 {
-#pragma unroll
-    for (int at = 0; at < COLUMNS; at++) sums[at] = 0;
-#pragma unroll 4
-    for (u32 each = threadIdx.x % 32; each < gridDim.x; each += 32)
-#pragma unroll
-        for (int at = 0; at < COLUMNS; at++)
-            if (first + at < HASH) sums[at] += __ldcg(parts + OF_PART(first + at) + each);
-#pragma unroll
-    for (int at = 0; at < COLUMNS; at++) sums[at] = over_warp(sums[at]);
+    Sums<double> all = {}, large = {};
+    all.low = large.low = INFINITE; all.high = large.high = -INFINITE;
+    if (has_odd) { all = mine.all; large = mine.large; }
+    drain(all); drain(large);
+    Joined<double, double> plain = {(double)all.nans, (double)all.posinf, (double)all.neginf, (double)all.zeros, (double)all.finite,
+                                    all.low, all.high, all.sum, all.squares};
+    Joined<double, double> beyond = {0, 0, 0, 0, (double)large.finite, large.low, large.high, large.sum, large.squares};
+    double words[PART], center = all.shift;
+    over_block(plain, center);
+    write_joined(words, 1, plain, center);
+    join_words(both.all, both.center, words);
+    __syncthreads(); /* what is shared there is used again */
+    both.large = beyond; both.large_center = large.shift;
+    over_block(both.large, both.large_center);
 }
 
-/* Of finite numbers, with others. */
-__device__ __forceinline__ void join(Tally &t, const Tally &o)
+/* What a block has found becomes its part; the sums by the axes lie in the places. The first thread gets the statistics. */
+template <int many, int wide, typename Real>
+__device__ __forceinline__ Both write_part(OfWarp (&warps)[THREADS / 32], double *part, const Short<Real> &s, const Odd &odd,
+                                           bool has_odd, u64 its_hash, const Places &places, float (&flat)[many], u32 first)
 {
-    if (o.finite == 0) return;
-    const double both = t.finite + o.finite, apart = o.mean - t.mean, share = o.finite / both;
-    t.low = smaller(t.low, o.low); t.high = larger(t.high, o.high);
-    t.mean += apart * share;
-    t.squares += o.squares + apart * apart * (t.finite * share);
-    t.finite = both;
+    OfWarp &mine = warps[threadIdx.x / 32];
+    write_flat(mine, flat, first);
+    write_axes(mine, places);
+    const u64 hash = over_warp(its_hash);
+    const int exponent = exponent_in(s.scale);
+    double powers[3] = {(double)s.all_sizes, times_power(s.all_cubes, 3 * exponent), times_power(s.all_fourths, 4 * exponent)};
+#pragma unroll
+    for (int power = 0; power < 3; power++) {
+        if (has_odd) powers[power] += odd.powers[power];
+        powers[power] = over_warp(powers[power]);
+    }
+    if (threadIdx.x % 32 == 0) {
+        mine.hash = hash;
+        for (int power = 0; power < 3; power++) mine.powers[power] = powers[power];
+    }
+    Joined<Real, u32> all = {0, 0, 0, s.zeros, s.loads * wide, s.low, s.high, (double)s.sum, (double)s.squares};
+    double center = s.shift;
+    over_block(all, center);
+    Both both = {{0, 0, 0, (double)all.zeros, (double)all.finite, all.low, all.high, all.sum, all.squares}, NOTHING, center, 0};
+    if (__syncthreads_or(has_odd)) {
+        Both copy = both; /* mostly it need not lie in memory */
+        add_odd(copy, odd, has_odd);
+        both = copy;
+    }
+    write_sums(part, warps);
+    if (threadIdx.x == 0) {
+        write_joined(part, OF_PART(1), both.all, both.center);
+        write_joined(part + OF_PART(PART), OF_PART(1), both.large, both.large_center);
+    }
+    return both;
+}
+
+/* Of all parts the sums that this warp adds up: many loads at once, since each one waits for memory. */
+__device__ __forceinline__ void over_columns(double *sums, const double *parts)
+{
+    const u32 first = POWERS + threadIdx.x / 32 * COLUMNS, lane = threadIdx.x % 32;
+    const bool has_hash = first + COLUMNS > HASH;
+    double found[COLUMNS] = {0, 0, 0, 0, 0};
+    u64 hash = 0;
+#pragma unroll 2
+    for (u32 each = lane; each < gridDim.x; each += 32) {
+        const double *column = parts + OF_PART(first) + each;
+#pragma unroll
+        for (u32 at = 0; at < COLUMNS; at++, column += gridDim.x)
+            if (!has_hash || first + at < HASH) found[at] += __ldcg(column);
+        if (has_hash) hash += (u64)__double_as_longlong(__ldcg(parts + OF_PART(HASH) + each));
+    }
+#pragma unroll 1
+    for (int step = 16; step; step >>= 1) {
+#pragma unroll
+        for (u32 at = 0; at < COLUMNS; at++) found[at] += __shfl_down_sync(~0u, found[at], step);
+        hash += __shfl_down_sync(~0u, hash, step);
+    }
+    if (lane) return;
+#pragma unroll
+    for (u32 at = 0; at < COLUMNS; at++)
+        if (first + at < HASH) sums[first + at] = found[at];
+    if (has_hash) sums[HASH] = __longlong_as_double((long long)hash);
+}
+
+/* The statistics of numbers that are not in the sketch, of all parts: as good as never. */
+__device__ __noinline__ void join_large(const double *parts, Both &both)
+{
+    for (u32 each = threadIdx.x; each < gridDim.x; each += THREADS)
+        join_part(both.large, both.large_center, parts + OF_PART(PART) + each, gridDim.x);
+    __syncthreads(); /* what is shared there is used again */
+    over_block(both.large, both.large_center);
+}
+
+/* The last block to end joins the parts. */
+__device__ __forceinline__ void join_parts(const double *parts, double *sums, Both &both)
+{
+    both = {NOTHING, NOTHING, 0, 0};
+    double have_large = 0;
+#pragma unroll 1
+    for (u32 each = threadIdx.x; each < gridDim.x; each += THREADS) {
+        join_part(both.all, both.center, parts + each, gridDim.x);
+        have_large += __ldcg(parts + OF_PART(PART + 4) + each);
+    }
+    over_columns(sums, parts);
+    over_block(both.all, both.center);
+    if (!__syncthreads_or(have_large != 0)) return;
+    Both copy = both; /* mostly it need not lie in memory */
+    join_large(parts, copy);
+    both = copy;
 }
 
 /* The sketch as the journal has it. */
 struct Found { u64 hash; float flat[PRIME], axes[PRIME]; double orders[7]; long long odd; };
 
 /* A row: nine doubles of the statistics, and the sketch; where not all is wanted the rest is there. */
-__device__ void write_row(double *row, const Order &order, const double *sums, u64 hash, Tally all,
-                          const Tally &large, u32 wanted)
+__device__ __forceinline__ void write_row(double *row, const Order &order, const double *sums, u64 hash, const Both &both, u32 wanted)
 {
     Found &found = *(Found *)(row + TALLY);
     if (threadIdx.x < PRIME) {
@@ -481,124 +630,110 @@ __device__ void write_row(double *row, const Order &order, const double *sums, u
     }
     if (threadIdx.x == 0 && wanted != ONLY_AXES) found.hash = hash ? hash : 1;
     if (threadIdx.x != 0 || wanted != ALL) return;
-    double sum = all.mean * all.finite;
-    double orders[7] = {sum, all.squares + sum * all.mean, sums[POWERS], sums[POWERS + 1], sums[POWERS + 2],
-                        all.finite > 0 ? all.low : 0.0, all.finite > 0 ? all.high : 0.0};
+    Joined<double, double> all = both.all;
+    double center = both.center, large[PART];
+    const Tally its = tally_of(all, center);
+    const double sum = its.mean * its.finite;
+    const double orders[7] = {sum, its.squares + sum * its.mean, sums[POWERS], sums[POWERS + 1], sums[POWERS + 2],
+                              its.finite > 0 ? its.low : 0.0, its.finite > 0 ? its.high : 0.0};
     for (int at = 0; at < 7; at++) found.orders[at] = orders[at];
-    found.odd = (long long)(order.count - (u64)all.finite);
-    join(all, large);
-    row[0] = (double)order.count; row[1] = all.nans; row[2] = all.posinf; row[3] = all.neginf; row[4] = all.zeros;
-    row[5] = all.low; row[6] = all.high; row[7] = all.mean * all.finite; row[8] = all.squares;
-}
-
-/* The last block to end joins the parts. */
-__device__ __noinline__ void join_parts(const double *parts, u64 bytes, const Order &order, double *row, u32 wanted,
-                                        const double *known)
-{
-    __shared__ double sums[HASH + COLUMNS];
-    __shared__ u64 hash;
-    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    Tally all, large = {0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0};
-    if (wanted == ALL) {
-        all = over_parts(parts, gridDim.x, 1);
-        bool has_large = false;
-        for (u32 each = threadIdx.x; each < gridDim.x; each += THREADS)
-            has_large |= __ldcg(parts + OF_PART(TALLY + 6) + each) != 0;
-        if (__syncthreads_or(has_large)) large = over_parts(parts + OF_PART(TALLY), gridDim.x, 1);
-    }
-    if (warp == 7) {
-        u64 all = 0;
-#pragma unroll 8
-        for (u32 each = lane; each < gridDim.x; each += 32) all += (u64)__double_as_longlong(__ldcg(parts + OF_PART(HASH) + each));
-        all = over_warp(all);
-        if (lane == 0) hash = all;
-    }
-    for (u32 first = POWERS + warp * COLUMNS; first < HASH; first += 8 * COLUMNS) {
-        double found[COLUMNS];
-        over_columns(parts, first, found);
-        for (int at = 0; at < COLUMNS && lane == 0; at++) sums[first + at] = found[at];
-    }
-    if (wanted != ALL && threadIdx.x < TALLY + sizeof(Found) / 8) row[threadIdx.x] = known[threadIdx.x];
-    __syncthreads();
-    write_row(row, order, sums, stirred(hash ^ stirred(bytes)), all, large, wanted);
+    found.odd = (long long)(order.count - (u64)its.finite);
+    write_joined(large, 1, both.large, both.large_center);
+    join_words(all, center, large);
+    const Tally whole = tally_of(all, center);
+    row[0] = (double)order.count; row[1] = whole.nans; row[2] = whole.posinf; row[3] = whole.neginf; row[4] = whole.zeros;
+    row[5] = whole.low; row[6] = whole.high; row[7] = whole.mean * whole.finite; row[8] = whole.squares;
 }
 
 /* ---------------------------------------------------------------- the kernel */
 
-template <typename Raw, typename Real, typename Index, typename Read>
-__device__ void sketch(const Raw *data, const Order &given, u32 wanted, const double *known, double *parts, u32 *ended,
-                       double *row, Read read)
+/* What is the same for all numbers that a warp takes in one turn: the factor of the hash; of its blocks of weights whether the
+ * flat order turns their sign and, in the even kernel, what the axes say. */
+template <int blocks> struct Turn { u64 factor; float by[blocks]; u16 to[blocks], turned[blocks]; };
+#define TURNS 16 /* that are found at once, by a lane each */
+template <int blocks, bool has_rows, typename Index>
+__device__ __noinline__ void find_turn(Turn<blocks> &turn, const Order &order, u64 tile, u32 tile_numbers)
 {
-    const int wide = 16 / sizeof(Raw);
-    __shared__ Weights weights;
+    const u64 number = tile * tile_numbers;
+    turn.factor = factor_of(tile);
+    for (int each = 0; each < blocks; each++) {
+        turn.turned[each] = is_turned(number / WEIGHTS + each);
+        if (!has_rows) continue;
+        const Rows<1, Index> row = rows_of<1>(order, (Index)(number + each * WEIGHTS), (Index)0, TABLES);
+        const Index block = row.at[0] / WEIGHTS;
+        turn.by[each] = row.above[0].weight * sign_at(TABLES, block);
+        turn.to[each] = (row.above[0].sum + (u32)block % PRIME) % PRIME;
+    }
+}
+
+template <typename Raw, typename Real, typename Index, bool even, typename Read>
+__device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 asked, const double *known, double *parts,
+                                       u32 *ended, double *row, Read read)
+{
+    const u32 wanted = even ? ALL : asked; /* what is known besides would save little there */
+    const int wide = 16 / sizeof(Raw), blocks = wide == LANES ? 2 : 1; /* of weights, in a tile */
+    __shared__ union { Tables tables; OfBlock end; } shared;
+    __shared__ Turn<blocks> of_turns[THREADS / 32][TURNS];
     __shared__ Places places;
-    __shared__ ulonglong2 keys[QUARTERS * 32];
     __shared__ Order order; /* by a place of its own: functions that are called may not have those of the kernel */
     __shared__ bool is_last;
+    Tables &tables = shared.tables;
+    double *sums = shared.end.sums;
     if (threadIdx.x == 0) order = given;
-    if (threadIdx.x < SIGNS) weights.signs[threadIdx.x] = sign_of(threadIdx.x);
-    for (u32 at = threadIdx.x; at < WEIGHTS; at += THREADS)
-        ((float *)&weights.fours[FOUR(at)])[at % 4] = weights.each[LIES(at)] = weight_of(at);
-    if (threadIdx.x < QUARTERS * 32) {
-        const u64 key = key_of(64 + threadIdx.x / 32);
-        const u32 lane = threadIdx.x % 32;
-        keys[threadIdx.x] = {key_of(2 * lane) ^ key, key_of(2 * lane + 1) ^ key};
-    }
+    for (u32 at = threadIdx.x; at < sizeof(Tables) / 16; at += THREADS) ((uint4 *)&tables)[at] = ((const uint4 *)&TABLES)[at];
     for (u32 at = 0; at < PLACES; at++) places[at][threadIdx.x] = 0;
     __syncthreads();
 
     const u32 lane = threadIdx.x % 32;
     const Index apart = 32 * wide, tile_numbers = QUARTERS * apart, tiles = (Index)((order.count + tile_numbers - 1) / tile_numbers);
     const bool is_whole = order.is_whole && ((u64)data & 15) == 0;
-    const bool has_axes = order.axes > 1 && wanted != ONLY_FLAT, has_blocks = has_axes && order.axis[0].size % WEIGHTS == 0;
-    const bool has_weighed = wanted != ONLY_AXES || has_blocks;
+    const bool has_axes = order.axes > 1 && wanted != ONLY_FLAT, has_weighed = even || wanted != ONLY_AXES;
     float *my_axes = &places[0][threadIdx.x];
-    Sketched<Real> t = {{0, 0, 0, 0, 0, (Real)INFINITE, (Real)-INFINITE, 0, 0, 0, 0.0, 0.0},
-                        false, exponent_of((Real)0), 0, 0, 0, {0, 0, 0}, 0};
-    Large large = {{0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0, 0.0, 0.0}, false};
+    Short<Real> s = {0, scale_of(exponent_of((Real)0), (Real)0), (Real)INFINITE, (Real)-INFINITE};
+    Odd odd;
+    bool has_odd = false;
+    begin_ends(s, read);
+    bool has_begun = wanted != ALL;
     Real weighed[wide];
     float flat[wide + (wide == LANES)]; /* a tile of bytes is two blocks of weights: the second one's sums follow the first one's */
     Rows<QUARTERS, Index> rows;
-    u64 hash = 0, my_factor = 0;
-    u32 signs = 0, my_signs = 0;
+    Turn<blocks> (&turns)[TURNS] = of_turns[threadIdx.x / 32];
+    const Turn<blocks> *its = turns;
+    u64 hash = 0, hashes = 0;
+    auto begin_with = [&](const uint4 &now, int have) {
+        const Begun<Real> found = begun_with<Raw, Real>(now, have, read);
+        s.shift = found.shift; s.scale = scale_of(found.exponent, (Real)0);
+        has_begun = found.has;
+    };
     auto take = [&](int quarter, const uint4 &now, Index number, int have, bool is_full) {
         Real x[wide];
         unpack<Raw>(x, now, read);
-        const ulonglong2 key = keys[quarter * 32 + lane];
+        const ulonglong2 key = *(const ulonglong2 *)&tables.keys[2 * (quarter * 32 + lane)];
         if (wanted != ONLY_AXES && have > 0) hash += hashed((u64)now.y << 32 | now.x, key.x);
         if (wanted != ONLY_AXES && have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, key.y);
-        if (wanted == ALL) add_numbers(t, large, x, have);
+        if (wanted == ALL && have > 0) add_numbers(s, odd, has_odd, x, now, have, read);
         else
 #pragma unroll
             for (int k = 0; k < wide; k++) x[k] = magnitude(x[k]) <= (Real)LARGEST ? x[k] : (Real)0;
         if (has_weighed) {
             float by[wide];
-            weights_at(by, weights, (u32)number % WEIGHTS);
+            weights_at(by, tables, (u32)number % WEIGHTS);
 #pragma unroll
             for (int k = 0; k < wide; k++) weighed[k] += x[k] * (Real)by[k];
         }
-        if (has_axes && !has_blocks && is_full) add_axes(my_axes, order, rows, quarter, x, weights);
-        if (has_axes && !has_blocks && !is_full) {
+        if (!even && has_axes && is_full) add_axes(my_axes, order, rows, quarter, x, tables);
+        if (!even && has_axes && !is_full) {
             Real each[wide]; /* a copy: what is often need not lie in memory */
 #pragma unroll
             for (int k = 0; k < wide; k++) each[k] = x[k];
-            add_axes_each(my_axes, order, number, each, have, weights);
+            add_axes_each(my_axes, order, number, each, have, tables);
         }
         if (!has_weighed || (quarter != QUARTERS - 1 && (quarter + 1) * apart % WEIGHTS)) return;
-        const Index block = number / WEIGHTS; /* all that was weighed stands in it */
-        const float sign = signs >> (wide == LANES ? block % 2 : 0) & 1 ? -1.0f : 1.0f;
-        if (wide == LANES && block % 2)
+        const int block = wide == LANES ? quarter / 2 : 0; /* all that was weighed stands in it */
+        const float sign = its->turned[block] ? -1.0f : 1.0f;
 #pragma unroll
-            for (int k = 0; k < wide; k++) flat[k + (wide == LANES)] += (float)weighed[k] * sign;
-        else
-#pragma unroll
-            for (int k = 0; k < wide; k++) flat[k] += (float)weighed[k] * sign;
-        if (has_blocks) {
-            const Rows<1, Index> its = rows_of<1>(order, number, (Index)0, weights);
-            const Index its_block = its.at[0] / WEIGHTS;
-            const u32 to = its.above[0].sum + (u32)number % LANES + (u32)its_block % PRIME;
-            add_lanes(my_axes, to, its.above[0].weight * sign_at(weights, its_block), weighed);
-        }
+        for (int k = 0; k < wide; k++) flat[k + block] += (float)weighed[k] * sign;
+        if (even && has_axes) add_lanes(my_axes, its->to[block] + (u32)number % LANES, its->by[block], weighed);
 #pragma unroll
         for (int k = 0; k < wide; k++) weighed[k] = 0;
     };
@@ -608,46 +743,66 @@ __device__ void sketch(const Raw *data, const Order &given, u32 wanted, const do
     for (int k = 0; k < wide + (wide == LANES); k++) flat[k] = 0;
     const u32 begin = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (u32)tile_numbers + lane * wide;
     Index tile = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    for (u32 turn = 1; tile < tiles; tile += gridDim.x * (THREADS / 32), turn++) {
+    for (u32 turn = 0; tile < tiles; tile += gridDim.x * (THREADS / 32), turn++) {
         const Index first = tile * tile_numbers + lane * wide;
         hash = 0;
-        if (turn % 32 == 1) { /* each lane finds what one of the next turns wants */
-            const u64 later = tile + (u64)lane * gridDim.x * (THREADS / 32), block = later * tile_numbers / WEIGHTS;
-            my_factor = factor_of(later);
-            my_signs = (sign_of(block) < 0) | (sign_of(block + 1) < 0) << 1;
+        if (turn % TURNS == 0) {
+            __syncwarp();
+            const u64 later = tile + (u64)lane * gridDim.x * (THREADS / 32);
+            if (lane < TURNS && later < tiles) find_turn<blocks, even, Index>(turns[lane], order, later, tile_numbers);
+            __syncwarp();
         }
-        signs = __shfl_sync(~0u, my_signs, (turn - 1) % 32);
+        its = &turns[turn % TURNS];
         if (is_whole && (tile + (u64)1) * tile_numbers <= order.count) {
-            if (!order.is_flat || (has_axes && !has_blocks)) rows = rows_of<QUARTERS>(order, first, apart, weights);
+            if (!even && (!order.is_flat || has_axes)) rows = rows_of<QUARTERS>(order, first, apart, tables);
             uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
 #pragma unroll
             for (int k = 0; k < QUARTERS; k++)
-                loaded[k] = *(const uint4 *)(data + (order.is_flat ? (long long)(first + k * apart)
-                                                                   : rows.above[k].begin + (long long)rows.at[k]));
+                loaded[k] = *(const uint4 *)(data + (even || order.is_flat ? (long long)(first + k * apart)
+                                                                           : rows.above[k].begin + (long long)rows.at[k]));
 #pragma unroll
-            for (int k = 0; k < QUARTERS; k++) take(k, loaded[k], first + k * apart, wide, true);
+            for (int k = 0; k < QUARTERS; k++) {
+                if (!has_begun) begin_with(loaded[k], wide);
+                take(k, loaded[k], first + k * apart, wide, true);
+            }
         } else
 #pragma unroll 1
             for (int k = 0; k < QUARTERS; k++) {
                 const Index number = first + k * apart;
-                take(k, gathered(data, order, number, weights), number, there(order, number, wide), false);
+                const uint4 now = gathered(data, order, number, tables);
+                const int have = there(order, number, wide);
+                if (!has_begun) begin_with(now, have);
+                take(k, now, number, have, false);
             }
-        t.hash += hash * __shfl_sync(~0u, my_factor, (turn - 1) % 32);
-        if (turn % SHORT_TILES == 0) { drain(t.sums); drain_powers(t); }
+        hashes += hash * its->factor;
+        if (turn % SHORT_TILES == SHORT_TILES - 1) drain(s);
     }
-    drain(t.sums); drain(large.sums); drain_powers(t);
-    write_part(parts + blockIdx.x, t, large.sums, places, flat, (begin % LANES + begin / WEIGHTS) % PRIME, wanted);
-    if (threadIdx.x == 0) is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+    drain(s);
+    join_ends(s, read);
+    __syncthreads(); /* nobody wants the tables any more */
+    const bool is_alone = gridDim.x == 1;
+    Both both = write_part<wide + (wide == LANES), wide>(shared.end.warps, is_alone ? sums : parts + blockIdx.x, s, odd, has_odd,
+                                                         hashes, places, flat, (begin % LANES + begin / WEIGHTS) % PRIME);
+    if (!is_alone) {
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+        __syncthreads();
+        if (!is_last) return;
+        __threadfence();
+        join_parts(parts, sums, both);
+        if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
+    }
+    if (wanted != ALL && threadIdx.x < TALLY + sizeof(Found) / 8) row[threadIdx.x] = known[threadIdx.x];
     __syncthreads();
-    if (!is_last) return;
-    __threadfence();
-    join_parts(parts, order.count * sizeof(Raw), order, row, wanted, known);
-    if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
+    const u64 bytes = order.count * sizeof(Raw), found = (u64)__double_as_longlong(sums[HASH]);
+    write_row(row, order, sums, stirred(found ^ stirred(bytes)), both, wanted);
 }
 
-#define SKETCH_BY(PREFIX, NAME, INDEX) \
-extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##_##NAME(const NAME##_numbers::Raw *data, const Order order, \
-    u32 wanted, const double *known, double *parts, u32 *ended, double *row) \
-{ sketch<NAME##_numbers::Raw, NAME##_numbers::Real, INDEX>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
-#define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32)
-#define LARGE_SKETCH(NAME) SKETCH_BY(large_sketch, NAME, u64)
+#define SKETCH_BY(PREFIX, NAME, INDEX, EVEN) \
+extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##_##NAME(const NAME##_numbers::Raw *data, \
+    const Order order, u32 wanted, const double *known, double *parts, u32 *ended, double *row) \
+{ sketch<NAME##_numbers::Raw, NAME##_numbers::Real, INDEX, EVEN>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
+#define EVEN_SKETCH(NAME) SKETCH_BY(even_sketch, NAME, u32, true)
+#define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32, false)
+#define LARGE_SKETCH(NAME) SKETCH_BY(large_sketch, NAME, u64, false)

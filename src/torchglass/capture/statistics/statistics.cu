@@ -86,7 +86,7 @@ template <typename Real, typename Count> struct Joined {
 #define BELOW(FIELD) __shfl_down_sync(~0u, t.FIELD, step)
 template <typename Real, typename Count> __device__ __forceinline__ void over_lanes(Joined<Real, Count> &t, int step)
 {
-#pragma unroll
+#pragma unroll 1 /* code that runs once is waited for: the less of it, the better */
     for (; step; step >>= 1) {
         t.low = smaller(t.low, BELOW(low)); t.high = larger(t.high, BELOW(high));
         t.nans += BELOW(nans); t.posinf += BELOW(posinf); t.neginf += BELOW(neginf); t.zeros += BELOW(zeros);
@@ -94,64 +94,69 @@ template <typename Real, typename Count> __device__ __forceinline__ void over_la
     }
 }
 
-/* What the first of the block's threads has that has something; 0 if none has. */
-__device__ __forceinline__ double of_first(bool has, double mine)
+/* Sums that each lane has about a center of its own become sums about that of the first lane that has numbers. */
+template <typename Real, typename Count> __device__ __forceinline__ void about_one_center(Joined<Real, Count> &t, double &center)
 {
-    __shared__ u32 first;
-    __shared__ double found;
-    if (threadIdx.x == 0) { first = blockDim.x; found = 0; }
-    __syncthreads();
-    if (has) atomicMin(&first, threadIdx.x);
-    __syncthreads();
-    if (threadIdx.x == first) found = mine;
-    __syncthreads();
-    return found;
+    const u32 have = __ballot_sync(~0u, t.finite != 0);
+    const double common = __shfl_sync(~0u, center, have ? __ffs(have) - 1 : 0), n = (double)t.finite, apart = n ? center - common : 0.0;
+    t.squares += apart * (2 * t.sum + n * apart);
+    t.sum += n * apart;
+    center = common;
 }
 
-/* The first thread gets what all have. The center is one of the numbers, or a mean of some: so far from the mean of all that
- * digits were lost, it would make the squares as large. */
-template <typename Real, typename Count> __device__ __forceinline__ Tally over_block(Joined<Real, Count> t, double center)
+/* The first thread gets what all have. */
+template <typename Real, typename Count> __device__ __forceinline__ void over_block(Joined<Real, Count> &t, double &center)
 {
     __shared__ Joined<Real, Count> warps[8];
+    __shared__ double centers[8];
+    about_one_center(t, center);
     over_lanes(t, 16);
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = t;
+    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = t; centers[threadIdx.x / 32] = center; }
     __syncthreads();
-    if (threadIdx.x < 32) {
-        t = warps[threadIdx.x % 8]; /* there are eight warps */
-        over_lanes(t, 4);
-    }
+    if (threadIdx.x >= 32) return;
+    t = warps[threadIdx.x % 8]; /* there are eight warps */
+    center = centers[threadIdx.x % 8];
+    about_one_center(t, center);
+    over_lanes(t, 4);
+}
+
+/* What a block has found, as its part has it: each of these numbers lies so far behind the one before. */
+#define PART 10
+template <typename Real, typename Count>
+__device__ __forceinline__ void write_joined(double *part, u64 far, const Joined<Real, Count> &t, double center)
+{
+    const double words[PART] = {(double)t.nans, (double)t.posinf, (double)t.neginf, (double)t.zeros, (double)t.finite,
+                                t.low, t.high, t.sum, t.squares, center};
+#pragma unroll
+    for (int at = 0; at < PART; at++) part[at * far] = words[at];
+}
+
+__device__ __forceinline__ void join_words(Joined<double, double> &t, double &center, const double (&words)[PART])
+{
+    if (t.finite == 0) center = words[9];
+    const double n = words[4], apart = n ? words[9] - center : 0.0;
+    t.nans += words[0]; t.posinf += words[1]; t.neginf += words[2]; t.zeros += words[3]; t.finite += n;
+    t.low = smaller(t.low, words[5]); t.high = larger(t.high, words[6]);
+    t.squares += words[8] + apart * (2 * words[7] + n * apart);
+    t.sum += words[7] + n * apart;
+}
+
+/* One more part. It was written by another block: what this one has seen is old. */
+__device__ __forceinline__ void join_part(Joined<double, double> &t, double &center, const double *part, u64 far)
+{
+    double words[PART];
+#pragma unroll
+    for (int at = 0; at < PART; at++) words[at] = __ldcg(part + at * far);
+    join_words(t, center, words);
+}
+#define NOTHING {0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0}
+
+/* The center is one of the numbers: so far from the mean of all that digits were lost, it would make the squares as large. */
+template <typename Real, typename Count> __device__ __forceinline__ Tally tally_of(const Joined<Real, Count> &t, double center)
+{
     const double n = (double)t.finite, mean = n ? t.sum / n : 0.0, about = t.squares - t.sum * mean;
     return {(double)t.nans, (double)t.posinf, (double)t.neginf, (double)t.zeros, t.low, t.high, n, n ? center + mean : 0.0,
             about > 0 ? about : 0.0};
-}
-
-/* Of all threads' numbers. */
-template <typename Real> __device__ __noinline__ Tally over_threads(const Sums<Real> &s)
-{
-    const double center = of_first(s.finite != 0, s.shift), n = s.finite, apart = (double)s.shift - center;
-    return over_block<Real, u32>({s.nans, s.posinf, s.neginf, s.zeros, s.finite, s.low, s.high, s.sum + n * apart,
-                                  s.squares + apart * (2 * s.sum + n * apart)}, center);
-}
-
-/* Of the parts of all blocks. They were written by others: what this one has seen is old. A number of a part lies so far
- * behind the one before, and that of the next part so far behind it. */
-__device__ __noinline__ Tally over_parts(const double *parts, u32 far, u32 next)
-{
-    Joined<double, double> all = {0, 0, 0, 0, 0, INFINITE, -INFINITE, 0, 0};
-    double center = 0;
-    for (u32 first = 0; first < gridDim.x; first += blockDim.x) {
-        const u32 each = first + threadIdx.x;
-        double part[TALLY] = {0, 0, 0, 0, INFINITE, -INFINITE, 0, 0, 0};
-        if (each < gridDim.x)
-#pragma unroll
-            for (int at = 0; at < TALLY; at++) part[at] = __ldcg(parts + (u64)each * next + (u64)at * far);
-        if (first == 0) center = of_first(part[6] != 0, part[7]);
-        const double n = part[6], apart = n ? part[7] - center : 0.0;
-        all.nans += part[0]; all.posinf += part[1]; all.neginf += part[2]; all.zeros += part[3]; all.finite += n;
-        all.low = smaller(all.low, part[4]); all.high = larger(all.high, part[5]);
-        all.sum += n * apart; all.squares += part[8] + n * apart * apart;
-    }
-    return over_block(all, center);
 }
 
 /* Take the first finite number as the shift, if there is none yet. */
@@ -208,21 +213,25 @@ __device__ void measure(const Raw *data, u64 count, u64 run, u64 pitch, double *
         add(s, x);
     }
     drain(s);
-    const Sums<Real> copy = s; /* what is given to a function that is called lies in memory */
-    Tally all = over_threads(copy);
-    if (gridDim.x > 1) { /* else there is nobody to wait for */
+    Joined<Real, u32> mine = {s.nans, s.posinf, s.neginf, s.zeros, s.finite, s.low, s.high, s.sum, s.squares};
+    double center = s.shift;
+    over_block(mine, center);
+    Tally all;
+    if (gridDim.x == 1) all = tally_of(mine, center); /* there is nobody to wait for */
+    else {
         __shared__ bool is_last;
         if (threadIdx.x == 0) {
-            double *part = parts + (u64)blockIdx.x * TALLY;
-            part[0] = all.nans; part[1] = all.posinf; part[2] = all.neginf; part[3] = all.zeros; part[4] = all.low;
-            part[5] = all.high; part[6] = all.finite; part[7] = all.mean; part[8] = all.squares;
+            write_joined(parts + (u64)blockIdx.x * PART, 1, mine, center);
             __threadfence();
             is_last = atomicAdd(ended, 1) == gridDim.x - 1;
         }
         __syncthreads();
         if (!is_last) return;
         __threadfence();
-        all = over_parts(parts, 1, TALLY);
+        Joined<double, double> joined = NOTHING;
+        for (u32 each = threadIdx.x; each < gridDim.x; each += blockDim.x) join_part(joined, center, parts + (u64)each * PART, 1);
+        over_block(joined, center);
+        all = tally_of(joined, center);
         if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
     }
     if (threadIdx.x != 0) return;

@@ -91,7 +91,7 @@ static PyTypeObject BatchFieldsType = {
 
 typedef struct {
     PyObject_HEAD
-    long long device, handle, parts, most_blocks, launch;
+    long long device, handle, parts, launch;
     PyObject *batch;
 } StreamFields;
 
@@ -116,7 +116,7 @@ static void stream_dealloc(StreamFields *stream)
 
 static PyMemberDef stream_members[] = {
     {"index", T_LONGLONG, offsetof(StreamFields, device), 0, NULL}, WORD(StreamFields, handle), WORD(StreamFields, parts),
-    WORD(StreamFields, most_blocks), WORD(StreamFields, launch),
+    WORD(StreamFields, launch),
     {"batch", T_OBJECT, offsetof(StreamFields, batch), 0, NULL}, {NULL},
 };
 static PyTypeObject StreamFieldsType = {
@@ -176,14 +176,15 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
 }
 
 /* kernels.py: launch and sketch_blocks. */
-static unsigned blocks_of(const DeviceRun *numbers, uint64_t most)
+static unsigned blocks_of(const DeviceRun *numbers)
 {
-    const uint64_t share = (uint64_t)numbers->share, wanted = ((uint64_t)numbers->count + share - 1) / share;
+    const uint64_t share = (uint64_t)numbers->share, most = (uint64_t)numbers->most;
+    const uint64_t wanted = ((uint64_t)numbers->count + share - 1) / share;
     if (numbers->order == NULL)
         return (unsigned)(wanted < most ? wanted : most);
     if (wanted <= PRIME)
         return (unsigned)wanted;
-    const uint64_t twice = (wanted + 2 * PRIME - 1) / (2 * PRIME), primes = most * 2 / 3 / PRIME;
+    const uint64_t twice = (wanted + 2 * PRIME - 1) / (2 * PRIME), primes = most / PRIME;
     return (unsigned)(PRIME * (twice < primes ? twice : primes > 0 ? primes : 1));
 }
 
@@ -197,7 +198,7 @@ static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t
     uint32_t what = known ? numbers->wanted : 0;
     void *in_order[] = {&address, (void *)numbers->order, &what, &known, &parts, &ended, &row};
     void **arguments = numbers->order == NULL ? plainly : in_order;
-    unsigned blocks = blocks_of(numbers, (uint64_t)stream->most_blocks);
+    unsigned blocks = blocks_of(numbers);
     Launch call = (Launch)(intptr_t)stream->launch;
     void *handle = (void *)(intptr_t)stream->handle;
     int problem;

@@ -291,7 +291,7 @@ extern PyTypeObject SavedBytesType, BlockType; /* saved.c */
 /* Numbers on a GPU, and the kernel for their dtype. */
 typedef struct {
     int64_t device, function, address, count, run, pitch; /* run, pitch: see cuda.py, _runs */
-    int64_t share; /* numbers that a block is given at least */
+    int64_t share, most; /* numbers that a block is given at least, and blocks at most */
     const char *order; /* where a sketch is wanted, else NULL */
     PyObject *known; /* the batch in which the same numbers have a row, in another order, or NULL … */
     int64_t known_row;

@@ -23,7 +23,7 @@ typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
     int item; /* bytes of an element */
     long long device, function, run, pitch; /* which GPU, the kernel for the dtype there, and how its runs lie */
-    long long share; /* numbers that a block of it is given at least */
+    long long share, most; /* numbers that a block of it is given at least, and blocks at most */
     int has_device_order; /* the kernel makes a sketch, too */
     char device_order[MOST_PACKED]; /* as it takes the logical order (statistics/axes.py) */
     Layout layout;
@@ -120,9 +120,9 @@ static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
         const char *packed = NULL;
         Py_ssize_t packed_size = 0;
         plan->way = PyTuple_Check(described) && PyTuple_GET_SIZE(described) > 3 ? ON_DEVICE : HERE;
-        if (!PyArg_ParseTuple(described, "iO!O!|LLLLLy#", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
-                              &plan->device, &plan->function, &plan->run, &plan->pitch, &plan->share, &packed, &packed_size)
-            || packed_size > MOST_PACKED || (plan->way == ON_DEVICE && plan->share < 1) || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
+        if (!PyArg_ParseTuple(described, "iO!O!|LLLLLLy#", &plan->item, &PyTuple_Type, &layout, &PyTuple_Type, &order,
+                              &plan->device, &plan->function, &plan->run, &plan->pitch, &plan->share, &plan->most, &packed, &packed_size)
+            || packed_size > MOST_PACKED || (plan->way == ON_DEVICE && (plan->share < 1 || plan->most < 1)) || read_layout(layout, &plan->layout) < 0 || read_order(order, &plan->order) < 0) {
             Py_DECREF(described);
             if (!PyErr_Occurred())
                 PyErr_SetString(PyExc_ValueError, "a plan that is not known");
@@ -358,7 +358,7 @@ static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const
                          int64_t version, int64_t row, const Measured *known)
 {
     DeviceRun run = {
-        plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch, plan->share,
+        plan->device, plan->function, (int64_t)address, plan->layout.count, plan->run, plan->pitch, plan->share, plan->most,
         plan->has_device_order ? plan->device_order : NULL,
     };
     if (known != NULL && known->is_sketched && (run.wanted = wanted_of(&known->order, &plan->order)) != 0) {
