@@ -369,6 +369,6 @@ class Activation(Reading):
 
 
 if extension is not None:
-    extension.follow_with(UNBOUND, TOLD, NO_KIND, Known, SLOTS_ARE_READABLE)
+    extension.follow_with(UNBOUND, TOLD, NO_KIND, Known, Activation, SLOTS_ARE_READABLE)
 look_behind: Callable[[Activation, Action, FrameType], None] = Activation.done if extension is None else extension.done
 """``Activation.done``, compiled where it can be (``capture/engine/fast/following.c``)."""

@@ -13,13 +13,17 @@ from torchglass.capture.engine.forms import Form, Forms
 from torchglass.capture.session import VARIABLE, Session
 from torchglass.capture.variables.watch import TOLD, UNBOUND, Fields
 from torchglass.compiled import extension
+from torchglass.journal.rows import WhatRow, encoded
 
 SIZED = frozenset(map(id, (set, frozenset, deque)))
 """Containers without an order or an index: their length says more than a few members."""
+MOST_KEPT = 4096
+_row_bytes: dict[tuple[str, str], bytes] = {}
+"""Of the rows of variables, by name and how; at most ``MOST_KEPT``."""
 Changed = Callable[[Fields, FrameType], bool]
 
 
-def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int) -> Changed | None:
+def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int) -> Any:
     """The function that C writes changes with; ``changed`` is asked for what it does not do. None without C.
 
     ``calls`` are those of ``events.py``.
@@ -31,10 +35,10 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
         session.engine,
         calls,
         changed,
-        lambda serial, above, log, frame: calls.begin(serial, log, frame, above),
+        calls.begin,
         stack_at,
         session.stacks.intern_one,
-        lambda name, how: session.what(VARIABLE, name, detail=how),
+        partial(_what, session),
         UNBOUND,
         TOLD,
         one_form,
@@ -43,6 +47,19 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
         session.forms.pin(one_form),
         call_numbers,
     )
+
+
+def _what(session: Session, name: str, how: str) -> int:
+    """The number of a variable's row, as ``Session.what`` gives it; its bytes are kept: each block writes the same."""
+    number = session.named.get((VARIABLE, name, how))
+    if number is None:
+        payload = _row_bytes.get((name, how))
+        if payload is None:
+            payload = encoded(WhatRow(VARIABLE, name, None, how, [], None, False))
+            if len(_row_bytes) < MOST_KEPT:
+                _row_bytes[name, how] = payload
+        number = session.named[VARIABLE, name, how] = session.add_what(VARIABLE, payload)
+    return number
 
 
 def _form_of_class(forms: Forms, cls: type) -> Form | None:

@@ -88,7 +88,7 @@ class Engine:
         self.sink = sink
         self.tell = _telling(sink)
         self.calls: CallSink | None = sink if isinstance(sink, CallSink) else None
-        self._tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
+        self.tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
         self._tell_ended: Callable[[int, str, str], None] | None = getattr(sink, "ended", None)
         self.notes: list[str] = []
         self.faults: list[str] = []
@@ -112,7 +112,7 @@ class Engine:
         self._spaces: dict[int, Names] = {}
         self._cells: dict[int, Known] = {}
         self._path_entries: dict[Any, tuple[Any, Known]] = {}
-        self._serials = count()
+        self.serials = count()
         self.on_interrupt: Callable[[Callable[..., Any]], None] = _ignore
         """Told of a trace function that Python is about to take away, since an exception leaves it."""
         self._others: frozenset[int] = frozenset()
@@ -157,7 +157,7 @@ class Engine:
         self._core.let_go()
         self.on_interrupt = _ignore
         self.sink = self.tell = ENDED
-        self.calls = self._tell_left = self._tell_ended = None
+        self.calls = self.tell_left = self._tell_ended = None
         self.plans.clear()
 
     def abandon(self) -> None:
@@ -270,7 +270,7 @@ class Engine:
 
     def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
         """A call of watched code begins or, silently, is found under way."""
-        activation = Activation(self, plan, frame, next(self._serials))
+        activation = Activation(self, plan, frame, next(self.serials))
         self.running[id(frame)] = activation
         if self.calls is not None and not silent:
             self.calls.entered(plan.code, activation.serial, self._caller(frame))
@@ -279,8 +279,8 @@ class Engine:
 
     def left(self, activation: Activation, error: BaseException | str | None) -> None:
         activation.plan.alert.discard(activation.serial)
-        if self._tell_left is not None:
-            self._tell_left(activation.serial, error)
+        if self.tell_left is not None:
+            self.tell_left(activation.serial, error)
 
     def ended(self, serial: int, scope: str, name: str) -> None:
         """A comprehension that has no frame of its own is over: its variable holds nothing any more."""

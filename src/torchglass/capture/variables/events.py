@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType, NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.engine.edges import stack_at
 from torchglass.capture.engine.log import LOGS, ThreadLog
@@ -20,9 +20,10 @@ from torchglass.capture.transparency.patches import PatchSet
 from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
 from torchglass.capture.variables.activation import Activation
 from torchglass.capture.variables.bytecode import start_of
-from torchglass.capture.variables.compiled import SIZED, make_sink
+from torchglass.capture.variables.compiled import SIZED, Changed, make_sink
 from torchglass.capture.variables.scope import INLINED, MARK, InnerStacks
 from torchglass.capture.variables.watch import CHANGED
+from torchglass.compiled import extension
 from torchglass.journal.layout import NONE, RECORD, pack_record
 
 if HAS_TORCH:
@@ -45,11 +46,12 @@ Told = tuple[int, tuple[int, ...], int, int, tuple[Any, ...]]
 """What a variable held: the number of its form, the values in that, and the ``id`` of the tensor, if it was one; then
 the generation of that number, and the form itself."""
 Write = Callable[[ThreadLog, Fields, int, dict[Key, Told], bool], None]
+Left = Callable[[int, BaseException | str | None], None]
 CHANGES = -2
 """In the place of the stack above a call: not known, or another each time."""
 
 
-class ToldCall:
+class _ToldCall:
     """What is known of a call under way whose variables were told."""
 
     __slots__ = ("above", "starts", "told")
@@ -63,6 +65,11 @@ class ToldCall:
         """Where the last comprehension of a scope began."""
 
 
+ToldCall = _ToldCall
+if not TYPE_CHECKING and extension is not None:
+    ToldCall = extension.ToldCall  # with fields of the same names
+
+
 class ToldCalls(dict[int, ToldCall]):
     """The calls under way, by the engine's number for them; from their first event on."""
 
@@ -71,12 +78,12 @@ class ToldCalls(dict[int, ToldCall]):
         self.running: dict[int, Activation] = {}
         """The engine's own table, by ``id`` of the frame."""
 
-    def begin(self, serial: int, log: ThreadLog, frame: FrameType, above: int | None = None) -> ToldCall:
-        """A variable of this call, which is that of the frame, is told for the first time; ``above`` may be known."""
+    def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ToldCall:
+        """A variable of this call, which is that of the frame, is told for the first time."""
         if len(self) >= MOST_CALLS:
             self.clear()
         call = self[serial] = ToldCall()
-        call.above = self._above(log, frame) if above is None else above
+        call.above = self._above(log, frame)
         return call
 
     def _above(self, log: ThreadLog, frame: FrameType) -> int:
@@ -125,12 +132,11 @@ class VariableEvents:
         numbers = session.call_numbers()
         self._write = _make_write(session, numbers)
         changed = _make_changed(session, self.calls, self._write, self._inner)
-        self.changed = make_sink(session, self.calls, changed, numbers) or changed
+        sink = make_sink(session, self.calls, changed, numbers)
+        self.changed: Changed = sink or changed
         """Called on the thread where it happened, right after the store."""
-
-    def left(self, serial: int, error: BaseException | str | None) -> None:
+        self.left: Left = _make_left(self.calls) if sink is None else sink.left
         """A call has ended: its variables hold nothing any more."""
-        self.calls.pop(serial, None)
 
     def ended(self, serial: int, scope: str, name: str) -> None:
         """So has a comprehension in a call."""
@@ -176,6 +182,13 @@ def _caller() -> FrameType:
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(OURS):
         frame = frame.f_back
     return frame.f_back if frame.f_code is HANDLER and frame.f_back is not None else frame
+
+
+def _make_left(calls: ToldCalls) -> Left:
+    def left(serial: int, error: BaseException | str | None) -> None:
+        calls.pop(serial, None)
+
+    return left
 
 
 def _make_changed(

@@ -16,6 +16,7 @@ from types import CellType, FrameType, MappingProxyType, MemberDescriptorType, M
 from typing import Any
 
 from torchglass.capture.variables.watch import UNBOUND, PathStep
+from torchglass.compiled import extension
 
 _TO_INNER_FRAME, _TO_SLOTS = 24, 72
 
@@ -28,6 +29,8 @@ def slots_of(frame: FrameType, count: int) -> Any:
 
     Reading an unbound slot raises ValueError.
     """
+    if extension is not None:
+        return extension.slots_of(frame, count)
     return _slots(frame, count) if SLOTS_ARE_READABLE else None
 
 

@@ -76,6 +76,15 @@ class SlotVariable(NamedTuple):
     """Whether a cell is this code's own, made anew for each call."""
 
 
+class Easy(NamedTuple):
+    """What a call of plain code needs to begin, which shares no variables with others (``fast/beginning.c``)."""
+
+    arguments: tuple[SlotVariable, ...]
+    opening: tuple[CodeType, int, int, str, str]
+    slots: int
+    """How many there are."""
+
+
 class Plan:
     """All that is known beforehand about watching one code object."""
 
@@ -114,6 +123,8 @@ class Plan:
         self.mutator_at = {each.offset: each for each, _ in self.mutators}
         self.always = bool(self.cells or self.namespace or self.paths)
         """Whether there is something to look at wherever a value may change."""
+        is_easy = self.has_plain_arguments and not (self.always or self.suspends or self.globals)
+        self.easy = Easy(self.arguments, self.opening, len(self.slots)) if is_easy else None
         self.alert: set[int] = set()
         """Serials of the calls in which a value may be changed by code that does not name it."""
         self._effects = effects

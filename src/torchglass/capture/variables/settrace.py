@@ -163,7 +163,8 @@ def _make_tracer(core: SettraceCore) -> Trace:
     engine = core.engine
     plans = engine.plans
     if extension is not None:
-        return extension.Tracer(core, engine, plans, _begin, _UNKNOWN)
+        shared = (engine, plans, engine.running, engine.imports)
+        return extension.Tracer(core, *shared, _begin, _UNKNOWN, _on_other, _follow)
 
     def tracer(frame: FrameType, event: str, argument: Any) -> Any:
         try:

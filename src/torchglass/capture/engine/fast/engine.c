@@ -377,8 +377,8 @@ PyMODINIT_FUNC PyInit__fast(void)
     if (module != NULL
         && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0
             || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0 || variables_ready(module) < 0
-            || known_ready(module) < 0 || following_ready(module) < 0 || tracing_ready(module) < 0
-            || monitoring_ready(module) < 0 || signing_ready(module) < 0 || looking_ready() < 0))
+            || known_ready(module) < 0 || following_ready(module) < 0 || beginning_ready(module) < 0
+            || tracing_ready(module) < 0 || monitoring_ready(module) < 0 || signing_ready(module) < 0 || looking_ready() < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -308,7 +308,7 @@ int ops_ready(PyObject *module);
 int modules_ready(PyObject *module);
 int variables_ready(PyObject *module); /* variables.c */
 /* following.h */
-int known_ready(PyObject *module), following_ready(PyObject *module), tracing_ready(PyObject *module), monitoring_ready(PyObject *module), signing_ready(PyObject *module), looking_ready(void);
+int known_ready(PyObject *module), following_ready(PyObject *module), beginning_ready(PyObject *module), tracing_ready(PyObject *module), monitoring_ready(PyObject *module), signing_ready(PyObject *module), looking_ready(void);
 /* meeting.c */
 int meeting_ready(PyObject *module);
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module); /* its row; NONE: Python decides; FAILED */

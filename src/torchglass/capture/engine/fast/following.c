@@ -1,8 +1,8 @@
 /* Looking at the variables of a call that is followed (capture/variables/activation.py).
  *
  * What most lines do is done here: nothing; a name that holds the same object as before; a plain local that got another
- * number, text, tensor or object. All else is Python's, by the methods of the same names: containers and arrays, whose
- * content is compared; closures, namespaces and attributes; deletions.
+ * number, text, tensor, object or container. All else is Python's, by the methods of the same names: arrays, whose content
+ * is compared; containers that have changed; closures, namespaces and attributes; deletions.
  */
 #include "following.h"
 
@@ -11,19 +11,23 @@ enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S
 #define TO_INNER_FRAME 24 /* frames.py tries these on frames that it knows; where they do not hold, C does not read */
 #define TO_SLOTS 72
 
-static struct { PyObject *always, *done, *forget_inner, *kind, *kinds, *look, *recall, *settle, *slot_of, *snapshots, *stored, *tell; } names; /* of attributes, interned */
+static struct { PyObject *always, *depth, *done, *forget_inner, *in_place, *kind, *kinds, *look, *recall, *slot_of, *snapshots, *stored, *tell; } names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- reading */
 
-PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at)
+PyObject **first_slot(PyFrameObject *frame)
 {
     char *inner = *(char **)((char *)frame + TO_INNER_FRAME);
-    PyObject *value = ((PyObject **)(inner + TO_SLOTS))[at];
+    return (PyObject **)(inner + TO_SLOTS);
+}
+
+PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at)
+{
+    PyObject *value = first_slot(frame)[at];
     return Py_NewRef(value == NULL ? unbound : value);
 }
 
-/* The entry of a variable, owned; made if there is none. */
-static Known *entry_of(Call *call, PyObject *key)
+Known *entry_of(Call *call, PyObject *key)
 {
     PyObject *entry = PyDict_GetItemWithError(call->known, key); /* borrowed, made our own */
     if (entry != NULL || PyErr_Occurred())
@@ -50,8 +54,7 @@ PyObject *kept_as(PyObject *snapshots, PyObject *value)
     return kind;
 }
 
-/* The same, of the engine that follows a call. */
-static PyObject *kind_for(Call *call, PyObject *value)
+PyObject *kind_for(Call *call, PyObject *value)
 {
     PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
     PyObject *kind = snapshots == NULL ? NULL : kept_as(snapshots, value);
@@ -59,21 +62,35 @@ static PyObject *kind_for(Call *call, PyObject *value)
     return kind;
 }
 
-static long role_of(PyObject *kind)
+long role_of(PyObject *kind)
 {
     return PyLong_AsLong(PyTuple_GET_ITEM(kind, 0));
 }
 
-/* Whether values of this role are known without looking into them. */
-static int is_simple(long role, PyObject *value)
+int is_taken_here(long role)
 {
-    return role == ATOM || role == OBJECT || role == OPAQUE || role == TEXT;
+    return role == ATOM || role == OBJECT || role == OPAQUE || role == TEXT || role == CONTAINER;
 }
 
-/* Let an entry know a value of a simple kind (Snapshots.take). */
-static int take(Known *entry, PyObject *value, PyObject *kind, long role)
+/* What tells that a container was changed in place; None where nothing inside of it can be. Owned. */
+static PyObject *signature_of(Call *call, PyObject *value)
 {
-    PyObject *kept = unbound, *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
+    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots), *signature = NULL;
+    long depth, is_sealed = 0, in_place = snapshots == NULL ? -1 : is_true_attribute(snapshots, names.in_place);
+    if (in_place > 0 && PyTuple_CheckExact(value))
+        is_sealed = is_closed(snapshots, value, CONTAINER);
+    if (in_place == 0 || is_sealed > 0)
+        signature = Py_NewRef(Py_None);
+    else if (in_place > 0 && is_sealed == 0 && attribute_as_long(snapshots, names.depth, &depth) == 0)
+        signature = sign(snapshots, value, depth);
+    Py_XDECREF(snapshots);
+    return signature;
+}
+
+int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
+{
+    PyObject *kept = unbound, *signature = NULL;
+    PyObject *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
     if (role == OBJECT) {
         if ((kept = PyWeakref_NewRef(value, NULL)) == NULL)
             return -1;
@@ -86,9 +103,14 @@ static int take(Known *entry, PyObject *value, PyObject *kind, long role)
     entry->kept = kept;
     entry->kind = Py_NewRef(kind);
     entry->signature = NULL;
-    Py_XDECREF(old_kept); /* last: that may run code */
+    Py_XDECREF(old_kept); /* behind the others: that may run code */
     Py_XDECREF(old_kind);
     Py_XDECREF(old_signature);
+    if (role == CONTAINER) {
+        if ((signature = signature_of(call, value)) == NULL)
+            return -1;
+        Py_XSETREF(entry->signature, signature);
+    }
     return 0;
 }
 
@@ -109,7 +131,7 @@ static int is_same_atom(PyObject *old, PyObject *new)
 
 /* ---------------------------------------------------------------- telling */
 
-static int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
+int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
 {
     PyObject *tell = fields == NULL ? NULL : PyObject_GetAttr(call->engine, names.tell);
     PyObject *answer = tell == NULL ? NULL : PyObject_CallFunctionObjArgs(tell, fields, frame, NULL);
@@ -121,8 +143,8 @@ static int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame
     return was_told < 0 ? -1 : 0;
 }
 
-/* What a change begins with, then the values before and after, and the call's number. Takes over `old`. */
-static PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial)
+/* What a change begins with, then the values before and after, and the call's number. */
+PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(facts);
     PyObject *fields = PyTuple_New(count + 3);
@@ -138,11 +160,33 @@ static PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObje
     return fields;
 }
 
+/* What the entry knows is told, and what is known of the new value is taken. */
+static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *value, PyObject *kind, PyFrameObject *frame)
+{
+    const int could_change = is_set(entry->signature);
+    PyObject *old = entry->is_told ? Py_NewRef(told_mark)
+                    : !entry->id   ? Py_NewRef(unbound)
+                                   : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
+    if (old == NULL)
+        return -1;
+    if (take(call, entry, value, kind, role_of(kind)) < 0
+        || (could_change && !is_set(entry->signature) && forget_open(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
+        Py_DECREF(old);
+        return -1;
+    }
+    PyObject *fields = fields_of(PyTuple_GET_ITEM(target, FACTS), old, value, call->serial);
+    int done = tell(call, entry, fields, frame);
+    Py_XDECREF(fields);
+    return done;
+}
+
 /* A plain local has another value (Activation._stored): 1 done, 0 Python's affair, -1 error. */
-static int store_simple(Call *call, PyObject *target, Known *entry, PyObject *value, PyFrameObject *frame)
+static int store_here(Call *call, PyObject *target, Known *entry, PyObject *value, PyFrameObject *frame)
 {
     PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
-    if (value == unbound || PyTuple_GET_ITEM(store, S_HIDDEN) != Py_False || is_set(entry->signature))
+    if (value == unbound) /* mostly it was not stored yet: a statement of several lines comes back to its first one */
+        return !entry->id && PyTuple_GET_ITEM(store, S_ENDED) == Py_None;
+    if (PyTuple_GET_ITEM(store, S_HIDDEN) != Py_False)
         return 0;
     if (entry->id && entry->kept != unbound && role_of(entry->kind) <= TEXT) {
         PyObject *kept = Py_NewRef(entry->kept);
@@ -156,43 +200,22 @@ static int store_simple(Call *call, PyObject *target, Known *entry, PyObject *va
     PyObject *kind = kind_for(call, value);
     if (kind == NULL)
         return -1;
-    long role = role_of(kind);
-    int done = 0;
-    if (is_simple(role, value)) {
-        PyObject *old = entry->is_told ? Py_NewRef(told_mark)
-                        : !entry->id   ? Py_NewRef(unbound)
-                                       : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
-        done = old == NULL ? -1 : 1;
-        if (done > 0 && take(entry, value, kind, role) < 0) {
-            Py_DECREF(old);
-            done = -1;
-        } else if (done > 0) {
-            PyObject *fields = fields_of(PyTuple_GET_ITEM(target, FACTS), old, value, call->serial);
-            done = tell(call, entry, fields, frame) < 0 ? -1 : 1;
-            Py_XDECREF(fields);
-        }
-    }
+    int done = !is_taken_here(role_of(kind)) ? 0 : take_and_tell(call, target, entry, value, kind, frame) < 0 ? -1 : 1;
     Py_DECREF(kind);
     return done;
 }
 
-/* Python decides whether a value can be changed by code that does not name the variable; `fresh`: it was looked at. */
-static int settle(Call *call, PyObject *key, PyObject *value, PyObject **fresh)
+/* What was stored can change in place: who could do that is found out, and it need not be looked at once more. */
+static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entry, PyObject **fresh)
 {
     PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
     int has_slot = slot_of == NULL ? -1 : PyDict_Contains(slot_of, key);
     Py_XDECREF(slot_of);
     if (has_slot <= 0)
         return has_slot;
-    /* The slot and we refer to it: in Python a third reference is counted, that of the argument of getrefcount. */
-    PyObject *references = PyLong_FromSsize_t(Py_REFCNT(value) + 1);
-    if (references == NULL)
+    if (settle(call, key, value, entry) < 0 || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
         return -1;
-    int done = ask(PyObject_CallMethodObjArgs((PyObject *)call, names.settle, key, value, references, NULL));
-    Py_DECREF(references);
-    if (done == 0 && fresh != NULL && (*fresh != NULL || (*fresh = PyList_New(0)) != NULL))
-        done = PyList_Append(*fresh, key);
-    return PyErr_Occurred() ? -1 : done;
+    return PyList_Append(*fresh, key);
 }
 
 /* A store may have been done. */
@@ -203,11 +226,11 @@ static int look_at_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObj
     Known *entry = entry_of(call, key);
     int done = entry == NULL ? -1 : 0;
     if (entry != NULL && entry->id != (unsigned long long)(uintptr_t)value) {
-        done = store_simple(call, target, entry, value, frame);
+        done = store_here(call, target, entry, value, frame);
         if (done == 0)
             done = ask(PyObject_CallMethodObjArgs((PyObject *)call, names.stored, target, entry, value, frame, NULL));
         if (done >= 0 && is_set(entry->signature))
-            done = settle(call, key, value, fresh);
+            done = settle_stored(call, key, value, entry, fresh);
     } else if (entry != NULL) {
         PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
         if (PyTuple_GET_ITEM(store, S_ENDED) != Py_None)
@@ -290,75 +313,19 @@ static PyObject *done_by_c(PyObject *module, PyObject *const *args, Py_ssize_t c
     Py_RETURN_NONE;
 }
 
-/* ---------------------------------------------------------------- arguments */
-
-/* One argument of a call that begins (Activation.begin). */
-static int look_at_argument(Call *call, PyObject *variable, PyObject *opening, PyFrameObject *frame)
-{
-    PyObject *name = PyTuple_GET_ITEM(variable, 0); /* borrowed from the plan, as is the variable */
-    PyObject *value = read_slot(frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(variable, 1)));
-    if (value == unbound) {
-        Py_DECREF(value);
-        return 0;
-    }
-    Known *entry = entry_of(call, name);
-    PyObject *kind = entry == NULL ? NULL : kind_for(call, value), *facts = NULL, *fields = NULL;
-    int done = kind == NULL ? -1 : 0;
-    if (kind != NULL && is_simple(role_of(kind), value))
-        done = take(entry, value, kind, role_of(kind));
-    else if (kind != NULL) {
-        PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
-        done = snapshots == NULL ? -1 : ask(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
-        Py_XDECREF(snapshots);
-        if (done == 0 && is_set(entry->signature))
-            done = settle(call, name, value, NULL);
-    }
-    if (done == 0) {
-        facts = PyTuple_New(6);
-        if (facts != NULL) {
-            PyTuple_SET_ITEM(facts, 0, Py_NewRef(name));
-            for (Py_ssize_t at = 0; at < 5; at++)
-                PyTuple_SET_ITEM(facts, at + 1, Py_NewRef(PyTuple_GET_ITEM(opening, at)));
-            fields = fields_of(facts, Py_NewRef(unbound), value, call->serial);
-        }
-        done = tell(call, entry, fields, frame);
-    }
-    Py_XDECREF(fields);
-    Py_XDECREF(facts);
-    Py_XDECREF(kind);
-    Py_XDECREF(entry);
-    Py_DECREF(value);
-    return done;
-}
-
-/* begin(call, arguments, opening, frame): all arguments are plain locals */
-static PyObject *begin_by_c(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    if (count != 4 || !is_ready(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2])
-        || PyTuple_GET_SIZE(args[2]) != 5 || !PyFrame_Check(args[3]) || !is_readable) {
-        PyErr_SetString(PyExc_TypeError, "a call, its arguments, how it opens and a frame are wanted");
-        return NULL;
-    }
-    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(args[1]); at++)
-        if (look_at_argument((Call *)args[0], PyTuple_GET_ITEM(args[1], at), args[2], (PyFrameObject *)args[3]) < 0)
-            return NULL;
-    Py_RETURN_NONE;
-}
-
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
     {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL, "Look at what a line or an instruction may have done."},
-    {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Tell of the arguments of a call."},
     {NULL},
 };
 
 int following_ready(PyObject *module)
 {
     struct { PyObject **place; const char *text; } all[] = {
-        {&names.always, "always"}, {&names.done, "done"}, {&names.forget_inner, "_forget_inner"}, {&names.kind, "kind"},
-        {&names.kinds, "kinds"}, {&names.look, "look"}, {&names.recall, "recall"}, {&names.settle, "_settle"},
-        {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.stored, "_stored"}, {&names.tell, "tell"},
+        {&names.always, "always"}, {&names.depth, "depth"}, {&names.done, "done"}, {&names.forget_inner, "_forget_inner"},
+        {&names.in_place, "in_place"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.look, "look"},
+        {&names.recall, "recall"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.stored, "_stored"}, {&names.tell, "tell"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)

@@ -1,12 +1,12 @@
 /* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
  *
  * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
- * ints, floats, None, True, False, text that Python interned, dtypes and their like, slices, lists, tuples and dicts of
- * these, and what is shown as the name of its class alone. A call with anything else is described by Python as a whole.
+ * ints, floats, None, True, False, text that Python interned, dtypes and their like, functions by their names, slices,
+ * lists, tuples and dicts of these, and what is shown as the name of its class alone. A call with anything else is described by Python as a whole.
  */
 #include "fast.h"
 
-enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE, DICT };
+enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE, DICT, FUNCTION };
 #define FORM_ROW 8 /* a kind of row (journal/layout.py) */
 #define MOST_WORDS 512
 #define LONGEST_LIST 64
@@ -146,10 +146,10 @@ static int read_int(Reading *reading, PyObject *item)
 }
 
 /* What is shown as the name of its class alone; asked of Python, which keeps the class, once for each. */
-static int read_opaque(Reading *reading, PyObject *item)
+static int read_opaque(Reading *reading, PyObject *item, int depth)
 {
-    if (reading->log == NULL)
-        return NOT_HERE; /* of a variable: there more is told of some classes (variables.c: form_of_class) */
+    if (reading->log == NULL && depth == 0)
+        return NOT_HERE; /* what a variable holds itself: there more is told of some classes (variables.c: form_of_class) */
     Engine *engine = reading->engine;
     const int64_t cls = (int64_t)(intptr_t)Py_TYPE(item);
     uint64_t hash;
@@ -165,6 +165,13 @@ static int read_opaque(Reading *reading, PyObject *item)
     }
     reading->has_classes = 1;
     return is_opaque ? add(reading, OPAQUE, cls) : NOT_HERE;
+}
+
+/* `<function name>` */
+static int read_function(Reading *reading, const PyFunctionObject *function)
+{
+    PyObject *name = function->func_name; /* borrowed; one that is not interned may go */
+    return PyUnicode_CHECK_INTERNED(name) ? add(reading, FUNCTION, (int64_t)(intptr_t)name) : NOT_HERE;
 }
 
 static int read_item(Reading *reading, PyObject *item, int depth)
@@ -188,6 +195,8 @@ static int read_item(Reading *reading, PyObject *item, int depth)
     }
     if ((cls == &PyUnicode_Type && PyUnicode_CHECK_INTERNED(item)) || is_word(item))
         return add(reading, OBJECT, (int64_t)(intptr_t)item);
+    if (cls == &PyFunction_Type)
+        return read_function(reading, (PyFunctionObject *)item);
     if (cls == &PySlice_Type)
         return read_slice(reading, (PySliceObject *)item, depth);
     if (cls == &PyDict_Type)
@@ -200,14 +209,14 @@ static int read_item(Reading *reading, PyObject *item, int depth)
     }
     if (cls == &PyUnicode_Type || cls == &PyDict_Type)
         return NOT_HERE;
-    return read_opaque(reading, item);
+    return read_opaque(reading, item, depth);
 }
 
 /* Objects whose addresses stand in a key must live as long as it; classes do (forms.py: Readers). */
 static int keep_objects(PyObject *kept, const Reading *reading)
 {
     for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2)
-        if ((reading->words[at] == OBJECT || reading->words[at] == NAMED)
+        if ((reading->words[at] == OBJECT || reading->words[at] == NAMED || reading->words[at] == FUNCTION)
             && PyList_Append(kept, (PyObject *)(intptr_t)reading->words[at + 1]) < 0)
             return -1;
     return 0;

@@ -2,7 +2,7 @@
 #include "following.h"
 #include "structmember.h"
 
-PyObject *unbound, *told_mark, *no_kind, *known_type;
+PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 int is_readable;
 
 /* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
@@ -114,6 +114,58 @@ int is_ready(PyObject *call)
            && ((Call *)call)->serial != NULL && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
 }
 
+/* ---------------------------------------------------------------- what was told of a call (events.py: ToldCall) */
+
+static PyObject *told_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    ToldCall *call = (ToldCall *)type->tp_alloc(type, 0);
+    if (call == NULL)
+        return NULL;
+    call->above = -2; /* events.py: CHANGES */
+    if ((call->told = PyDict_New()) == NULL || (call->starts = PyDict_New()) == NULL)
+        Py_CLEAR(call);
+    return (PyObject *)call;
+}
+
+static int told_call_traverse(ToldCall *call, visitproc visit, void *arg)
+{
+    Py_VISIT(call->told);
+    Py_VISIT(call->starts);
+    return 0;
+}
+
+static int told_call_clear(ToldCall *call)
+{
+    Py_CLEAR(call->told);
+    Py_CLEAR(call->starts);
+    return 0;
+}
+
+static void told_call_dealloc(ToldCall *call)
+{
+    PyObject_GC_UnTrack(call);
+    told_call_clear(call);
+    Py_TYPE(call)->tp_free((PyObject *)call);
+}
+
+static PyMemberDef told_call_members[] = {
+    {"above", T_LONGLONG, offsetof(ToldCall, above), 0, NULL},
+    {"told", T_OBJECT, offsetof(ToldCall, told), 0, NULL},
+    {"starts", T_OBJECT, offsetof(ToldCall, starts), 0, NULL},
+    {NULL},
+};
+PyTypeObject ToldCallType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.ToldCall",
+    .tp_doc = "What is known of a call of which something was told.",
+    .tp_basicsize = sizeof(ToldCall),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = told_call_new,
+    .tp_dealloc = (destructor)told_call_dealloc,
+    .tp_traverse = (traverseproc)told_call_traverse,
+    .tp_clear = (inquiry)told_call_clear,
+    .tp_members = told_call_members,
+};
+
 /* ---------------------------------------------------------------- asked of Python */
 
 int ask(PyObject *answer)
@@ -130,19 +182,32 @@ int is_true_attribute(PyObject *object, PyObject *name)
     return answer;
 }
 
+int attribute_as_long(PyObject *object, PyObject *name, long *found)
+{
+    PyObject *number = PyObject_GetAttr(object, name);
+    *found = number == NULL ? -1 : PyLong_AsLong(number);
+    Py_XDECREF(number);
+    return *found == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(the mark for nothing, the mark for what was told, no kind, Known, whether slots can be read) */
+/* follow_with(the mark for nothing, the mark for what was told, no kind, Known, Activation, whether slots can be read) */
 static PyObject *follow_with(PyObject *module, PyObject *args)
 {
-    PyObject *nothing, *told, *kind, *known;
+    PyObject *nothing, *told, *kind, *known, *call;
     int readable;
-    if (!PyArg_ParseTuple(args, "OOO!Op", &nothing, &told, &PyTuple_Type, &kind, &known, &readable))
+    if (!PyArg_ParseTuple(args, "OOO!OO!p", &nothing, &told, &PyTuple_Type, &kind, &known, &PyType_Type, &call, &readable))
         return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)call, &CallType)) {
+        PyErr_SetString(PyExc_TypeError, "a class of calls is wanted");
+        return NULL;
+    }
     Py_XSETREF(unbound, Py_NewRef(nothing)); /* all of them for ever */
     Py_XSETREF(told_mark, Py_NewRef(told));
     Py_XSETREF(no_kind, Py_NewRef(kind));
     Py_XSETREF(known_type, Py_NewRef(known));
+    Py_XSETREF(call_type, Py_NewRef(call));
     is_readable = readable;
     Py_RETURN_NONE;
 }
@@ -154,8 +219,9 @@ static PyMethodDef functions[] = {
 
 int known_ready(PyObject *module)
 {
-    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0 || PyModule_AddFunctions(module, functions) < 0
-        || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0)
+    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0 || PyType_Ready(&ToldCallType) < 0
+        || PyModule_AddFunctions(module, functions) < 0 || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0
+        || PyModule_AddObjectRef(module, "ToldCall", (PyObject *)&ToldCallType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType);
 }

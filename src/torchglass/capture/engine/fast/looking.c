@@ -1,4 +1,4 @@
-/* Whether what a line may have changed in place is what it was (capture/variables/activation.py: look).
+/* Whether what a line may have changed in place is what it was (capture/variables/activation.py: look), and who can change it.
  *
  * Mostly it is: then nothing is to be done. Where a container has changed, or is held by others than before, and where
  * there are arrays or what other calls see too, Python looks, at all of it.
@@ -8,7 +8,7 @@
 enum { M_OFFSET, M_LINE, M_MENTIONS, M_SHADOWED, M_INTO }; /* bytecode.py: Mutator */
 #define REFERENCES_OF_ONE_LOCAL 2 /* the slot and we */
 
-static struct { PyObject *always, *depth, *is_closed, *slot_of, *snapshots; } names; /* of attributes, interned */
+static struct { PyObject *alert, *aliased, *always, *depth, *is_muted, *slot_of, *snapshots, *unmute; } names; /* of attributes, interned */
 
 /* What a look is at: all borrowed from who looks. */
 typedef struct {
@@ -38,11 +38,7 @@ static int stays(const Look *look, PyObject *value, int is_alone)
     int few = Py_REFCNT(value) <= REFERENCES_OF_ONE_LOCAL;
     if (is_alone || !few)
         return few == is_alone;
-    PyObject *role = PyLong_FromLong(CONTAINER);
-    PyObject *answer = role == NULL ? NULL : PyObject_CallMethodObjArgs(look->snapshots, names.is_closed, value, role, NULL);
-    Py_XDECREF(role);
-    int closed = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
+    int closed = is_closed(look->snapshots, value, CONTAINER);
     return closed < 0 ? -1 : !closed;
 }
 
@@ -83,33 +79,123 @@ static int are_unchanged(const Look *look, PyObject *table, int is_alone)
     return same;
 }
 
+/* Begin a look: 1; 0 where Python has to. -1 error. `end` it in any case. */
+static int begin_look(Look *look, Call *call, PyFrameObject *frame)
+{
+    *look = (Look){call, frame, Py_None, NULL, NULL, NULL, 0};
+    int always = is_true_attribute(call->plan, names.always);
+    if (always != 0 || !is_readable || !is_set(call->slots))
+        return always < 0 ? -1 : 0;
+    look->snapshots = PyObject_GetAttr(call->engine, names.snapshots);
+    look->slot_of = look->snapshots == NULL ? NULL : PyObject_GetAttr(call->plan, names.slot_of);
+    if (look->slot_of == NULL || attribute_as_long(look->snapshots, names.depth, &look->depth) < 0)
+        return -1;
+    return look->depth > 1; /* else what is inside is not known */
+}
+
+static int end_look(const Look *look, int same)
+{
+    Py_XDECREF(look->snapshots);
+    Py_XDECREF(look->slot_of);
+    return PyErr_Occurred() ? -1 : same;
+}
+
 int nothing_changed(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
 {
     PyObject *shadowed = PyTuple_GET_ITEM(PyTuple_GET_ITEM(action, MUTATOR), M_SHADOWED); /* borrowed from the action */
-    int always = is_true_attribute(call->plan, names.always);
-    if (always != 0 || !is_readable || !is_set(call->slots) || !PyAnySet_Check(shadowed) || PySet_GET_SIZE(shadowed))
-        return always < 0 ? -1 : 0;
-    Look look = {call, frame, PyTuple_GET_ITEM(action, MENTIONED), fresh, PyObject_GetAttr(call->engine, names.snapshots),
-                 PyObject_GetAttr(call->plan, names.slot_of), 0};
-    PyObject *depth = look.snapshots == NULL ? NULL : PyObject_GetAttr(look.snapshots, names.depth);
-    int same = depth == NULL || look.slot_of == NULL ? -1 : 1;
-    if (same > 0 && (look.depth = PyLong_AsLong(depth)) > 1) /* else what is inside is not known */
+    if (!PyAnySet_Check(shadowed) || PySet_GET_SIZE(shadowed))
+        return 0;
+    Look look;
+    int same = begin_look(&look, call, frame);
+    look.mentioned = PyTuple_GET_ITEM(action, MENTIONED);
+    look.fresh = fresh;
+    if (same > 0)
         same = are_unchanged(&look, call->alone, 1);
-    else if (same > 0)
-        same = 0;
     if (same > 0)
         same = are_unchanged(&look, call->open, 0);
-    Py_XDECREF(depth);
-    Py_XDECREF(look.snapshots);
-    Py_XDECREF(look.slot_of);
-    return PyErr_Occurred() ? -1 : same;
+    return end_look(&look, same);
+}
+
+/* Python gives a call a last, thorough look (Activation.end): that differs from any other for arrays only. */
+int is_over(Call *call, PyFrameObject *frame)
+{
+    Look look;
+    int same = begin_look(&look, call, frame);
+    PyObject *nothing = same > 0 ? PyTuple_New(0) : NULL; /* is mentioned: so nothing is settled, only compared */
+    if (same > 0 && nothing != NULL) {
+        look.mentioned = nothing;
+        same = are_unchanged(&look, call->open, 0);
+    }
+    Py_XDECREF(nothing);
+    return end_look(&look, same);
+}
+
+/* ---------------------------------------------------------------- who can change it */
+
+/* Whether it must be looked at wherever a value may change (Activation._be_alert). */
+static int be_alert(Call *call)
+{
+    PyObject *alert = PyObject_GetAttr(call->plan, names.alert);
+    int wanted = alert == NULL ? -1 : is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always), done = -1;
+    if (wanted > 0 && (done = PySet_Add(alert, call->serial)) == 0) {
+        int muted = is_true_attribute(call->plan, names.is_muted);
+        done = muted <= 0 ? muted : ask(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
+    } else if (wanted == 0)
+        done = PySet_Discard(alert, call->serial) < 0 ? -1 : 0;
+    Py_XDECREF(alert);
+    return done;
+}
+
+/* Let go of an entry of a table, if it is there: 1 it was, 0, -1 error. */
+static int drop(PyObject *table, PyObject *key)
+{
+    int there = PyDict_Contains(table, key);
+    return there <= 0 ? there : PyDict_DelItem(table, key) < 0 ? -1 : 1;
+}
+
+int forget_open(Call *call, PyObject *key)
+{
+    PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
+    int has_slot = slot_of == NULL ? -1 : PyDict_Contains(slot_of, key);
+    Py_XDECREF(slot_of);
+    if (has_slot <= 0)
+        return has_slot;
+    return drop(call->alone, key) < 0 || drop(call->open, key) < 0 ? -1 : be_alert(call);
+}
+
+/* Whether nothing but code that names the variable can change the value: 1, 0, -1 error. */
+static int is_alone(Call *call, PyObject *key, PyObject *value, long role)
+{
+    if (Py_REFCNT(value) > REFERENCES_OF_ONE_LOCAL)
+        return 0;
+    PyObject *aliased = PyObject_GetAttr(call->plan, names.aliased), *snapshots = NULL;
+    int is_aliased = aliased == NULL ? -1 : PySet_Contains(aliased, key), closed = -1;
+    if (is_aliased == 0 && (snapshots = PyObject_GetAttr(call->engine, names.snapshots)) != NULL)
+        closed = is_closed(snapshots, value, role);
+    Py_XDECREF(snapshots);
+    Py_XDECREF(aliased);
+    return is_aliased > 0 ? 0 : closed;
+}
+
+int settle(Call *call, PyObject *key, PyObject *value, Known *entry)
+{
+    long role = role_of(entry->kind);
+    int is_open = role == STAMPED ? PyDict_Contains(call->open, key) : 0;
+    if (is_open != 0 || !is_set(entry->signature))
+        return is_open < 0 ? -1 : 0;
+    int alone = is_alone(call, key, value, role);
+    PyObject *wanted = alone > 0 ? call->alone : call->open, *other = alone > 0 ? call->open : call->alone;
+    int there = alone < 0 ? -1 : PyDict_Contains(wanted, key);
+    if (there != 0)
+        return there < 0 ? -1 : 0;
+    return drop(other, key) < 0 || PyDict_SetItem(wanted, key, (PyObject *)entry) < 0 ? -1 : be_alert(call);
 }
 
 int looking_ready(void)
 {
     struct { PyObject **place; const char *text; } all[] = {
-        {&names.always, "always"}, {&names.depth, "depth"}, {&names.is_closed, "is_closed"}, {&names.slot_of, "slot_of"},
-        {&names.snapshots, "snapshots"},
+        {&names.alert, "alert"}, {&names.aliased, "aliased"}, {&names.always, "always"}, {&names.depth, "depth"},
+        {&names.is_muted, "is_muted"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.unmute, "unmute"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)

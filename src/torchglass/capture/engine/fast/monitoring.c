@@ -8,7 +8,7 @@
 #include "following.h"
 #include "structmember.h"
 
-static struct { PyObject *after, *alert, *always, *begin, *closed, *code, *fault, *is_loud, *is_muted, *is_on, *left, *owns_thread; } names; /* of attributes, interned */
+static struct { PyObject *after, *alert, *always, *begin, *closed, *code, *fault, *is_loud, *is_muted, *is_on, *owns_thread; } names; /* of attributes, interned */
 
 typedef struct {
     PyObject_HEAD
@@ -101,6 +101,11 @@ static int begin(const Callback *callback, PyObject *plan, PyFrameObject *frame,
     int followed = is_followed(callback);
     if (followed <= 0)
         return followed;
+    PyObject *call = silent ? Py_NewRef(Py_None) : begin_followed(callback->engine, callback->running, plan, frame);
+    int is_pythons = call == Py_None;
+    Py_XDECREF(call);
+    if (call == NULL || !is_pythons)
+        return call == NULL ? -1 : 0;
     return ask(PyObject_CallMethodObjArgs(callback->engine, names.begin, frame, plan, silent ? Py_True : Py_False, NULL));
 }
 
@@ -195,9 +200,12 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
 /* ---------------------------------------------------------------- a call ends */
 
 /* Whether a call has something more to be looked at when it ends; -1 error. */
-static int wants_last_look(const Call *call)
+static int wants_last_look(Call *call, PyFrameObject *frame)
 {
-    return is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always);
+    if (!is_filled(call->open))
+        return is_true_attribute(call->plan, names.always);
+    int over = is_over(call, frame);
+    return over < 0 ? -1 : !over;
 }
 
 /* A call that has nothing more to be looked at: it is no longer one of those that run. */
@@ -206,7 +214,7 @@ static int leave(const Callback *callback, Call *call, PyFrameObject *frame)
     PyObject *key = PyLong_FromVoidPtr(frame);
     int done = key == NULL ? -1 : PyDict_DelItem(callback->running, key);
     Py_XDECREF(key);
-    return done < 0 ? -1 : ask(PyObject_CallMethodObjArgs(callback->engine, names.left, call, Py_None, NULL));
+    return done < 0 ? -1 : end_followed(call, Py_None);
 }
 
 static int is_of(const Call *call, PyObject *code)
@@ -222,7 +230,7 @@ static PyObject *on_return(const Callback *callback, PyObject *const *args, size
         return ask_python(callback, args, flags);
     PyFrameObject *frame = frame_of(callback);
     Call *call = frame == NULL ? NULL : call_of(callback, frame);
-    int own = call == NULL ? 0 : is_of(call, args[0]), last = own > 0 ? wants_last_look(call) : 0;
+    int own = call == NULL ? 0 : is_of(call, args[0]), last = own > 0 ? wants_last_look(call, frame) : 0;
     int done = PyErr_Occurred() ? -1 : 0;
     if (own > 0 && last == 0)
         done = leave(callback, call, frame);
@@ -344,7 +352,7 @@ int monitoring_ready(PyObject *module)
     struct { PyObject **place; const char *text; } all[] = {
         {&names.after, "after"}, {&names.alert, "alert"}, {&names.always, "always"}, {&names.begin, "begin"},
         {&names.closed, "closed"}, {&names.code, "code"}, {&names.fault, "fault"}, {&names.is_loud, "is_loud"},
-        {&names.is_muted, "is_muted"}, {&names.is_on, "is_on"}, {&names.left, "left"}, {&names.owns_thread, "owns_thread"},
+        {&names.is_muted, "is_muted"}, {&names.is_on, "is_on"}, {&names.owns_thread, "owns_thread"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
         if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)

@@ -8,6 +8,7 @@
 #define MOST_MEMBERS 64 /* twice ENDS */
 
 static PyObject *python_sign; /* _sign, for ever; NULL before it is given */
+static PyObject *depth_name;  /* of an attribute, interned */
 
 /* (id of its type, text), which is taken over */
 static PyObject *of_type(PyObject *value, PyObject *text)
@@ -115,6 +116,58 @@ PyObject *sign(PyObject *snapshots, PyObject *value, long depth)
     return result;
 }
 
+/* ---------------------------------------------------------------- whether others can change it */
+
+/* Whether what a member holds is looked at, and can change: 1, 0, -1 error. */
+static int is_mutable(PyObject *snapshots, PyObject *member)
+{
+    PyTypeObject *cls = Py_TYPE(member);
+    if (cls == &PyLong_Type || cls == &PyUnicode_Type || cls == &PyBool_Type || cls == &PyFloat_Type || member == Py_None)
+        return 0;
+    Py_INCREF(member); /* the container may be changed by what is asked of Python */
+    PyObject *kind = kept_as(snapshots, member);
+    Py_DECREF(member);
+    long role = kind == NULL ? -1 : role_of(kind);
+    Py_XDECREF(kind);
+    return kind == NULL ? -1 : role > TEXT && role < OBJECT;
+}
+
+static int has_mutable(PyObject *snapshots, PyObject *value)
+{
+    int found = 0;
+    if (PyDict_CheckExact(value)) {
+        Py_ssize_t at = 0, length = PyDict_GET_SIZE(value);
+        PyObject *key, *member;
+        while (found == 0 && PyDict_GET_SIZE(value) == length && PyDict_Next(value, &at, &key, &member))
+            found = is_mutable(snapshots, member); /* what can change is no key */
+        return found;
+    }
+    for (Py_ssize_t at = 0; found == 0 && at < Py_SIZE(value); at++)
+        found = is_mutable(snapshots, PyList_CheckExact(value) ? PyList_GET_ITEM(value, at) : PyTuple_GET_ITEM(value, at));
+    return found;
+}
+
+/* Whether only who holds the value itself can change what is looked at (Snapshots.is_closed). */
+int is_closed(PyObject *snapshots, PyObject *value, long role)
+{
+    int is_dict = PyDict_CheckExact(value);
+    if (role != CONTAINER || !(is_dict || PyList_CheckExact(value) || PyTuple_CheckExact(value))) {
+        PyObject *answer = PyObject_CallMethod(snapshots, "is_closed", "Ol", value, role);
+        int closed = answer == NULL ? -1 : PyObject_IsTrue(answer);
+        Py_XDECREF(answer);
+        return closed;
+    }
+    long depth;
+    if ((is_dict ? PyDict_GET_SIZE(value) : Py_SIZE(value)) > MOST_MEMBERS)
+        return 0;
+    if (attribute_as_long(snapshots, depth_name, &depth) < 0)
+        return -1;
+    int found = depth <= 1 ? 0 : has_mutable(snapshots, value);
+    return found < 0 ? -1 : !found;
+}
+
+/* ---------------------------------------------------------------- the module's part */
+
 /* sign(value, depth, snapshots) */
 static PyObject *sign_by_c(PyObject *module, PyObject *args)
 {
@@ -140,5 +193,7 @@ static PyMethodDef functions[] = {
 
 int signing_ready(PyObject *module)
 {
+    if ((depth_name = PyUnicode_InternFromString("depth")) == NULL)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

@@ -7,7 +7,7 @@
 #include "following.h"
 #include "structmember.h"
 
-static struct { PyObject *after, *before, *closed, *fault, *left, *line, *release_thread, *returns, *running; } names; /* of attributes, interned */
+static struct { PyObject *after, *before, *closed, *fault, *line, *lines, *release_thread, *returns, *running; } names; /* of attributes, interned */
 
 typedef struct {
     PyObject_HEAD
@@ -21,7 +21,8 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *core, *engine, *plans, *begin, *unknown, *dict;
+    PyObject *core, *engine, *plans, *running, *imports; /* the last three are dicts of the engine's */
+    PyObject *begin, *unknown, *on_other, *follow, *dict;
 } Tracer;
 
 /* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
@@ -106,7 +107,7 @@ static int leave(Local *local, PyFrameObject *frame)
     call->error = call->local = NULL;
     int done = forget_running(call, frame);
     if (done == 0)
-        done = ask(PyObject_CallMethodObjArgs(call->engine, names.left, call, !returned && error != NULL ? error : Py_None, NULL));
+        done = end_followed(call, !returned && error != NULL ? error : Py_None);
     Py_XDECREF(error);
     Py_XDECREF(own);
     return done;
@@ -116,7 +117,7 @@ static int leave(Local *local, PyFrameObject *frame)
 static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
 {
     Call *call = local->call;
-    if (local->always || local->suspends || is_filled(call->open))
+    if (local->always || local->suspends)
         return ask_other(local, frame, event, argument);
     int closed = is_true_attribute(call->engine, names.closed);
     if (closed != 0)
@@ -125,27 +126,56 @@ static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, 
     call->pending = NULL;
     int done = is_set(last) ? look_behind(call, last, frame) : 0;
     Py_XDECREF(last);
-    if (done == 0 && is_filled(call->open))
+    int over = done < 0 ? -1 : is_filled(call->open) ? is_over(call, frame) : 1;
+    if (over == 0)
         return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
-    if (done < 0 || leave(local, frame) < 0)
+    if (over < 0 || leave(local, frame) < 0)
         return faulted(local->call->engine);
     Py_RETURN_NONE;
 }
 
-/* An instruction is about to be done, in a line that is followed by them: most do nothing to variables. */
+/* By the offset of the instruction that is about to be done, in a table of the plan's; owned. NULL: nothing, or an error. */
+static PyObject *found_at(const Call *call, PyObject *table_name, PyObject *offset)
+{
+    PyObject *table = PyObject_GetAttr(call->plan, table_name);
+    PyObject *found = table == NULL || !PyDict_Check(table) ? NULL : PyDict_GetItemWithError(table, offset);
+    Py_XINCREF(found);
+    Py_XDECREF(table);
+    return found;
+}
+
+/* Whether an instruction is looked behind here: 1; 0 there is nothing to do; Python's affair: -1. */
+static int is_looked_behind(const Call *call, PyObject *action)
+{
+    if (!call->is_exact)
+        return 0;
+    if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None
+        || (is_set(call->pending) && PyTuple_GET_ITEM(call->pending, IS_SHARED) == Py_True))
+        return 1;
+    int stores = PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, FAST)) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
+                 || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS));
+    return stores ? -1 : 0; /* what the line's calls have changed is looked at when the line is done */
+}
+
+/* An instruction is about to be done, in a line that is followed by them (settrace.py: _on_opcode): most do nothing. */
 static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
 {
-    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *before = PyObject_GetAttr(local->call->plan, names.before);
-    PyObject *after = PyObject_GetAttr(local->call->plan, names.after);
-    int is_there = offset == NULL || before == NULL || after == NULL ? -1 : PyDict_Contains(before, offset);
-    if (is_there == 0)
-        is_there = PyDict_Contains(after, offset);
+    Call *call = local->call;
+    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame));
+    PyObject *before = offset == NULL ? NULL : found_at(call, names.before, offset);
+    PyObject *after = PyErr_Occurred() ? NULL : found_at(call, names.after, offset);
     Py_XDECREF(offset);
+    int done = PyErr_Occurred() ? -1 : 0, is_pythons = before != NULL;
+    if (done == 0 && after != NULL && !is_pythons) {
+        int closed = is_true_attribute(call->engine, names.closed), looked = is_looked_behind(call, after);
+        is_pythons = closed > 0 || looked < 0;
+        done = closed < 0 ? -1 : looked > 0 && !closed ? look_behind(call, after, frame) : 0;
+    }
     Py_XDECREF(before);
     Py_XDECREF(after);
-    if (is_there < 0)
+    if (done < 0)
         return faulted(local->call->engine);
-    if (is_there > 0)
+    if (is_pythons)
         return ask_other(local, frame, event, argument);
     Py_RETURN_NONE;
 }
@@ -206,6 +236,20 @@ static void local_dealloc(Local *local)
     Py_TYPE(local)->tp_free((PyObject *)local);
 }
 
+static Local *new_local(PyTypeObject *type, PyObject *core, PyObject *call, PyObject *lines, PyObject *on_other, PyObject *follow)
+{
+    Local *local = (Local *)type->tp_alloc(type, 0);
+    if (local != NULL) {
+        local->vectorcall = local_call;
+        local->core = Py_NewRef(core);
+        local->call = (Call *)Py_NewRef(call);
+        local->lines = Py_NewRef(lines);
+        local->on_other = Py_NewRef(on_other);
+        local->follow = Py_NewRef(follow);
+    }
+    return local;
+}
+
 /* Local(core, call, lines, always, suspends, on_other, follow) */
 static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -214,17 +258,11 @@ static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTuple(args, "OO!O!ppOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &suspends, &on_other,
                           &follow))
         return NULL;
-    Local *local = (Local *)type->tp_alloc(type, 0);
-    if (local == NULL)
-        return NULL;
-    local->vectorcall = local_call;
-    local->core = Py_NewRef(core);
-    local->call = (Call *)Py_NewRef(call);
-    local->lines = Py_NewRef(lines);
-    local->on_other = Py_NewRef(on_other);
-    local->follow = Py_NewRef(follow);
-    local->always = (char)always;
-    local->suspends = (char)suspends;
+    Local *local = new_local(type, core, call, lines, on_other, follow);
+    if (local != NULL) {
+        local->always = (char)always;
+        local->suspends = (char)suspends;
+    }
     return (PyObject *)local;
 }
 
@@ -252,6 +290,26 @@ static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
     return plan != NULL || PyErr_Occurred() ? plan : tracer->unknown;
 }
 
+/* A call of known code begins: its trace function, owned; None where Python has to begin it. NULL error. */
+static PyObject *begin_here(const Tracer *tracer, PyFrameObject *frame, PyObject *plan)
+{
+    PyObject *lines = PyObject_GetAttr(plan, names.lines), *local = NULL;
+    if (lines == NULL || !PyDict_Check(lines) || !PyDict_GET_SIZE(lines)) {
+        Py_XDECREF(lines);
+        return lines == NULL ? NULL : Py_NewRef(Py_None); /* only its end matters */
+    }
+    PyObject *call = begin_followed(tracer->engine, tracer->running, plan, frame);
+    if (call == Py_None)
+        local = Py_NewRef(Py_None);
+    else if (call != NULL) {
+        local = (PyObject *)new_local(&LocalType, tracer->core, call, lines, tracer->on_other, tracer->follow);
+        Py_XSETREF(((Call *)call)->local, Py_XNewRef(local));
+    }
+    Py_XDECREF(call);
+    Py_DECREF(lines);
+    return local;
+}
+
 static PyObject *begin_call(const Tracer *tracer, PyFrameObject *frame)
 {
     PyObject *plan = plan_of(tracer, frame);
@@ -260,6 +318,14 @@ static PyObject *begin_call(const Tracer *tracer, PyFrameObject *frame)
         return NULL;
     if (plan == Py_None && !closed)
         Py_RETURN_NONE;
+    if (plan != tracer->unknown && !closed && !is_filled(tracer->imports)) {
+        Py_INCREF(plan); /* the table is cleared when the block ends */
+        PyObject *local = begin_here(tracer, frame, plan);
+        Py_DECREF(plan);
+        if (local != Py_None)
+            return local;
+        Py_DECREF(local);
+    }
     return PyObject_CallFunctionObjArgs(tracer->begin, tracer->core, frame, plan, NULL);
 }
 
@@ -280,24 +346,20 @@ static PyObject *tracer_call(PyObject *self, PyObject *const *args, size_t flags
     return local;
 }
 
+#define TRACER_OBJECTS(each) each(core) each(engine) each(plans) each(running) each(imports) each(begin) each(unknown) each(on_other) each(follow)
+
 static int tracer_traverse(Tracer *tracer, visitproc visit, void *arg)
 {
-    Py_VISIT(tracer->core);
-    Py_VISIT(tracer->engine);
-    Py_VISIT(tracer->plans);
-    Py_VISIT(tracer->begin);
-    Py_VISIT(tracer->unknown);
+#define VISIT(name) Py_VISIT(tracer->name);
+    TRACER_OBJECTS(VISIT)
     Py_VISIT(tracer->dict);
     return 0;
 }
 
 static int tracer_clear(Tracer *tracer)
 {
-    Py_CLEAR(tracer->core);
-    Py_CLEAR(tracer->engine);
-    Py_CLEAR(tracer->plans);
-    Py_CLEAR(tracer->begin);
-    Py_CLEAR(tracer->unknown);
+#define CLEAR(name) Py_CLEAR(tracer->name);
+    TRACER_OBJECTS(CLEAR)
     Py_CLEAR(tracer->dict);
     return 0;
 }
@@ -309,21 +371,19 @@ static void tracer_dealloc(Tracer *tracer)
     Py_TYPE(tracer)->tp_free((PyObject *)tracer);
 }
 
-/* Tracer(core, engine, plans, begin, unknown) */
+/* Tracer(core, engine, its plans, running calls and imports, begin, unknown, on_other, follow) */
 static PyObject *tracer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *core, *engine, *plans, *begin, *unknown;
-    if (!PyArg_ParseTuple(args, "OOO!OO", &core, &engine, &PyDict_Type, &plans, &begin, &unknown))
+    PyObject *core, *engine, *plans, *running, *imports, *begin, *unknown, *on_other, *follow;
+    if (!PyArg_ParseTuple(args, "OOO!O!O!OOOO", &core, &engine, &PyDict_Type, &plans, &PyDict_Type, &running, &PyDict_Type,
+                          &imports, &begin, &unknown, &on_other, &follow))
         return NULL;
     Tracer *tracer = (Tracer *)type->tp_alloc(type, 0);
     if (tracer == NULL)
         return NULL;
     tracer->vectorcall = tracer_call;
-    tracer->core = Py_NewRef(core);
-    tracer->engine = Py_NewRef(engine);
-    tracer->plans = Py_NewRef(plans);
-    tracer->begin = Py_NewRef(begin);
-    tracer->unknown = Py_NewRef(unknown);
+#define TAKE(name) tracer->name = Py_NewRef(name);
+    TRACER_OBJECTS(TAKE)
     return (PyObject *)tracer;
 }
 
@@ -348,7 +408,7 @@ int tracing_ready(PyObject *module)
 {
     struct { PyObject **place; const char *text; } all[] = {
         {&names.after, "after"}, {&names.before, "before"}, {&names.closed, "closed"}, {&names.fault, "fault"},
-        {&names.left, "left"}, {&names.line, "line"}, {&names.release_thread, "release_thread"}, {&names.returns, "returns"},
+        {&names.line, "line"}, {&names.lines, "lines"}, {&names.release_thread, "release_thread"}, {&names.returns, "returns"},
         {&names.running, "running"},
     };
     for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)

@@ -3,12 +3,13 @@
  * Whatever is unusual is left to Python's own `changed`, as a whole and before anything is written: a value that forms.c
  * does not read, what a variable held before the block began, a comprehension that has no frame of its own.
  */
-#include "fast.h"
+#include "following.h"
 #include "structmember.h"
 
 enum { NAME, CODE, OFFSET, LINE, SCOPE, HOW, OLD, NEW, SERIAL, FIELDS }; /* of a change (capture/variables/watch.py) */
 enum { FORM, VALUES, TENSOR_ID, GENERATION, FORM_ITSELF, TOLD_FIELDS };  /* of what was told (events.py: Told) */
 #define CHANGES ((int64_t)-2) /* in the place of the stack above a call: another each time */
+#define MOST_CALLS 10000      /* events.py: whose variables are remembered */
 #define NEAR 16               /* frames that are walked to find the stack above a call */
 
 typedef struct {
@@ -17,7 +18,7 @@ typedef struct {
     Engine *engine;
     PyObject *calls;      /* a dict: what was told of each call under way, by its number */
     PyObject *python;     /* changed, of the engine in Python */
-    PyObject *begin;      /* a call is told of for the first time: (its number, the stack above it or None, log, frame) */
+    PyObject *begin;      /* a call is told of for the first time, whose stack Python has to find: (its number, log, frame) */
     PyObject *stack_at, *intern_one, *what;
     PyObject *unbound, *told;     /* marks for values */
     PyObject *one_form;           /* of one tensor */
@@ -29,13 +30,15 @@ typedef struct {
     PyObject *classes;            /* … and what it said, by address: (class, form, number, generation) */
 } Sink;
 
-static PyObject *above_name, *told_name, *plan_name, *code_name, *serial_name, *running_name; /* of attributes, interned */
+static PyObject *code_name, *running_name; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- where it stands */
 
-static int64_t number_attribute(PyObject *object, PyObject *name)
+/* What is known of a call by its number, borrowed; NULL: nothing, or an error. */
+static ToldCall *told_call(const Sink *sink, PyObject *serial)
 {
-    return as_number(PyObject_GetAttr(object, name));
+    PyObject *call = PyDict_GetItemWithError(sink->calls, serial);
+    return call != NULL && Py_TYPE(call) == &ToldCallType ? (ToldCall *)call : NULL;
 }
 
 /* The stack above the call of a frame, where that is known to be watched; CHANGES: it is not. `all` are by id of frame. */
@@ -45,26 +48,14 @@ static int64_t known_above(const Sink *sink, PyObject *all, PyFrameObject *frame
     PyObject *running = key == NULL ? NULL : PyDict_GetItemWithError(all, key); /* borrowed, made our own */
     Py_XINCREF(running);
     Py_XDECREF(key);
-    if (running == NULL)
-        return PyErr_Occurred() ? FAILED : CHANGES;
-    int64_t above = FAILED;
-    PyObject *plan = PyObject_GetAttr(running, plan_name);
-    PyObject *planned = plan == NULL ? NULL : PyObject_GetAttr(plan, code_name);
-    PyObject *serial = planned == NULL ? NULL : PyObject_GetAttr(running, serial_name);
-    if (serial != NULL) {
-        PyObject *call = planned == (PyObject *)code ? PyDict_GetItemWithError(sink->calls, serial) : NULL; /* borrowed */
-        if (call == NULL)
-            above = PyErr_Occurred() ? FAILED : CHANGES;
-        else {
-            Py_INCREF(call);
-            above = number_attribute(call, above_name);
-            Py_DECREF(call);
-        }
+    int64_t above = PyErr_Occurred() ? FAILED : CHANGES;
+    if (running != NULL && is_ready(running)) {
+        PyObject *planned = PyObject_GetAttr(((Call *)running)->plan, code_name);
+        ToldCall *call = planned == (PyObject *)code ? told_call(sink, ((Call *)running)->serial) : NULL;
+        above = PyErr_Occurred() ? FAILED : call == NULL ? CHANGES : call->above;
+        Py_XDECREF(planned);
     }
-    Py_XDECREF(serial);
-    Py_XDECREF(planned);
-    Py_XDECREF(plan);
-    Py_DECREF(running);
+    Py_XDECREF(running);
     return above;
 }
 
@@ -101,12 +92,26 @@ static int64_t stack_above(const Sink *sink, PyObject *running, const Log *log, 
     return NONE; /* far: Python leaves milestones on the way */
 }
 
-/* What is known of the call, owned; it is made if this is the first that is told of it. */
-static PyObject *call_of(const Sink *sink, Log *log, PyObject *serial, PyFrameObject *frame)
+/* A call is told of for the first time (ToldCalls.begin); `above` is the stack of its callers. Owned. */
+static ToldCall *new_told_call(const Sink *sink, PyObject *serial, int64_t above)
 {
-    PyObject *call = PyDict_GetItemWithError(sink->calls, serial); /* borrowed, made our own */
+    if (PyDict_GET_SIZE(sink->calls) >= MOST_CALLS)
+        PyDict_Clear(sink->calls);
+    ToldCall *call = (ToldCall *)PyObject_CallNoArgs((PyObject *)&ToldCallType);
+    if (call != NULL) {
+        call->above = above;
+        if (PyDict_SetItem(sink->calls, serial, (PyObject *)call) < 0)
+            Py_CLEAR(call);
+    }
+    return call;
+}
+
+/* What is known of the call, owned; it is made if this is the first that is told of it. */
+static ToldCall *call_of(const Sink *sink, Log *log, PyObject *serial, PyFrameObject *frame)
+{
+    ToldCall *call = told_call(sink, serial);
     if (call != NULL || PyErr_Occurred())
-        return Py_XNewRef(call);
+        return (ToldCall *)Py_XNewRef((PyObject *)call);
     PyCodeObject *code = PyFrame_GetCode(frame);
     int found = 0, can_be_resumed = (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
     Py_DECREF(code);
@@ -117,18 +122,19 @@ static PyObject *call_of(const Sink *sink, Log *log, PyObject *serial, PyFrameOb
     Py_XDECREF(running);
     if (above == FAILED)
         return NULL;
-    PyObject *known = found ? PyLong_FromLongLong(above) : Py_NewRef(Py_None);
-    if (known != NULL)
-        call = PyObject_CallFunctionObjArgs(sink->begin, serial, known, log, frame, NULL);
-    Py_XDECREF(known);
-    return call;
+    if (found)
+        return new_told_call(sink, serial, above);
+    PyObject *begun = PyObject_CallFunctionObjArgs(sink->begin, serial, log, frame, NULL);
+    if (begun != NULL && Py_TYPE(begun) != &ToldCallType) {
+        PyErr_SetString(PyExc_TypeError, "what is known of a call is wanted");
+        Py_CLEAR(begun);
+    }
+    return (ToldCall *)begun;
 }
 
-static int64_t stack_of_change(const Sink *sink, Log *log, PyObject *call, PyObject *const *fields, PyFrameObject *frame)
+static int64_t stack_of_change(const Sink *sink, Log *log, const ToldCall *call, PyObject *const *fields, PyFrameObject *frame)
 {
-    int64_t above = number_attribute(call, above_name);
-    if (above == FAILED)
-        return FAILED;
+    const int64_t above = call->above;
     if (above == CHANGES)
         return as_number(PyObject_CallFunctionObjArgs(sink->stack_at, log, frame, fields[OFFSET], NULL));
     PyCodeObject *code = PyFrame_GetCode(frame);
@@ -195,9 +201,20 @@ static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *ten
         else
             PyTuple_SET_ITEM(values, at - writing->took, value);
     }
-    return values == NULL ? NULL
-                          : Py_BuildValue("LNNLO", (long long)writing->result, values, PyLong_FromVoidPtr(tensor),
-                                          (long long)sink->engine->form_generation, form);
+    PyObject *const parts[TOLD_FIELDS] = {
+        PyLong_FromLongLong(writing->result), values, PyLong_FromVoidPtr(tensor),
+        PyLong_FromLongLong(sink->engine->form_generation), Py_NewRef(form),
+    };
+    PyObject *told = PyTuple_New(TOLD_FIELDS);
+    for (int at = 0; at < TOLD_FIELDS; at++) {
+        if (parts[at] == NULL)
+            Py_CLEAR(told);
+        if (told != NULL)
+            PyTuple_SET_ITEM(told, at, parts[at]);
+        else
+            Py_XDECREF(parts[at]);
+    }
+    return told;
 }
 
 /* The form of a value of a class whose values are all described alike, as `<Linear>`; NONE: they are not. */
@@ -300,15 +317,13 @@ static int write_read(Sink *sink, Log *log, int64_t stack, const Writing *writin
     return log->listening && tell_listeners(sink, log, at) < 0 ? ERROR : WRITTEN;
 }
 
-static int write_change(Sink *sink, Log *log, PyObject *call, int64_t stack, PyObject *const *fields)
+static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stack, PyObject *const *fields)
 {
     Writing writing;
     writing.took = writing.count = 0;
-    PyObject *told = PyObject_GetAttr(call, told_name);
-    if (told == NULL || !PyDict_Check(told)) {
-        Py_XDECREF(told);
-        return PyErr_Occurred() ? ERROR : NOT_HERE;
-    }
+    if (call->told == NULL || !PyDict_Check(call->told))
+        return NOT_HERE;
+    PyObject *told = Py_NewRef(call->told);
     int room = make_room(log), done = room < 0 ? ERROR : NOT_HERE; /* where there is none, Python counts what is lost */
     if (room > 0) {
         PyObject *known = Py_XNewRef(PyDict_GetItemWithError(told, fields[NAME]));
@@ -333,7 +348,7 @@ static int is_plain(const Sink *sink, PyObject *value)
 
 static int record_change(Sink *sink, Log *log, PyObject *const *fields, PyFrameObject *frame)
 {
-    PyObject *call = call_of(sink, log, fields[SERIAL], frame);
+    ToldCall *call = call_of(sink, log, fields[SERIAL], frame);
     int64_t stack = call == NULL ? FAILED : stack_of_change(sink, log, call, fields, frame);
     int done = ERROR, plain = is_plain(sink, fields[NEW]);
     Unseen unseen;
@@ -388,7 +403,21 @@ static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, 
     return done == ERROR ? NULL : Py_NewRef(Py_True);
 }
 
+/* left(serial, error): a call has ended, its variables hold nothing any more (events.py: VariableEvents.left) */
+static PyObject *sink_left(Sink *sink, PyObject *const *args, Py_ssize_t count)
+{
+    int there = count == 2 ? PyDict_Contains(sink->calls, args[0]) : 0;
+    if (there < 0 || (there > 0 && PyDict_DelItem(sink->calls, args[0]) < 0))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---------------------------------------------------------------- the type */
+
+static PyMethodDef sink_methods[] = {
+    {"left", (PyCFunction)(void (*)(void))sink_left, METH_FASTCALL, "A call has ended."},
+    {NULL},
+};
 
 #define OBJECTS(each)                                                                                                  \
     each(engine) each(calls) each(python) each(begin) each(stack_at) each(intern_one) each(what)         \
@@ -451,18 +480,14 @@ static PyTypeObject SinkType = {
     .tp_dealloc = (destructor)sink_dealloc,
     .tp_traverse = (traverseproc)sink_traverse,
     .tp_clear = (inquiry)sink_clear,
+    .tp_methods = sink_methods,
 };
 
 int variables_ready(PyObject *module)
 {
-    above_name = PyUnicode_InternFromString("above");
-    told_name = PyUnicode_InternFromString("told");
-    plan_name = PyUnicode_InternFromString("plan");
     code_name = PyUnicode_InternFromString("code");
-    serial_name = PyUnicode_InternFromString("serial");
     running_name = PyUnicode_InternFromString("running");
-    if (above_name == NULL || told_name == NULL || plan_name == NULL || code_name == NULL || serial_name == NULL
-        || running_name == NULL || PyType_Ready(&SinkType) < 0)
+    if (code_name == NULL || running_name == NULL || PyType_Ready(&SinkType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "VariableSink", (PyObject *)&SinkType);
 }
