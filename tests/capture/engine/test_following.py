@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from tests.capture.engine.test_fast import python
 from torchglass import compiled
 from torchglass.capture.variables import Engine, Watch, settrace
 from torchglass.capture.variables.activation import Activation
+from torchglass.capture.variables.snapshots import Snapshots
 
 pytestmark = pytest.mark.skipif(compiled.engine() != compiled.COMPILED, reason=f"the engine is {compiled.described()}")
 BY_LINES = pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring tells of variables")
@@ -51,6 +53,37 @@ def test_an_ordinary_call_needs_no_python_of_ours_after_it_has_begun(monkeypatch
     assert asked_here == []
     told = [each.name for each in trace.events() if each.kind == "variable"]
     assert told == ["x", "n", "y", "name", "y", "n", "y", "n", "y", "n", "y"]
+
+
+def test_a_plain_call_begins_and_ends_without_python_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def note(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args, **named: (asked.append(name), method(*args, **named))[1])
+
+    for name in ("__init__", "begin", "_stored", "_settle", "end"):
+        note(Activation, name)
+    for name in ("take", "is_closed"):
+        note(Snapshots, name)
+    for name in ("begin", "left"):
+        note(Engine, name)
+
+    def inner(items: list[int], options: dict[str, int], *rest: Any, **named: Any) -> tuple[int, ...]:
+        pair = (len(items), rest)
+        items = [1, *items]
+        both = {"pair": pair, **options}
+        (late) = len(both)
+        return (*items, late)
+
+    with tg.record(variables=["items", "options", "rest", "named", "pair", "both", "late"]) as trace:
+        inner([1], {})  # where its code is met for the first time Python reads it
+        asked.clear()
+        inner([1], {"a": 1}, 2, key=3)
+        asked_here = list(asked)
+    assert asked_here == []
+    told = [each.name for each in trace.events(kind="variable")]
+    assert told == ["items", "options", "rest", "named", "pair", "items", "both", "late"] * 2
 
 
 def test_blocks_that_follow_variables_leave_nothing_behind() -> None:

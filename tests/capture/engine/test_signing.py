@@ -87,9 +87,9 @@ def test_whoever_asks_with_something_else_gets_an_error() -> None:
         compiled.extension.sign([], "deep", None)
 
 
-def test_a_look_that_finds_nothing_needs_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_needs_no_python_but_to_tell_of_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    for name in ("look", "_compare"):
+    for name in ("look", "_compare", "_changed"):
         method = getattr(Activation, name)
         monkeypatch.setattr(
             Activation, name, lambda *args, name=name, method=method: (asked.append(name), method(*args))[1]
@@ -109,7 +109,7 @@ def test_a_look_that_finds_nothing_needs_no_python(monkeypatch: pytest.MonkeyPat
     with tg.record(variables=["held", "seen"]) as trace:
         assert followed(5) == 0
     assert [each.name for each in trace.events(kind="variable")] == ["held", "seen", "held", "seen"]
-    assert asked != []
+    assert asked == ["_changed", "_changed"]
 
 
 def test_what_somebody_else_holds_from_now_on_is_looked_at_everywhere() -> None:

@@ -251,7 +251,8 @@ def _reader(cls: type) -> Reader | None:
         return _read_fields_of_dict if cls is not dict and _is_dataclass(cls) else _read_dict
     names = _field_names(cls)
     if names is not None:
-        return lambda value: (FIELDS, _fields(value, cls, names))
+        slots = _field_slots(cls, names)
+        return lambda value: (FIELDS, _fields(value, cls, names, slots))
     if issubclass(cls, list):
         return partial(_read_list, list, LIST)
     if issubclass(cls, tuple):
@@ -327,7 +328,13 @@ def _field_names(cls: type) -> tuple[str, ...] | None:
     return tuple(cls.__dataclass_fields__) if _is_dataclass(cls) else None  # type: ignore[attr-defined]
 
 
-def _fields(value: Any, cls: type, names: tuple[str, ...]) -> Items:
+def _field_slots(cls: type, names: tuple[str, ...]) -> list[tuple[str, MemberDescriptorType]]:
+    """The fields that lie in slots; found once for a class, which may have hundreds of attributes."""
+    every = (item for each in cls.__mro__ for item in vars(each).items())
+    return [(name, slot) for name, slot in every if type(slot) is MemberDescriptorType and name in names]
+
+
+def _fields(value: Any, cls: type, names: tuple[str, ...], slots: list[tuple[str, MemberDescriptorType]]) -> Items:
     """Read without running the class's own code: tuple items, the instance's dictionary, or its slots."""
     if issubclass(cls, tuple):
         return [(name, item) for name, item in zip(names, tuple.__iter__(value), strict=False)]
@@ -335,13 +342,12 @@ def _fields(value: Any, cls: type, names: tuple[str, ...]) -> Items:
         held = dict(object.__getattribute__(value, "__dict__"))
     except AttributeError:
         held = {}
-    for each in cls.__mro__:
-        for name, slot in vars(each).items():
-            if type(slot) is MemberDescriptorType and name in names and name not in held:
-                try:
-                    held[name] = slot.__get__(value, cls)
-                except AttributeError:
-                    pass  # never set
+    for name, slot in slots:
+        if name not in held:
+            try:
+                held[name] = slot.__get__(value, cls)
+            except AttributeError:
+                pass  # never set
     return [(name, held[name]) for name in names if name in held]
 
 

@@ -13,7 +13,16 @@ from torchglass.capture.variables.following import Following
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of, step_from
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
-from torchglass.capture.variables.snapshots import ARRAY, NO_KIND, STAMPED, TEXT, Known, has_changed, same_atom
+from torchglass.capture.variables.snapshots import (
+    ARRAY,
+    BUILTINS,
+    NO_KIND,
+    STAMPED,
+    TEXT,
+    Known,
+    has_changed,
+    same_atom,
+)
 from torchglass.capture.variables.watch import ASSIGNED, CHANGED, DELETED, TOLD, UNBOUND, Path
 from torchglass.compiled import extension
 
@@ -247,8 +256,13 @@ class Activation(Reading):
         signature = self.engine.snapshots.signature(value, role, thorough)
         is_large_store = mutator.into == name and role == ARRAY and len(signature) == _LARGE_FINGERPRINT
         if is_large_store or has_changed(role, entry.signature, signature):
-            old, entry.signature = entry.past(), signature
-            self._tell((name, self.plan.scope_of(name), mutator.offset, mutator.line), CHANGED, old, value, frame)
+            self._changed(name, entry, signature, (value, mutator, frame))
+
+    def _changed(self, name: str, entry: Known, signature: Any, what: tuple[Any, Mutator, FrameType]) -> None:
+        """A value was changed in place, which this signature tells."""
+        value, mutator, frame = what
+        old, entry.signature = entry.past(), signature
+        self._tell((name, self.plan.scope_of(name), mutator.offset, mutator.line), CHANGED, old, value, frame)
 
     # ------------------------------------------------------------ stores
 
@@ -369,6 +383,6 @@ class Activation(Reading):
 
 
 if extension is not None:
-    extension.follow_with(UNBOUND, TOLD, NO_KIND, Known, Activation, SLOTS_ARE_READABLE)
+    extension.follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE)
 look_behind: Callable[[Activation, Action, FrameType], None] = Activation.done if extension is None else extension.done
 """``Activation.done``, compiled where it can be (``capture/engine/fast/following.c``)."""

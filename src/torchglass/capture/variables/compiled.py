@@ -37,7 +37,6 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
         changed,
         calls.begin,
         stack_at,
-        session.stacks.intern_one,
         partial(_what, session),
         UNBOUND,
         TOLD,

@@ -23,6 +23,7 @@ from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, INSTALLED, is_of_an_import, is_text, is_user_code
 from torchglass.capture.variables.snapshots import Known, Snapshots
 from torchglass.capture.variables.watch import CallSink, Fields, PathStep, RememberingSink, Sink, VariableChange, Watch
+from torchglass.compiled import extension
 from torchglass.source.sites import origin_of
 from torchglass.source.text import codes_of
 
@@ -103,7 +104,8 @@ class Engine:
         """By thread: the ``id`` of the frame that imports something installed. Until it ends nothing is watched."""
         self._codes: list[CodeType] = []
         self._outer: dict[int, CodeType] = {}
-        self._met: set[str] = set()
+        self._planned: list[Plan] = []
+        """Of all code that was met, watched or not."""
         self._members: set[str] = set()
         """Names of attributes, and texts that may be keys, in the code that has the root of a path."""
         self.found_paths: set[str] = set()
@@ -159,6 +161,7 @@ class Engine:
         self.sink = self.tell = ENDED
         self.calls = self.tell_left = self._tell_ended = None
         self.plans.clear()
+        self._planned.clear()
 
     def abandon(self) -> None:
         """In a forked child: switch off, in silence."""
@@ -194,12 +197,13 @@ class Engine:
     def never_seen(self) -> dict[str, list[str]]:
         """The watched names that no code had which ran, each with names that look like it."""
         paths = {path.name: path for path in self.watch.paths}
+        met = set[str]().union(*((*plan.slots, *plan.stored) for plan in self._planned))
         never: dict[str, list[str]] = {}
         for name in self.watch.names:
             path = paths.get(name)
             root = path.root if path is not None else name
-            if not any(fnmatchcase(each, root) for each in self._met):
-                never[name] = difflib.get_close_matches(root, sorted(self._met), n=3)
+            if not any(fnmatchcase(each, root) for each in met):
+                never[name] = difflib.get_close_matches(root, sorted(met), n=3)
             elif path is not None and name not in self.found_paths:
                 never[name] = path.near(self._members)
         return never
@@ -231,11 +235,10 @@ class Engine:
         code = frame.f_code
         plan = None
         if self._is_in_scope(code, frame):
-            for each in code.co_consts:
-                if isinstance(each, CodeType):
-                    self._outer[id(each)] = code
-            plan = plan_of(code, self.watch, lambda inner: self._outer.get(id(inner)))
-            self._met.update(plan.slots, plan.stored)
+            plan = plan_of(code, self.watch, self._outer_of)
+            for each in plan.inner:
+                self._outer[id(each)] = code
+            self._planned.append(plan)
             if plan.paths:
                 self._members.update(code.co_names, (each for each in code.co_consts if isinstance(each, str)))
             if not plan.watches and self.calls is None:
@@ -244,6 +247,9 @@ class Engine:
             _refuse(code)
         self._codes.append(code)  # kept, or another code could get its id
         return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
+
+    def _outer_of(self, inner: CodeType) -> CodeType | None:
+        return self._outer.get(id(inner))
 
     def _is_in_scope(self, code: CodeType, frame: FrameType) -> bool:
         if code.co_name in ATTRIBUTE_METHODS and self.watch.is_general:
@@ -270,6 +276,10 @@ class Engine:
 
     def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
         """A call of watched code begins or, silently, is found under way."""
+        if extension is not None and not silent:
+            begun = extension.begin_followed(self, self.running, plan, frame)
+            if begun is not None:
+                return begun
         activation = Activation(self, plan, frame, next(self.serials))
         self.running[id(frame)] = activation
         if self.calls is not None and not silent:

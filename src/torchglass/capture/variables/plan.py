@@ -93,6 +93,8 @@ class Plan:
         self.watch = watch
         self.scope = scope_name(code)
         self.slots = slot_names(code)
+        self.inner = tuple(each for each in code.co_consts if isinstance(each, CodeType))
+        """The code of functions that are made in it."""
         self.suspends = bool(code.co_flags & _SUSPENDS)
         self._outer_of = outer_of
         effects = effects_of(code)

@@ -44,7 +44,7 @@ def _forever(role: int, *types: type) -> dict[int, Kind]:
     return {id(each): Kind(role, each.__name__, None) for each in types}
 
 
-_BUILTINS = {
+BUILTINS = {
     **_forever(ATOM, int, float, bool, complex, NoneType),
     **_forever(TEXT, str, bytes),
     **_forever(CONTAINER, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter),
@@ -113,7 +113,7 @@ class Snapshots:
         self.stamp = stamp or _no_stamp
         self.in_place = in_place
         self.fingerprints = Fingerprints()
-        self.kinds = dict(_BUILTINS)
+        self.kinds = dict(BUILTINS)
 
     def kind(self, value: Any) -> Kind:
         of = type(value)
@@ -179,7 +179,7 @@ class Snapshots:
 def same_atom(old: Any, new: Any) -> bool:
     """Whether two numbers or short texts of exact types are the same; -0.0 is not 0.0."""
     kind = type(new)
-    if type(old) is not kind or _BUILTINS.get(id(kind), _FOREIGN).role > TEXT or old != new:
+    if type(old) is not kind or BUILTINS.get(id(kind), _FOREIGN).role > TEXT or old != new:
         return False
     return kind is not float or new != 0 or math.copysign(1, old) == math.copysign(1, new)
 
@@ -221,7 +221,7 @@ def _ends(value: Any, kind: type, length: int) -> Any:
 def _sign_member(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
     """Numbers and texts by value and type, containers and arrays by content, all else by identity."""
     kind = type(value)
-    role = _BUILTINS.get(id(kind), _FOREIGN).role
+    role = BUILTINS.get(id(kind), _FOREIGN).role
     if role == ATOM:
         return value if kind is int else (id(kind), repr(value))
     if role == TEXT:

@@ -192,10 +192,20 @@ int end_followed(Call *call, PyObject *error)
     return done;
 }
 
+/* begin_followed(engine, its running calls, plan, frame) → the call; None: Python has to begin it */
+static PyObject *begin_followed_by_c(PyObject *module, PyObject *args)
+{
+    PyObject *engine, *running, *plan, *frame;
+    if (!PyArg_ParseTuple(args, "OO!OO!", &engine, &PyDict_Type, &running, &plan, &PyFrame_Type, &frame))
+        return NULL;
+    return begin_followed(engine, running, plan, (PyFrameObject *)frame);
+}
+
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
     {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Tell of the arguments of a call."},
+    {"begin_followed", begin_followed_by_c, METH_VARARGS, "A call of known code begins."},
     {"slots_of", slots_by_c, METH_VARARGS, "The locals of a frame where they are; None where they cannot be read."},
     {NULL},
 };

@@ -231,7 +231,8 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count); /* arguments as a tuple
 int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
 int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
-int64_t known_stack(Engine *engine, const int64_t *words, Py_ssize_t length); /* (base, code, offset …); NONE: Python's affair */
+/* (base, code, offset …), from the frame upwards; NONE: there are too many. */
+int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length);
 #define MOST_HELD 64 /* tensors in one variable, as far as that is told from here */
 int64_t number_of_form(Engine *engine, PyObject *form); /* of one that Python made */
 int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form); /* NONE: Python's affair */

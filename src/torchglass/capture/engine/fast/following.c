@@ -40,6 +40,9 @@ Known *entry_of(Call *call, PyObject *key)
 
 PyObject *kept_as(PyObject *snapshots, PyObject *value)
 {
+    for (int at = 0; at < BUILTIN_KINDS; at++)
+        if (Py_TYPE(value) == builtin_kinds[at].cls && builtin_kinds[at].kind != NULL)
+            return Py_NewRef(builtin_kinds[at].kind);
     PyObject *kinds = PyObject_GetAttr(snapshots, names.kinds), *key = NULL, *kind = NULL;
     if (kinds != NULL && (key = PyLong_FromVoidPtr(Py_TYPE(value))) != NULL) {
         kind = Py_XNewRef(PyDict_GetItemWithError(kinds, key));
@@ -273,7 +276,7 @@ int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < PyTuple_GET_SIZE(all); at++)
         done = look_at_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
-    int look = done < 0 ? 0 : may_have_changed(call, action), same = look > 0 ? nothing_changed(call, action, fresh, frame) : 0;
+    int look = done < 0 ? 0 : may_have_changed(call, action), same = look > 0 ? look_in_place(call, action, fresh, frame) : 0;
     if (same < 0)
         done = -1;
     else if (look > 0 && !same) {

@@ -38,6 +38,9 @@ extern PyTypeObject KnownType, CallType, ToldCallType;
 /* Marks for nothing and for what the sink was told, the kind of nothing, and the classes Known and Activation; NULL before
  * they are given. */
 extern PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
+#define BUILTIN_KINDS 8
+typedef struct { PyTypeObject *cls; PyObject *kind; } BuiltinKind;
+extern BuiltinKind builtin_kinds[BUILTIN_KINDS]; /* the kinds of the commonest types, the same for all engines; or NULL */
 extern int is_readable; /* whether the slots of frames can be read (frames.py) */
 
 static inline int is_set(const PyObject *object)
@@ -72,8 +75,8 @@ PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *ser
 PyObject *begin_followed(PyObject *engine, PyObject *running, PyObject *plan, PyFrameObject *frame);
 int end_followed(Call *call, PyObject *error);                      /* Engine.left */
 int is_over(Call *call, PyFrameObject *frame);                      /* whether a last look would find nothing; -1 error */
-/* Whether all that the line's calls may have changed is as it was; 0: Python has to look. -1 error. */
-int nothing_changed(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
+/* At what the line's calls may have changed: 1 done; 0: Python has to look. -1 error. */
+int look_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
 int ask(PyObject *answer);                                          /* of Python, which is let go of: 0, or -1 error */
 int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
 

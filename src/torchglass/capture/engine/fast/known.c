@@ -4,6 +4,7 @@
 
 PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 int is_readable;
+BuiltinKind builtin_kinds[BUILTIN_KINDS];
 
 /* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
 
@@ -192,12 +193,13 @@ int attribute_as_long(PyObject *object, PyObject *name, long *found)
 
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(the mark for nothing, the mark for what was told, no kind, Known, Activation, whether slots can be read) */
+/* follow_with(the mark for nothing, the mark for what was told, no kind, kinds of types by address, Known, Activation, whether slots can be read) */
 static PyObject *follow_with(PyObject *module, PyObject *args)
 {
-    PyObject *nothing, *told, *kind, *known, *call;
+    PyObject *nothing, *told, *kind, *kinds, *known, *call;
     int readable;
-    if (!PyArg_ParseTuple(args, "OOO!OO!p", &nothing, &told, &PyTuple_Type, &kind, &known, &PyType_Type, &call, &readable))
+    if (!PyArg_ParseTuple(args, "OOO!O!OO!p", &nothing, &told, &PyTuple_Type, &kind, &PyDict_Type, &kinds, &known, &PyType_Type,
+                          &call, &readable))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)call, &CallType)) {
         PyErr_SetString(PyExc_TypeError, "a class of calls is wanted");
@@ -209,6 +211,17 @@ static PyObject *follow_with(PyObject *module, PyObject *args)
     Py_XSETREF(known_type, Py_NewRef(known));
     Py_XSETREF(call_type, Py_NewRef(call));
     is_readable = readable;
+    PyTypeObject *const types[BUILTIN_KINDS] = {
+        &PyLong_Type, Py_TYPE(Py_None), &PyBool_Type, &PyUnicode_Type, &PyTuple_Type, &PyDict_Type, &PyList_Type, &PyFloat_Type,
+    };
+    for (int at = 0; at < BUILTIN_KINDS; at++) {
+        PyObject *address = PyLong_FromVoidPtr(types[at]);
+        PyObject *found = address == NULL ? NULL : PyDict_GetItemWithError(kinds, address); /* borrowed, made our own */
+        builtin_kinds[at] = (BuiltinKind){types[at], Py_XNewRef(found)};
+        Py_XDECREF(address);
+    }
+    if (PyErr_Occurred())
+        return NULL;
     Py_RETURN_NONE;
 }
 

@@ -22,14 +22,12 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
     return each;
 }
 
-/* The number of a code object; one that is new is written down by Python, which is shown its frame, else NONE. */
+/* The number of a code object; one that is new is written down by Python, which is shown its frame. */
 static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
 {
     PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
     if (known != NULL)
         return PyLong_AsLongLong(PyTuple_GET_ITEM(known, 1));
-    if (frame == NULL)
-        return PyErr_Occurred() ? FAILED : NONE;
     PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
     if (its_frame == NULL)
         return FAILED;
@@ -38,7 +36,7 @@ static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *
     return number;
 }
 
-/* Give a new stack a number (stack.py: _add); NONE where there is no frame, and code that is new. */
+/* Give a new stack a number (stack.py: _add). */
 static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
 {
     char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2], *end = row;
@@ -47,10 +45,10 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
         PyObject *word = PyLong_FromLongLong(words[at]);
         /* At odd places stand addresses of code objects: `id`, for Python. */
         int64_t shown = word == NULL ? FAILED : at % 2 == 0 ? words[at] : number_of_code(engine, word, frame, at / 2);
-        if (shown == FAILED || (shown == NONE && at % 2)) {
+        if (shown == FAILED) {
             Py_XDECREF(word);
             Py_DECREF(key);
-            return shown;
+            return FAILED;
         }
         PyTuple_SET_ITEM(key, at, word);
         *end++ = at ? ',' : '[';
@@ -70,14 +68,14 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
     return as_number(number);
 }
 
-int64_t known_stack(Engine *engine, const int64_t *words, Py_ssize_t length)
+int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
 {
     uint64_t hash;
     int64_t number = table_find(&engine->stacks, words, length, &hash);
     if (number != NONE || length > 2 * NEAR + 1)
         return number;
-    number = add_stack(engine, NULL, words, length);
-    if (number != NONE && number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
+    number = add_stack(engine, frame, words, length);
+    if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
         return FAILED;
     return number;
 }

@@ -19,7 +19,7 @@ typedef struct {
     PyObject *calls;      /* a dict: what was told of each call under way, by its number */
     PyObject *python;     /* changed, of the engine in Python */
     PyObject *begin;      /* a call is told of for the first time, whose stack Python has to find: (its number, log, frame) */
-    PyObject *stack_at, *intern_one, *what;
+    PyObject *stack_at, *what;
     PyObject *unbound, *told;     /* marks for values */
     PyObject *one_form;           /* of one tensor */
     long long nothing, one_tensor; /* numbers of forms */
@@ -62,11 +62,11 @@ static int64_t known_above(const Sink *sink, PyObject *all, PyFrameObject *frame
 /* The stack of a call's callers (ToldCalls._above); `done` says whether it was found here. */
 static int64_t stack_above(const Sink *sink, PyObject *running, const Log *log, PyFrameObject *frame, int *done)
 {
-    int64_t words[2 * NEAR + 1];
+    int64_t words[2 * NEAR + 1], number = NONE;
     Py_ssize_t length = 1;
+    PyFrameObject *caller = PyFrame_GetBack(frame), *each = (PyFrameObject *)Py_XNewRef((PyObject *)caller);
     *done = 0;
-    PyFrameObject *each = PyFrame_GetBack(frame);
-    for (int count = 0; count < NEAR; count++) {
+    for (int count = 0; count < NEAR && !*done; count++) { /* far: Python leaves milestones on the way */
         int64_t base = CHANGES;
         if (each == NULL || (long long)(intptr_t)each == log->anchor)
             base = each == NULL ? NONE : log->base;
@@ -78,18 +78,15 @@ static int64_t stack_above(const Sink *sink, PyObject *running, const Log *log, 
             Py_DECREF(code); /* its frame has it */
         }
         if (base != CHANGES) {
-            Py_XDECREF(each);
             words[0] = base;
-            int64_t number = base == FAILED || length == 1 ? base : known_stack(sink->engine, words, length);
-            *done = length == 1 || number != NONE; /* NONE of known_stack: a code is new, which Python writes down */
-            return number;
-        }
-        PyFrameObject *above = PyFrame_GetBack(each);
-        Py_DECREF(each);
-        each = above;
+            number = base == FAILED || length == 1 ? base : stack_of_words(sink->engine, caller, words, length);
+            *done = 1;
+        } else
+            Py_SETREF(each, PyFrame_GetBack(each));
     }
     Py_XDECREF(each);
-    return NONE; /* far: Python leaves milestones on the way */
+    Py_XDECREF(caller);
+    return number;
 }
 
 /* A call is told of for the first time (ToldCalls.begin); `above` is the stack of its callers. Owned. */
@@ -140,9 +137,7 @@ static int64_t stack_of_change(const Sink *sink, Log *log, const ToldCall *call,
     PyCodeObject *code = PyFrame_GetCode(frame);
     const int64_t words[3] = {above, (int64_t)(intptr_t)code, PyLong_AsLongLong(fields[OFFSET])};
     Py_DECREF(code); /* its frame has it */
-    int64_t number = known_stack(sink->engine, words, 3);
-    return number != NONE ? number
-                          : as_number(PyObject_CallFunction(sink->intern_one, "LOO", (long long)above, frame, fields[OFFSET]));
+    return stack_of_words(sink->engine, frame, words, 3);
 }
 
 /* ---------------------------------------------------------------- what it is */
@@ -420,7 +415,7 @@ static PyMethodDef sink_methods[] = {
 };
 
 #define OBJECTS(each)                                                                                                  \
-    each(engine) each(calls) each(python) each(begin) each(stack_at) each(intern_one) each(what)         \
+    each(engine) each(calls) each(python) each(begin) each(stack_at) each(what)         \
     each(unbound) each(told) each(one_form) each(kept) each(of_class) each(classes)
 
 static int sink_traverse(Sink *sink, visitproc visit, void *arg)
@@ -445,12 +440,12 @@ static void sink_dealloc(Sink *sink)
     Py_TYPE(sink)->tp_free((PyObject *)sink);
 }
 
-/* VariableSink(engine, calls, changed, begin, stack_at, intern_one, what, two marks, a form, of_class, three numbers) */
+/* VariableSink(engine, calls, changed, begin, stack_at, what, two marks, a form, of_class, three numbers) */
 static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *engine, *calls, *python, *begin, *stack_at, *intern_one, *what, *unbound, *told, *one_form, *of_class;
+    PyObject *engine, *calls, *python, *begin, *stack_at, *what, *unbound, *told, *one_form, *of_class;
     long long nothing, one_tensor, call_numbers;
-    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls, &python, &begin, &stack_at, &intern_one, &what, &unbound, &told, &one_form, &of_class, &nothing, &one_tensor,
+    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls, &python, &begin, &stack_at, &what, &unbound, &told, &one_form, &of_class, &nothing, &one_tensor,
                           &call_numbers))
         return NULL;
     Sink *sink = (Sink *)type->tp_alloc(type, 0);
@@ -461,7 +456,7 @@ static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     sink->call = sink_call;
     sink->engine = (Engine *)Py_NewRef(engine);
 #define TAKE(name) sink->name = Py_NewRef(name);
-    TAKE(calls) TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(intern_one) TAKE(what) TAKE(unbound)
+    TAKE(calls) TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(what) TAKE(unbound)
     TAKE(told) TAKE(one_form) TAKE(of_class)
     sink->nothing = nothing;
     sink->one_tensor = one_tensor;
