@@ -67,8 +67,15 @@ def test_what_closes_is_what_the_trace_has() -> None:
         assert _without(event, "forward_event") == _without(stored[event.id], "forward_event")
 
 
-def test_without_keys_all_else_is_the_same() -> None:
-    with_keys, without = ([_without(each, "start_ns", "end_ns") for each in seen] for seen in _twice())
+def _alike(event: Event) -> Event:
+    """Without what may be that of another event: times, and which its values are."""
+    values = {name: tuple(each._replace(id=0, version=0) for each in getattr(event, name))
+              for name in ("inputs", "outputs")}  # fmt: skip
+    return _without(event._replace(**values), "start_ns", "end_ns")
+
+
+def test_without_keys_all_else_is_the_same_but_which_values_they_are() -> None:
+    with_keys, without = ([_alike(each) for each in seen] for seen in _twice())
     assert {event.key for event in without} == {""}
     assert len({event.key for event in with_keys}) == len(with_keys)
     assert without == [each._replace(key="") for each in with_keys]
@@ -85,6 +92,18 @@ def test_layers_that_are_alike_are_worked_out_once(monkeypatch: pytest.MonkeyPat
     opened, _, _ = _seen(lambda: network(torch.ones(3, 4)), keyed=False)
     assert len(opened) > 100
     assert len(worked_out) < 12
+
+
+def test_values_that_are_alike_are_described_once_where_nobody_asks_which_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value, described = LiveSettler._value, list[int]()
+    monkeypatch.setattr(LiveSettler, "_value", lambda *given: (described.append(given[1]), value(*given))[1])
+    network = nn.Sequential(*[Block() for _ in range(20)])
+    _, closed, _ = _seen(lambda: network(torch.ones(3, 4)), keyed=False)
+    assert sum(len(event.inputs) + len(event.outputs) for event in closed) > 200
+    assert len(described) < 40
+    assert {event.outputs[0].shape for event in closed if event.name == "cat"} == {(3, 4)}
 
 
 def test_a_call_that_was_open_before_somebody_listened_is_none_of_theirs() -> None:

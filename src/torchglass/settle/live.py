@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchglass.events.schema import EVENT_COLUMNS, NONE
+from torchglass.events.schema import EVENT_COLUMNS, NONE, Form
 from torchglass.events.types import Event, Value
 from torchglass.journal.layout import (
     ARGS,
@@ -41,6 +41,10 @@ _ARGS, _RESULT, _INPUTS, _OUTPUTS = (_PLACES[name] for name in ("args", "result"
 _KEY, _ERROR = _PLACES["key"], _PLACES["error"]
 
 
+Shown = tuple[str, tuple[Value, ...]]
+MOST_TEXTS = 8192
+
+
 class Sample(NamedTuple):
     """An event, the form of its arguments, and what its key says between the module and the number."""
 
@@ -54,7 +58,11 @@ def _is_just_open(words: list[int]) -> bool:
 
 
 class LiveSettler(Settler):
-    """Gives the event of a record at once; where it is not ``keyed``, without its ``key``, which no line prints."""
+    """Gives the event of a record at once.
+
+    Where it is not ``keyed`` without what no line prints: its ``key``, and which its values are. Others of the same
+    metadata, of events before it, then stand for them.
+    """
 
     def __init__(self, streams: Streams, recording: int, source: Source, keyed: bool = True) -> None:
         super().__init__(streams, recording, source)
@@ -64,6 +72,8 @@ class LiveSettler(Settler):
         self._keyed = keyed
         self._samples: dict[Alike, Sample] = {}
         """Events that were worked out: a program makes the same few over and over."""
+        self._texts: dict[tuple[int, ...], Shown] = {}
+        """By the number of a form and the rows of metadata of its values."""
         self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.first_io, self.tables.io]
         """One row at a time is made and forgotten; what it refers to stays."""
 
@@ -134,12 +144,25 @@ class LiveSettler(Settler):
             fields[_RESULT], fields[_OUTPUTS] = self._shown(thread, words[OUTPUTS], self.columns.result(result))
         return Event._make(fields)
 
-    def _shown(self, thread: int, first: int, form: int) -> tuple[str, tuple[Value, ...]]:
+    def _shown(self, thread: int, first: int, form: int) -> Shown:
         """Arguments or a result as text, and the values in them."""
-        tables, shown = self.tables, self.tables.forms[form]
-        roles, pieces, values = shown.roles, shown.pieces, list[Value]()
-        text = pieces[0]
-        for number, role, piece in zip(self._values(thread, first, len(roles)), roles, pieces[1:], strict=True):
+        shown = self.tables.forms[form]
+        if not shown.roles:
+            return shown.pieces[0], ()
+        if self._keyed:
+            return self._written(shown, self._values(thread, first, len(shown.roles)))
+        alike = (form, *[each >> NUMBER_BITS for each in self.streams.ids(thread, first, len(shown.roles))])
+        known = self._texts.get(alike)
+        if known is None:
+            if len(self._texts) >= MOST_TEXTS:
+                self._texts.clear()
+            known = self._texts[alike] = self._written(shown, self._values(thread, first, len(shown.roles)))
+        return known
+
+    def _written(self, shown: Form, numbers: list[int]) -> Shown:
+        tables, values = self.tables, list[Value]()
+        text = shown.pieces[0]
+        for number, role, piece in zip(numbers, shown.roles, shown.pieces[1:], strict=True):
             text += tables.metas[tables.value_meta[number]].word + piece
             values.append(tables.value(number, role))
         return text, tuple(values)
