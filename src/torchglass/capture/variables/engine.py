@@ -104,8 +104,7 @@ class Engine:
         """By thread: the ``id`` of the frame that imports something installed. Until it ends nothing is watched."""
         self._codes: list[CodeType] = []
         self._outer: dict[int, CodeType] = {}
-        self._planned: list[Plan] = []
-        """Of all code that was met, watched or not."""
+        self._planned: list[Plan] = []  # of all code that was met, watched or not
         self._members: set[str] = set()
         """Names of attributes, and texts that may be keys, in the code that has the root of a path."""
         self.found_paths: set[str] = set()
@@ -277,8 +276,7 @@ class Engine:
     def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
         """A call of watched code begins or, silently, is found under way."""
         if extension is not None and not silent:
-            begun = extension.begin_followed(self, self.running, plan, frame)
-            if begun is not None:
+            if (begun := extension.begin_followed(self, self.running, plan, frame)) is not None:
                 return begun
         activation = Activation(self, plan, frame, next(self.serials))
         self.running[id(frame)] = activation
