@@ -275,9 +275,9 @@ class Engine:
 
     def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
         """A call of watched code begins or, silently, is found under way."""
-        if extension is not None and not silent:
-            if (begun := extension.begin_followed(self, self.running, plan, frame)) is not None:
-                return begun
+        begun = None if extension is None or silent else extension.begin_followed(self, self.running, plan, frame)
+        if begun is not None:
+            return begun
         activation = Activation(self, plan, frame, next(self.serials))
         self.running[id(frame)] = activation
         if self.calls is not None and not silent:
