@@ -10,21 +10,23 @@
 #include <immintrin.h>
 
 #define HALF_512(from) _mm256_loadu_ps(from)
-#define ZEROS_512(v) __builtin_popcount(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_EQ_OQ))
+#define ADD_ZEROS_512(v) zeros += __builtin_popcount(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_EQ_OQ))
 #define HALF_256(from) _mm_loadu_ps(from)
-#define ZEROS_256(v) __builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_EQ_OQ)))
+/* Of a block each lane has fewer than an int holds. */
+#define ADD_ZEROS_256(v) lanes_zero = _mm256_sub_epi32(lanes_zero, _mm256_castps_si256(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_EQ_OQ)))
 
-/* Two steps at a time, with sums of their own: an addition waits for the one before it. */
+/* Two steps at a time, with sums of their own: an addition waits for the one before it. Sums are products with one, and
+ * so exactly the same: the units that add are those that widen, too, and have more to do than those that multiply. */
 #define STEP(bits, at, one, other)                                                                                    \
     do {                                                                                                              \
         __m##bits v = _mm##bits##_loadu_ps(from + (at));                                                              \
         low = _mm##bits##_min_ps(v, low);                                                                             \
         high = _mm##bits##_max_ps(v, high);                                                                           \
-        zeros += ZEROS_##bits(v);                                                                                     \
-        __m##bits##d x = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at))), about);                      \
-        __m##bits##d y = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at) + LANES / 2)), about);          \
-        sums[one] = _mm##bits##_add_pd(sums[one], x);                                                                 \
-        sums[other] = _mm##bits##_add_pd(sums[other], y);                                                             \
+        ADD_ZEROS_##bits(v);                                                                                          \
+        __m##bits##d x = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at))), about);                   \
+        __m##bits##d y = _mm##bits##_sub_pd(_mm##bits##_cvtps_pd(HALF_##bits(from + (at) + LANES / 2)), about);       \
+        sums[one] = _mm##bits##_fmadd_pd(x, unit, sums[one]);                                                         \
+        sums[other] = _mm##bits##_fmadd_pd(y, unit, sums[other]);                                                     \
         squares[one] = _mm##bits##_fmadd_pd(x, x, squares[one]);                                                      \
         squares[other] = _mm##bits##_fmadd_pd(y, y, squares[other]);                                                  \
     } while (0)
@@ -34,16 +36,21 @@
                                                            Sums *found)                                               \
     {                                                                                                                 \
         enum { LANES = bits / 32 };                                                                                   \
-        const __m##bits##d about = _mm##bits##_set1_pd(middle);                                                       \
+        const __m##bits##d about = _mm##bits##_set1_pd(middle), unit = _mm##bits##_set1_pd(1.0);                      \
         __m##bits low = _mm##bits##_set1_ps(from[0]), high = low;                                                     \
         __m##bits##d sums[4], squares[4];                                                                             \
         int64_t zeros = 0;                                                                                            \
+        __m256i lanes_zero = _mm256_setzero_si256();                                                                  \
         for (int at = 0; at < 4; at++)                                                                                \
             sums[at] = squares[at] = _mm##bits##_setzero_pd();                                                        \
         for (int64_t at = 0; at < count; at += 2 * LANES) {                                                           \
             STEP(bits, at, 0, 1);                                                                                     \
             STEP(bits, at + LANES, 2, 3);                                                                             \
         }                                                                                                             \
+        int32_t several[8];                                                                                           \
+        _mm256_storeu_si256((__m256i *)several, lanes_zero);                                                          \
+        for (int lane = 0; lane < 8; lane++)                                                                          \
+            zeros += several[lane];                                                                                   \
         float ends[2][LANES];                                                                                         \
         double lanes[2][LANES / 2];                                                                                   \
         _mm##bits##_storeu_ps(ends[0], low);                                                                          \
