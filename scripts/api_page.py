@@ -13,6 +13,7 @@ from typing import Any
 
 import torchglass
 from torchglass.views import VIEWS
+from torchglass.views.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "api.md"
@@ -117,7 +118,7 @@ def _views() -> str:
     lines = ["### Views and their options", "", "| view | what it shows | options |", "|---|---|---|"]
     for name in VIEWS:
         module = importlib.import_module(f"torchglass.views.{name}")
-        options = ", ".join(f"`{each.name}`" for each in dataclasses.fields(module.Options)) or "none"
+        options = ", ".join(f"`{each.name}`" for each in dataclasses.fields(OPTIONS[name])) or "none"
         lines.append(f"| `{name}` | {_bar(_first(module))} | {options} |")
     return "\n".join([*lines, "", "`torchglass show --help` says what each option does.\n"])
 

@@ -22,8 +22,6 @@ COLUMNS_FILLED = {"settle/columns.py"}
 """Where columns are filled they are named, too."""
 MOST_COLUMNS = 5
 """A list of so many columns is a second home of the schema."""
-MAY_SHARE = {"Options"}
-"""Each view has its own."""
 MOST_WITH_A_PREFIX = 2
 
 
@@ -100,7 +98,7 @@ def _shared_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
         for node in tree.body if not name.startswith("compat/") else ():  # which has other tools' words
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(name)
-    shared = {name for name, found in homes.items() if len(found) > 1 and not name.startswith("_")} - MAY_SHARE
+    shared = {name for name, found in homes.items() if len(found) > 1 and not name.startswith("_")}
     for name in sorted(shared):
         yield f"the class {name} is in {', '.join(homes[name])}: a word means one thing"
 

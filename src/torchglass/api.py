@@ -24,7 +24,7 @@ from torchglass.events.types import Stats
 from torchglass.options import Options
 from torchglass.recording import Recording, Stored, load_trace
 from torchglass.views import VIEWS as VIEWS
-from torchglass.views.bad.story import FirstBad
+from torchglass.views.bad_story import FirstBad
 from torchglass.views.text.style import Page, page_for, writable
 
 
@@ -230,9 +230,9 @@ def first_bad(
     expression, line, module, what went in, where that came from, what came after.
     """
     expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
-    from torchglass.views.bad.search import first_bad as search
-    from torchglass.views.bad.search import test_of
-    from torchglass.views.bad.story import story_of
+    from torchglass.views.bad_story import story_of
+    from torchglass.views.first_bad import first_bad as search
+    from torchglass.views.first_bad import test_of
 
     test = test_of(when)
     if not trace.measured and len(trace):

@@ -97,8 +97,8 @@ class Recording:
 
     def _stop_on_bad(self) -> None:
         """Something is not finite: stop the program with the story, unless it was meant."""
-        from torchglass.views.bad.search import first_bad, test_of
-        from torchglass.views.bad.story import story_of
+        from torchglass.views.bad_story import story_of
+        from torchglass.views.first_bad import first_bad, test_of
 
         found = first_bad(self.trace, test_of(self._options.stop_on or ""))
         if found is not None:

@@ -97,8 +97,8 @@ def test_only_what_is_shown_is_imported(bundle: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(bundle)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0
     imported = set(done.stderr.split())
-    assert "torchglass.views.tree.view" in imported
-    others = {f"torchglass.views.{view}.view" for view in VIEWS if view != "tree"}
+    assert "torchglass.views.tree" in imported
+    others = {f"torchglass.views.{view}" for view in VIEWS if view != "tree"}
     others |= {f"torchglass.cli.{name}" for name in COMMANDS if name != "show"}
     assert not imported & (others | {"torch", "numpy", "socket", "subprocess", "torchglass.compat"})
 

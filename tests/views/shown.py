@@ -15,7 +15,7 @@ from torchglass.views.text.style import Page
 
 def sheet_of(trace: Any, view: str, **options: Any) -> Sheet:
     """The rows of a view."""
-    return importlib.import_module(f"torchglass.views.{view}.view").sheet(trace, options_for(view, options))
+    return importlib.import_module(f"torchglass.views.{view}").sheet(trace, options_for(view, options))
 
 
 def lines_of(trace: Any, view: str, page: Page, **options: Any) -> list[str]:

@@ -97,7 +97,7 @@ def test_folding_is_the_same_after_unfolding(view: str, seed: int, tmp_path: Pat
 def sheet_of(trace: tg.Trace, view: str, **options: Any) -> Any:
     import importlib
 
-    return importlib.import_module(f"torchglass.views.{view}.view").sheet(trace, options_for(view, options))
+    return importlib.import_module(f"torchglass.views.{view}").sheet(trace, options_for(view, options))
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
 from torchglass.errors import UsageError, closest
 from torchglass.events.selection import Selection, select
 from torchglass.views import VIEWS
-from torchglass.views.options import NAMES, NUMBER, SELECTION, SWITCH, Option, options_of
+from torchglass.views.options import NAMES, NUMBER, OPTIONS, SELECTION, SWITCH, Option, options_of
 
 CRITERIA = ("module", "function", "op", "variable", "kind")
 
@@ -32,8 +31,7 @@ def view_options(views: Sequence[str] = VIEWS) -> dict[str, dict[str, Option]]:
     """The options of views, as their own classes have them: by name, then by view."""
     found: dict[str, dict[str, Option]] = {}
     for view in views:
-        options = importlib.import_module(f"torchglass.views.{view}").Options
-        for option in options_of(options):
+        for option in options_of(OPTIONS[view]):
             if option.kind != SELECTION:  # --only, which is spelt in its own way
                 found.setdefault(option.name, {})[view] = option
     return found

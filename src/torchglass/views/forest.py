@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Protocol
 
-from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import (
     Digest,
@@ -22,26 +20,14 @@ from torchglass.views.digest import (
 )
 from torchglass.views.fold import TOGETHER, Item, range_label
 from torchglass.views.levels import CALL, LOOP, Level, Levels, count_of
+from torchglass.views.options import GraphOptions
 from torchglass.views.stacks import is_constructor, is_own
-
-
-class Shows(Protocol):
-    """The options that say which events are shown."""
-
-    @property
-    def only(self) -> Selection | None: ...
-    @property
-    def functions(self) -> bool: ...
-    @property
-    def inner(self) -> bool: ...
-    @property
-    def constructors(self) -> bool: ...
 
 
 class Forest:
     """Nodes are events, by their ids, and behind them spans; each is under the nearest one around it that has a row."""
 
-    def __init__(self, digest: Digest, options: Shows, has_spans: bool = True) -> None:
+    def __init__(self, digest: Digest, options: GraphOptions, has_spans: bool = True) -> None:
         self.digest, self._options, self._has_spans = digest, options, has_spans
         self.events, self._parents = digest.events(), digest.parents
         self.texts = texts_of(digest)

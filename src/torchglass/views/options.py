@@ -1,6 +1,6 @@
-"""The options of views: what each takes and means, checked when they are made, and listed by the command's help.
+"""The options of all views: what each takes and means, checked when they are made, and listed by the command's help.
 
-A view's ``Options`` is a frozen dataclass of fields made here; a new option is one line in it.
+Those of a view are a frozen dataclass; a new option is one line in it.
 """
 
 from __future__ import annotations
@@ -138,3 +138,127 @@ class ViewOptions:
         if any(given.values()):
             merged = {name: (*getattr(self.only, name, ()), *value) for name, value in given.items()}
             object.__setattr__(self, "only", replace(self.only or Selection(), **merged))
+
+
+# ---------------------------------------------------------------- what each view has
+
+_DEPTH = "levels below the outermost one; all by default"
+_LOOPS_ONCE = "show rounds of loops and repeated layers once"
+_LAYERS_ONCE = "show repeated layers once"
+_MADE = "show also what was computed while objects were made, as in Net()"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsOptions(ViewOptions):
+    """What the list of calls shows."""
+
+    shapes: bool = switch(False, "show what each call took and gave")
+    fold: bool = switch(True, _LOOPS_ONCE)
+    order: str = word("begin", ("begin", "end"), "as calls begin, or as they return: a module after those it called")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeOptions(ViewOptions):
+    """What the code view shows."""
+
+    own_filters: ClassVar[frozenset[str]] = frozenset({"hide"})
+
+    steps: str = word(
+        "auto", ("auto", "ops", "functions"), "what stands under the lines; auto: ops where there are any"
+    )
+    frames: str = word(
+        "user",
+        ("user", "own", "all"),
+        "whose lines; user: all but torch's and the standard library's; own: no installed packages",
+    )
+    hide: tuple[str, ...] = several("packages whose lines are not shown", 'hide=("transformers", "transformers.utils")')
+    depth: int | None = levels("levels of lines below the outermost; all by default")
+    times: bool = switch(False, "show how long each line and step took")
+    inner: bool = switch(False, "show also the ops of optimizer steps")
+    constructors: bool = switch(False, "show also what was computed while modules were made, as in Net()")
+    backward: bool = switch(False, "show what backward ran under the line whose gradient it was")
+    fold: bool = switch(True, "show loops and equal layers once")
+    succinct: bool = switch(True, "one line for all that is computed on it; off: one for each expression")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureOptions(ViewOptions):
+    """What the story of a failure shows."""
+
+    depth: int | None = levels("steps back from each input; 2 by default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsOptions(ViewOptions):
+    """What is shown of gradients."""
+
+    depth: int | None = levels("levels of modules below the outermost; their parameters are taken together")
+    fold: bool = switch(True, _LAYERS_ONCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions(ViewOptions):
+    """What the data flow shows, and the files that are exported of it."""
+
+    depth: int | None = levels(_DEPTH)
+    functions: bool = switch(True, "show functions, not only modules")
+    fold: bool = switch(True, _LOOPS_ONCE)
+    inner: bool = switch(False, "show also what torch does inside its own layers, functions and optimizer steps")
+    constructors: bool = switch(False, _MADE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingOptions(ViewOptions):
+    """What the listing shows."""
+
+    own_filters: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    path: tuple[str, ...] = several(
+        "parts of paths, or globs; by default your own files, and of installed ones those with most steps",
+        "path='model.py'",
+    )
+    functions: str = word("ran", ("all", "ran"), "ran: only functions with a step; all: whole files")
+    by: str | None = word(None, ("module",), "tell the calls of a line apart by the module they ran in")
+    backward: bool = switch(False, "show below each line the gradient of what it gave, and what backward ran for it")
+    times: bool = switch(False, "show how long each line took")
+    style: str = word("margin", ("comments", "margin"), "comments: a copy of one file with the shapes as comments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions(ViewOptions):
+    """What the table shows."""
+
+    depth: int | None = levels("levels below the outermost module; all by default")
+    fold: bool = switch(True, _LAYERS_ONCE)
+    times: bool = switch(True, "show shares of time, and the whole")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeOptions(GraphOptions):
+    """What the tree shows."""
+
+    times: bool = switch(False, "show how long each call took, and its share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariablesOptions(ViewOptions):
+    """What the variables view shows."""
+
+    names: tuple[str, ...] = several("only variables that fit one of these globs", "names=('h*', 'self.cache')")
+    by: str = word("variable", ("variable", "time"), "one block a variable, or all in program order as a tree of calls")
+    fold: bool = switch(True, "show equal changes and equal calls once, and of very long lives both ends")
+    times: bool = switch(False, "show when each change happened, since the recording began")
+
+
+OPTIONS: dict[str, type[ViewOptions]] = {
+    "calls": CallsOptions,
+    "code": CodeOptions,
+    "failure": FailureOptions,
+    "gradients": GradientsOptions,
+    "graph": GraphOptions,
+    "listing": ListingOptions,
+    "table": TableOptions,
+    "tree": TreeOptions,
+    "variables": VariablesOptions,
+}
+"""By the name of a view, which is that of its file or folder."""

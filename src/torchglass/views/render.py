@@ -13,8 +13,9 @@ from torchglass.events.selection import Selection, base_name, fits_path, in_pack
 from torchglass.events.spelling import clean
 from torchglass.views import VIEWS
 from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.options import ViewOptions
+from torchglass.views.options import OPTIONS, ViewOptions
 from torchglass.views.row import COUNT, NOTE, REMARK, Cell
+from torchglass.views.text.layout import draw
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import wrapped
 
@@ -24,8 +25,6 @@ ADVICE = (
     " there; TORCHGLASS=0 in the environment turns recording off."
 )
 UNFINISHED = "Nothing was written before the recording stopped, or it has only begun."
-_PLAIN = ("graph", "tree")
-"""Views whose rows are drawn as they are; the others have a text.py."""
 _STYLES = {COUNT: "dim", REMARK: "dim", NOTE: "note"}
 
 
@@ -33,7 +32,7 @@ def options_for(view: str, given: Mapping[str, Any]) -> Any:
     """The options of a view; an unknown view or option is an error that names those there are."""
     if view not in VIEWS:
         raise UnknownView(f"no view {view!r}; {closest(str(view), VIEWS)}")
-    options = importlib.import_module(f"torchglass.views.{view}").Options
+    options = OPTIONS[view]
     known = [field.name for field in fields(options)]
     for name in given:
         if name not in known:
@@ -53,11 +52,10 @@ def lines(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]
 
 
 def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
-    home = "text.layout" if view in _PLAIN else f"{view}.text"
-    text = importlib.import_module(f"torchglass.views.{home}")
+    shown = importlib.import_module(f"torchglass.views.{view}")
     check(trace, options)
     if getattr(options, "style", "") == "comments":
-        yield from text.copy(trace, options)
+        yield from shown.copy(trace, options)
         return
     if view not in ("table", "gradients", "failure"):
         yield from _how_it_ended(trace, page)
@@ -65,8 +63,8 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
         for each in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):
             yield from textwrap.wrap(each, page.width)
     else:
-        sheet = importlib.import_module(f"torchglass.views.{view}.view").sheet(trace, options)
-        yield from text.lines(sheet, page)
+        sheet = shown.sheet(trace, options)
+        yield from getattr(shown, "lines", draw)(sheet.rows, page)  # where it has no way of its own
         for cell in sheet.below:
             yield from _sentence(cell, page)
     for note in trace.notes:
@@ -75,12 +73,10 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
 
 def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
     """Of a trace that an exception left: the error, before everything else."""
-    if trace.failure() is None:
-        return
-    story, text = (importlib.import_module(f"torchglass.views.failure.{part}") for part in ("view", "text"))
-    row = story.error_row(trace)
-    if row is not None:
-        yield from text.error_lines(row, page)
+    event = trace.failure()
+    if event is not None:
+        failure = importlib.import_module("torchglass.views.failure")
+        yield from failure.error_lines(failure.error_row(event), page)
         yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
 

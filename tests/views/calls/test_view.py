@@ -13,7 +13,7 @@ from tests.handmade import HandmadeTrace, Maker, blocks
 from tests.views.shown import event_rows, sheet_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.calls import Options
+from torchglass.views.options import CallsOptions
 from torchglass.views.row import COUNT, EXPRESSION, FOLD, GIVES, LOOP, NAME, REPEAT, TAKES, TIMES, Row
 
 RECORDED = (
@@ -113,4 +113,4 @@ def test_deep_nesting_needs_no_recursion() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
-        Options(**options)
+        CallsOptions(**options)

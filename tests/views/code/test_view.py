@@ -20,8 +20,8 @@ from tests.modules import module_of
 from tests.views.shown import sheet_of
 from torchglass.errors import TorchglassError
 from torchglass.events.types import Location
-from torchglass.views.code import Options
 from torchglass.views.code.view import DOWN
+from torchglass.views.options import CodeOptions
 from torchglass.views.row import (
     CLASS,
     COUNT,
@@ -441,7 +441,7 @@ def test_threads_have_lines_of_their_own() -> None:
 )  # fmt: skip
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(TorchglassError, match=next(iter(options))):
-        Options(**options)
+        CodeOptions(**options)
 
 
 def test_one_line_for_each_expression_when_asked() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.handmade import HandmadeTrace, Maker
-from torchglass.views.failure.view import LAST, sheet
+from torchglass.views.failure import LAST, sheet
 
 
 def test_the_last_events_are_those_of_the_failing_process_and_thread() -> None:

@@ -15,7 +15,7 @@ import torchglass as tg
 from tests.views.shown import sheet_of
 from torchglass.events.gradients import Gradients, Leaf, gradients_of
 from torchglass.events.trace import Trace
-from torchglass.views.gradients.view import CALLED, GRADIENT, RATIO, UPDATE
+from torchglass.views.gradients import CALLED, GRADIENT, RATIO, UPDATE
 from torchglass.views.row import NAME, Row
 from torchglass.views.text.statistics import numbers_word
 

@@ -15,9 +15,9 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import torchglass as tg
-from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.flow import flow_of
+from torchglass.views.options import GraphOptions
 
 Node = tuple[str, frozenset[int]]
 """The name of an op, and the nodes that its tensors come from."""
@@ -27,7 +27,7 @@ def recorded(program: Callable[[], Any]) -> list[Node]:
     """The ops of a program and their edges, as the innermost boxes of our graph have them."""
     with tg.record(ops=True) as trace, torch.no_grad():
         program()
-    flow = flow_of(trace, Options(inner=True, fold=False))
+    flow = flow_of(trace, GraphOptions(inner=True, fold=False))
     events = list(trace.events())
     shown = [item for item in flow.outline.items if events[item.nodes[0]].kind == "op"]
     ops = sorted(

@@ -14,9 +14,9 @@ from torch import nn
 import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.export import export
-from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import dot, drawn_of, escaped, mermaid
 from torchglass.views.graph.flow import flow_of
+from torchglass.views.options import GraphOptions
 
 HOSTILE = [
     '</script><script>alert(1)</script>', 'a"; evil [label="x', "back\\slash\\N", "<b>bold</b>", "line\nbreak",
@@ -122,7 +122,7 @@ def _is_drawn(drawn: Any, item: Any) -> bool:
 
 
 def test_hostile_names_are_text_in_dot(tmp_path: Path) -> None:
-    drawn = drawn_of(flow_of(hostile_trace(), Options(fold=False)), None)
+    drawn = drawn_of(flow_of(hostile_trace(), GraphOptions(fold=False)), None)
     graph = parsed("\n".join(dot(drawn)), tmp_path / "a.dot")
     assert len(graph.nodes()) == len(HOSTILE) + 1
     assert len(graph.edges()) == len(HOSTILE)
@@ -131,7 +131,7 @@ def test_hostile_names_are_text_in_dot(tmp_path: Path) -> None:
 def test_hostile_names_are_text_in_mermaid() -> None:
     for name in HOSTILE:
         assert re.fullmatch(r'"(?:[\w .,:–×▸✗]|#\d+;)*"', escaped(name))
-    lines = list(mermaid(drawn_of(flow_of(hostile_trace(), Options(fold=False)), None)))
+    lines = list(mermaid(drawn_of(flow_of(hostile_trace(), GraphOptions(fold=False)), None)))
     assert sum("-->" in line for line in lines) == len(HOSTILE)
     assert all("\n" not in line for line in lines)
 

@@ -13,11 +13,11 @@ from torch import nn
 import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
-from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import label_of, outside_word
+from torchglass.views.options import GraphOptions
 
 Pairs = set[tuple[str, str]]
 
@@ -30,7 +30,7 @@ def record(function: Callable[..., Any], *args: Any) -> tg.Trace:
 
 def pairs(trace: Any, **options: Any) -> Pairs:
     """The edges between the innermost boxes, by their titles; values from outside in brackets."""
-    flow = flow_of(trace, Options(**options))
+    flow = flow_of(trace, GraphOptions(**options))
     drawn = drawn_of(flow, options.get("depth"))
     titles = {(item.number, -1): label_of(flow, item).title for item in flow.outline.items}
     titles.update({end: f"({word})" for ends in drawn.outside.values() for end, word in ends})
@@ -132,7 +132,7 @@ def test_a_number_used_again_makes_no_false_edge() -> None:
         for _ in range(50):
             torch.ones(16).neg()
 
-    flow = flow_of(record(program), Options(fold=False))
+    flow = flow_of(record(program), GraphOptions(fold=False))
     assert [(edge.source, edge.target) for edge in flow.levels[-1].edges] == [(at, at + 1) for at in range(0, 100, 2)]
 
 
@@ -240,7 +240,7 @@ def test_a_later_round_may_take_and_give_more_than_the_first() -> None:
             y = step(y)
 
     for fold in (True, False):
-        flow = flow_of(record(program), Options(fold=fold))
+        flow = flow_of(record(program), GraphOptions(fold=fold))
         for level in flow.levels.values():
             assert all(edge.out < len(level.takes) for edge in level.edges if edge.source == BORDER)
             assert all(edge.into < len(level.gives) for edge in level.edges if edge.target == BORDER)
@@ -324,7 +324,7 @@ def read_in(flow: Flow) -> dict[int, set[int]]:
 
 @pytest.mark.parametrize("name", RULED)
 def test_every_edge_carries_what_its_source_gives_and_its_target_takes(name: str) -> None:
-    flow = flow_of(recorded_program(name), Options(fold=False))
+    flow = flow_of(recorded_program(name), GraphOptions(fold=False))
     reads = read_in(flow)
     for number, level in flow.levels.items():
         children = flow.outline.items[number].children if number >= 0 else flow.outline.top
@@ -341,7 +341,7 @@ def test_every_edge_carries_what_its_source_gives_and_its_target_takes(name: str
 @pytest.mark.parametrize("name", RULED)
 def test_every_value_read_in_a_box_and_made_outside_has_an_edge_into_it(name: str) -> None:
     """Recall at every level: by the producers of values alone, without the walk that makes the edges."""
-    flow = flow_of(recorded_program(name), Options(fold=False))
+    flow = flow_of(recorded_program(name), GraphOptions(fold=False))
     values, anchors = flow.values, flow.outline.anchors
     around = flow.outline.around
     number = {item.nodes[0]: item.number for item in flow.outline.items}

@@ -13,12 +13,12 @@ import torchglass as tg
 from tests.modules import module_of
 from tests.views.graph.test_flow import RULED, record, recorded_program
 from tests.views.looping import Writer
-from torchglass.views.graph import Options
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
+from torchglass.views.options import GraphOptions
 
 
 class Net(nn.Module):
@@ -219,7 +219,7 @@ def lines_of(flow: Flow) -> set[tuple[int, int]]:
 
 def differences(trace: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Lines between innermost boxes that folding lost, and that it made up."""
-    plain, folded = (flow_of(trace, Options(fold=fold, constructors=True)) for fold in (False, True))
+    plain, folded = (flow_of(trace, GraphOptions(fold=fold, constructors=True)) for fold in (False, True))
     box = {event: item.number for item in folded.outline.items for event in folded.outline.events_of(item)}
     true = {tuple(box[plain.outline.items[end].nodes[0]] for end in ends) for ends in lines_of(plain)}
     drawn = lines_of(folded)

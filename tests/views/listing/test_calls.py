@@ -11,14 +11,14 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.modules import module_of
-from torchglass.views.listing import Options
 from torchglass.views.listing.files import FileListing, files_of
 from torchglass.views.listing.lines import LineNote
-from torchglass.views.listing.words import pieces_of
+from torchglass.views.listing.view import pieces_of
+from torchglass.views.options import ListingOptions
 
 
 def listing_of(trace: tg.Trace, path: str, **options: Any) -> FileListing:
-    (listing,) = files_of(trace, Options(path=path, **options)).shown
+    (listing,) = files_of(trace, ListingOptions(path=path, **options)).shown
     return listing
 
 

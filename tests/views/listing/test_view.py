@@ -28,11 +28,11 @@ from tests.work import work_of
 from tests.zoo import FAMILIES
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.listing import Options
 from torchglass.views.listing.excerpt import Gap
 from torchglass.views.listing.files import FileListing, Files, files_of
 from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
-from torchglass.views.listing.words import pieces_of
+from torchglass.views.listing.view import pieces_of
+from torchglass.views.options import ListingOptions
 
 TRANSFORMERS = str(Path(torch.__file__).parents[1] / "transformers")
 PROGRAMS = str(Path(programs.__file__).parent)
@@ -174,7 +174,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record() as trace:
         module.main()
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "q, k, v").runs == 4
     assert "×" not in " ".join(words(listing, "q, k, v"))
 
@@ -183,7 +183,7 @@ def main():
 def test_what_is_said_of_a_program_is_what_a_line_tracer_saw(name: str) -> None:
     traced = LineTracer(PROGRAMS)
     trace = traced.run(programs.load(name).main)
-    checked = compared(traced, files_of(trace, Options(functions="all")))
+    checked = compared(traced, files_of(trace, ListingOptions(functions="all")))
     assert checked["ran"] > 0
 
 
@@ -193,7 +193,7 @@ def test_what_is_said_of_a_program_made_at_random_is_what_a_line_tracer_saw(seed
     for options in ({}, {"ops": True}, {"ops": True, "functions": False}):
         traced = LineTracer(str(tmp_path))
         trace = traced.run(module.main, **options)
-        checked = compared(traced, files_of(trace, Options(path="sample.py", functions="all")))
+        checked = compared(traced, files_of(trace, ListingOptions(path="sample.py", functions="all")))
         assert checked["ran"] > 5
 
 
@@ -285,7 +285,7 @@ def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> N
     model, inputs = FAMILIES[name]()
     traced = LineTracer(TRANSFORMERS)
     trace = traced.run(lambda: model(**inputs))
-    checked = compared(traced, files_of(trace, Options(functions="all", path="transformers")))
+    checked = compared(traced, files_of(trace, ListingOptions(functions="all", path="transformers")))
     assert checked["ran"] > 80
     assert checked["runs"] > 40
     assert checked["values"] > 20
@@ -304,7 +304,7 @@ def listing_of(folder: Path, text: str, **options: Any) -> FileListing:
     module = loaded(folder, text)
     with suppress(RuntimeError), tg.record() as trace:
         module.main()
-    view = files_of(trace, Options(path="sample.py", **options))
+    view = files_of(trace, ListingOptions(path="sample.py", **options))
     return view.shown[0]
 
 
@@ -427,7 +427,7 @@ def test_a_line_without_a_step_is_not_said_to_have_run_or_not(tmp_path: Path) ->
 def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    view = files_of(trace, Options(path="generation.py", only=select(function="cat")))
+    view = files_of(trace, ListingOptions(path="generation.py", only=select(function="cat")))
     (listing,) = view.shown
     assert note(listing, "torch.cat").runs == 12
     assert note(listing, "best =").state == RAN
@@ -619,14 +619,14 @@ def test_an_error_that_is_caught_elsewhere_says_nothing_of_a_line(tmp_path: Path
 def test_functions_that_did_not_run_are_counted_and_named() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
-    (listing,) = files_of(trace, Options(path="generation.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="generation.py")).shown
     gaps = [each for each in listing.lines.shown if isinstance(each, Gap)]
     assert [name for gap in gaps for name in gap.functions if "__init__" not in name] == ["Decoder.unused"]
     shown = [each for each in listing.lines.shown if isinstance(each, int)]
     hidden = sum(gap.lines for gap in gaps)
     blank = [line for line, text in enumerate(listing.text, 1) if not text and line not in shown]
     assert len(shown) + hidden <= len(listing.text) <= len(shown) + hidden + len(blank)
-    (whole,) = files_of(trace, Options(path="generation.py", functions="all")).shown
+    (whole,) = files_of(trace, ListingOptions(path="generation.py", functions="all")).shown
     assert whole.lines.shown == list(range(1, len(whole.text) + 1))
 
 
@@ -634,11 +634,11 @@ def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
     model, inputs = FAMILIES["gpt2"]()
     with tg.record() as trace:
         model(**inputs)
-    view = files_of(trace, Options())
+    view = files_of(trace, ListingOptions())
     shown = [Path(each.file).name for each in view.shown]
     assert [name for name in shown if name != "<string>"] == [Path(__file__).name, "modeling_gpt2.py"]  # xdist's own
     assert "pytorch_utils.py" in {Path(each.file).name for each in view.named}
-    (only,) = files_of(trace, Options(path="pytorch_utils.py")).shown
+    (only,) = files_of(trace, ListingOptions(path="pytorch_utils.py")).shown
     assert note(only, "x = torch.addmm").runs == 8
 
 
@@ -646,7 +646,7 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
     with tg.record() as trace:
         programs.load("mlp").main()
     with pytest.raises(UsageError, match=r"mlp\.py"):
-        files_of(trace, Options(path="nowhere.py"))
+        files_of(trace, ListingOptions(path="nowhere.py"))
 
 
 @pytest.mark.parametrize(
@@ -666,7 +666,7 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
 )
 def test_bad_options_are_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
-        Options(**options)
+        ListingOptions(**options)
 
 
 # ---------------------------------------------------------------- texts that are not known
@@ -677,7 +677,7 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
     with tg.record() as trace:
         module.main()
         (tmp_path / "sample.py").write_text("import torch\n\n\n\ndef other():\n    y = torch.ones(3)\n    return y\n")
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert "changed" in listing.problem
     assert not listing.text
     assert [(each.line, each.function) for each in listing.lines.loose] == [(4, "main"), (5, "main")]
@@ -686,13 +686,13 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
 def test_code_without_a_file_is_listed_by_line(tmp_path: Path) -> None:
     with tg.record(sources=False) as trace:
         programs.load("executed_source").main()
-    view = files_of(trace, Options())
+    view = files_of(trace, ListingOptions())
     assert all(each.problem for each in view.shown)
     assert any(each.lines.loose for each in view.shown)
 
 
 def test_a_trace_written_by_hand_needs_no_sources() -> None:
-    view = files_of(attention(), Options())
+    view = files_of(attention(), ListingOptions())
     assert {Path(each.file).name for each in view.shown} == {"demo.py", "attention.py"}
     assert all(each.lines.loose and each.problem for each in view.shown)
 
@@ -711,7 +711,7 @@ def test_a_source_that_is_not_utf_8(tmp_path: Path) -> None:
     spec.loader.exec_module(module)
     with tg.record() as trace:
         module.main()
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert words(listing, "é = torch") == ["f32[2]"]
 
 
@@ -725,7 +725,7 @@ def test_another_text_at_the_same_place_is_another_line(tmp_path: Path) -> None:
             (tmp_path / "sample.py").write_text(text)
             exec(compile(text, module.__file__, "exec"), vars(module))
             module.main(x)
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "y = x.sum()").runs == 1
     assert words(listing, "y = x.sum()") == ["f32[]"]
     (before,) = listing.lines.loose
@@ -739,7 +739,7 @@ def test_what_is_given_to_exec_again_is_listed_by_its_text() -> None:
     with tg.record() as trace:
         exec("y = x * 3\nz = y.sum()", names)
         exec("y = x.T\nz = y @ x", names)
-    (listing,) = files_of(trace, Options(path="<string>")).shown
+    (listing,) = files_of(trace, ListingOptions(path="<string>")).shown
     told = {each.source: (each.runs, pieces_of(each, by_module=False, names=False)) for each in listing.lines.loose}
     assert {text: told[text] for text in ("y = x * 3", "z = y.sum()", "y = x.T", "z = y @ x")} == {
         "y = x * 3": (1, ["f32[2, 3]"]),
@@ -774,10 +774,10 @@ def test_code_that_torch_writes_is_listed_by_line(how: str) -> None:
     graph = torch.fx.symbolic_trace(Small()) if how == "fx" else torch.export.export(Small(), (x,)).module()
     with tg.record() as trace:
         result, line = graph(x), here()
-    view = files_of(trace, Options())
+    view = files_of(trace, ListingOptions())
     (own,) = [each for each in view.shown if each.file == __file__]
     assert pieces_of(own.lines.notes[line], by_module=False, names=False) == ["result: f32[]"]
-    (made,) = files_of(trace, Options(path="eval_with_key")).shown
+    (made,) = files_of(trace, ListingOptions(path="eval_with_key")).shown
     assert made.file in [each.file for each in view.shown]
     assert made.problem
     told = {each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted) for each in made.lines.loose}
@@ -804,7 +804,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record(ops=True, functions=False) as trace:
         module.main()
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     line = note(listing, "y = (x @ x.T)")
     assert (line.state, line.runs) == (RAN, None)  # an expression may run one op several times
     assert words(listing, "y = (x @ x.T)") == ["(f32[2, 2])"]
@@ -839,7 +839,7 @@ def main():
     module = loaded(tmp_path, text)
     with tg.record(ops=True) as trace:
         module.main()
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "doubled =").state == RAN
     assert "f32[2, 3]" in " ".join(words(listing, "doubled ="))
 
@@ -860,7 +860,7 @@ def main():
     with tg.record(ops=True) as trace:
         module.main()
     listings = {
-        name: files_of(trace, Options(path="sample.py", only=only)).shown[0]
+        name: files_of(trace, ListingOptions(path="sample.py", only=only)).shown[0]
         for name, only in {
             "op": select(op="relu"),
             "several": select(op=("addmm", "t")),
@@ -889,7 +889,7 @@ def test_op_events_change_nothing() -> None:
     plain.sources = trace.sources  # type: ignore[attr-defined]
     with_ops = HandmadeTrace([*made, *ops])
     with_ops.sources = trace.sources  # type: ignore[attr-defined]
-    assert files_of(with_ops, Options()) == files_of(plain, Options())
+    assert files_of(with_ops, ListingOptions()) == files_of(plain, ListingOptions())
 
 
 def test_the_same_with_and_without_the_short_way() -> None:
@@ -898,7 +898,7 @@ def test_the_same_with_and_without_the_short_way() -> None:
         programs.load("generation").main()
     plain = HandmadeTrace(list(trace.events()))
     plain.sources = trace.sources  # type: ignore[attr-defined]
-    one, other = files_of(trace, Options()), files_of(plain, Options())
+    one, other = files_of(trace, ListingOptions()), files_of(plain, ListingOptions())
     for left, right in zip(one.shown, other.shown, strict=True):
         assert {line: pieces_of(each, True, True) for line, each in left.lines.notes.items()} == {
             line: pieces_of(each, True, True) for line, each in right.lines.notes.items()
@@ -931,7 +931,7 @@ def main():
     finally:
         sys.setrecursionlimit(limit)
     assert len(trace) > 100_000
-    (listing,) = files_of(trace, Options(path="sample.py")).shown
+    (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "y = x.view").runs == 50_000
     assert note(listing, "y = down").runs == 800
     assert words(listing, "y = down") == ["f32[2]"]
@@ -957,7 +957,7 @@ def test_the_work_grows_with_the_steps_of_a_statement_and_no_faster(tmp_path: Pa
         with tg.record() as trace:
             module.f(torch.ones(2))
         assert len(trace) >= number
-        work.append(work_of(lambda trace=trace: files_of(trace, Options(path="sample"))))
+        work.append(work_of(lambda trace=trace: files_of(trace, ListingOptions(path="sample"))))
     less, more = (after - before for before, after in pairwise(work))  # the test runner's own files are parsed too
     assert more < 6 * less
 
@@ -990,7 +990,7 @@ def notes_by_line(folder: Path, **options: Any) -> dict[str, str]:
     module = module_of(folder, FOLLOWED)
     with tg.record(**options) as trace:
         module.main()
-    (listing,) = [each for each in files_of(trace, Options()).shown if each.file.endswith("sample.py")]
+    (listing,) = [each for each in files_of(trace, ListingOptions()).shown if each.file.endswith("sample.py")]
     assert not listing.lines.loose
     return {
         listing.text[line - 1].strip(): "; ".join(pieces_of(note, False, names=False))
@@ -1033,5 +1033,5 @@ def main():
     module = module_of(tmp_path, text)
     with tg.record() as trace:
         module.main()
-    (listing,) = [each for each in files_of(trace, Options()).shown if each.file.endswith("sample.py")]
+    (listing,) = [each for each in files_of(trace, ListingOptions()).shown if each.file.endswith("sample.py")]
     assert listing.lines.notes[7].runs == 7

@@ -99,11 +99,11 @@ def test_own_files_are_whole_and_of_installed_ones_only_what_ran(tmp_path: Path)
     with tg.record() as trace:
         model(tokens)
     from torchglass.views.digest import digest_of
-    from torchglass.views.graph import Options
     from torchglass.views.graph.outline import outline_of
+    from torchglass.views.options import GraphOptions
 
     texts = Texts()
-    files = {texts.all[file["path"]]: file for file in sources_of(outline_of(digest_of(trace), Options()), texts)}
+    files = {texts.all[file["path"]]: file for file in sources_of(outline_of(digest_of(trace), GraphOptions()), texts)}
     own = next(file for path, file in files.items() if path == __file__)
     assert [first for first, _ in own["pieces"]] == [1]
     installed = next(file for path, file in files.items() if path.endswith("modeling_gpt2.py"))

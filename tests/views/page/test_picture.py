@@ -14,7 +14,7 @@ from torch import nn
 import torchglass as tg
 from scripts.gallery_models import MODELS
 from tests.handmade import HandmadeTrace, Maker, tensor
-from torchglass.views.graph import Options
+from torchglass.views.options import GraphOptions
 from torchglass.views.page.html import svg
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,7 +26,7 @@ def test_a_picture_names_the_boxes_that_are_open(name: str, depth: int | None) -
     run = MODELS[name]()
     with tg.record() as trace:
         run()
-    drawn = svg(trace, Options(depth=depth))
+    drawn = svg(trace, GraphOptions(depth=depth))
     root = ElementTree.fromstring(drawn)
     titles = [each.text for each in root.iter(f"{SVG}text") if "title" in (each.get("class") or "")]
     roots = {event.name for event in trace.events() if event.kind == "module" and event.parent is None}
@@ -40,16 +40,16 @@ def test_names_are_text_in_a_picture() -> None:
     for at, name in enumerate(hostile):
         given = [tensor((2,), id=at, producer=at - 1 if at else None)]
         make.add("function", name, None, name, inputs=given, outputs=[tensor((2,), id=at + 1, producer=at)])
-    root = ElementTree.fromstring(svg(HandmadeTrace(make.made), Options(fold=False)))
+    root = ElementTree.fromstring(svg(HandmadeTrace(make.made), GraphOptions(fold=False)))
     assert not list(root.iter(f"{SVG}script"))
     assert "a & b < c" in [each.text for each in root.iter(f"{SVG}text")]
 
 
 def test_an_empty_and_a_failed_trace_have_pictures() -> None:
-    ElementTree.fromstring(svg(HandmadeTrace([]), Options()))
+    ElementTree.fromstring(svg(HandmadeTrace([]), GraphOptions()))
     with pytest.raises(RuntimeError), tg.record() as trace:
         nn.Linear(3, 3)(torch.ones(2, 4))
-    assert 'class="box card layer failed"' in svg(trace, Options())
+    assert 'class="box card layer failed"' in svg(trace, GraphOptions())
 
 
 def test_png_by_its_suffix(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_what_is_not_finite_stands_at_the_edges_that_carry_it() -> None:
         x = torch.tensor([-1.0, 1.0, 4.0])
         y = x.log()
         (y * 2).sum() + x.sum()
-    drawn = svg(trace, Options())
+    drawn = svg(trace, GraphOptions())
     assert re.findall(r'class="(?:shape|port) bad"[^>]*>([^<>]*)<', drawn) == ["1 NaN", "1 NaN", "[] 1 NaN"]
     with tg.record() as trace:
         torch.tensor([-1.0]).log().sum()
-    assert " bad" not in svg(trace, Options())
+    assert " bad" not in svg(trace, GraphOptions())

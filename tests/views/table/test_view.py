@@ -12,7 +12,7 @@ from tests.views.shown import sheet_of
 from torchglass.events.selection import select
 from torchglass.events.types import ModuleInfo
 from torchglass.views.row import COUNT, GIVES, NAME, TIME, Row
-from torchglass.views.table.view import CALLS, MODULE, TOTAL, bytes_each
+from torchglass.views.table import CALLS, MODULE, TOTAL, bytes_each
 
 
 def rows_of(trace: HandmadeTrace, **options: Any) -> list[Row]:

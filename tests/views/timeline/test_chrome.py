@@ -17,7 +17,7 @@ from torch import nn
 
 import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker
-from torchglass.views.timeline import chrome_json
+from torchglass.views.export import chrome_json
 
 
 def read(trace: Any) -> dict[str, Any]:

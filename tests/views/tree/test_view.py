@@ -11,8 +11,8 @@ from tests.views.shown import event_rows, not_shown, sheet_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
 from torchglass.views.digest import settings_of
+from torchglass.views.options import TreeOptions
 from torchglass.views.row import CLASS, COUNT, FOLD, NAME, NOTE, REMARK, REPEAT, THREAD, TIME, Row
-from torchglass.views.tree import Options
 
 
 def rows_of(trace: HandmadeTrace, **options: Any) -> list[Row]:
@@ -200,9 +200,9 @@ def test_a_layers_number_is_no_setting(detail: str, path: str | None, left: str)
 )
 def test_wrong_options_say_what_is_taken(wrong: dict[str, object]) -> None:
     with pytest.raises(WrongType, match=f"{next(iter(wrong))}= takes"):
-        Options(**wrong)  # type: ignore[arg-type]
+        TreeOptions(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_negative_depth() -> None:
     with pytest.raises(UsageError, match="0 shows the outermost level"):
-        Options(depth=-1)
+        TreeOptions(depth=-1)

@@ -11,7 +11,8 @@ import torch
 import torchglass as tg
 from tests.modules import module_of
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
-from torchglass.views.variables.forest import CallRow, Changes, LoopRow
+from torchglass.views.row import CALL, EVENT, FOLD, LOOP
+from torchglass.views.variables.forest import Changes
 
 
 def test_coroutines_that_take_turns() -> None:
@@ -28,8 +29,8 @@ def test_coroutines_that_take_turns() -> None:
     trace = recorded(lambda: asyncio.run(main()), ["x"])
     view = view_of(trace)
     assert news(block_of(view, "x", "work")) == [["10", "11", "12"], ["20", "21", "22"], ["30", "31", "32"]]
-    (call,) = [row for row in view_of(trace, by="time").rows if isinstance(row, CallRow) and len(row.calls) == 3]
-    assert call.calls[0].at.function.endswith("work")
+    (call,) = [row for row in view_of(trace, by="time").rows if row.kind == CALL and row.times == 3]
+    assert call.text("expression").endswith("work:")
 
 
 def test_generators_that_take_turns() -> None:
@@ -117,9 +118,8 @@ def test_repeats_inside_of_a_repeat() -> None:
                 inner(k)
 
     view = view_of(recorded(run, ["a", "y", "z"]), by="time")
-    assert [(type(row), getattr(row, "often", "")) for row in view.rows[-6:]] == [
-        (LoopRow, ""), (Changes, ""), (LoopRow, ""), (CallRow, ""), (Changes, ""), (Changes, "")
-    ]  # fmt: skip
+    assert [row.kind for row in view.rows[-6:]] == [LOOP, EVENT, LOOP, CALL, EVENT, EVENT]
+    assert not any(row.cell(FOLD) for row in view.rows[-6:])
     told = [row for row in rows_in(view) if row.first.event.name == "y"]
     (row,) = told
     assert [change.new.text for change in row.changes] == [str(a + k + 1) for a in range(5) for k in range(4)]
@@ -135,8 +135,8 @@ def test_repeats_in_the_life_of_one_variable() -> None:
             x = x.sum()
 
     (group,) = block_of(view_of(recorded(run, ["x"])), "x", "run").groups
-    assert isinstance(group.rows[0], LoopRow)
-    assert [row.often for row in group.rows if isinstance(row, Changes) and row.depth == 1] == ["", "× 6", ""]
+    assert group.rows[0].kind == LOOP
+    assert [row.text(FOLD) for row in group.rows if isinstance(row, Changes) and row.depth == 1] == ["", "× 6", ""]
     assert sum(len(row.changes) for row in group.rows if isinstance(row, Changes)) == 4 * 8
 
 

@@ -43,7 +43,7 @@ class Story:
         self.held[key] = (result, gives)
         return self.make.add(
             "variable", name, None, code, detail=how, args=text, result=result, inputs=values, outputs=gives,
-            **placed(scope, line), **fields,
+            python_call=self.turn + 1 if scope == LOAD else 0, **placed(scope, line), **fields,
         )  # fmt: skip
 
     def function(self, name: str, line: int, code: str, gives: Value, scope: str = LOAD) -> int:

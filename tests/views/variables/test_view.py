@@ -17,10 +17,10 @@ from tests.work import work_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
 from torchglass.events.types import Location
-from torchglass.views.levels import Count, count_of
-from torchglass.views.variables import Options
+from torchglass.views.options import VariablesOptions
+from torchglass.views.row import CALL, EXPRESSION, FOLD, LOOP, TIMES
 from torchglass.views.variables.blocks import Block, Variables, variables_of
-from torchglass.views.variables.forest import CallRow, Changes, LoopRow, Repeat
+from torchglass.views.variables.forest import Changes
 
 PROGRAMS = (
     "attention",
@@ -40,7 +40,7 @@ def recorded(program: Callable[[], object], variables: Any = True, **options: An
 
 
 def view_of(trace: Any, **options: Any) -> Variables:
-    return variables_of(trace, Options(**options))
+    return variables_of(trace, VariablesOptions(**options))
 
 
 def block_of(view: Variables, name: str, scope: str) -> Block:
@@ -126,7 +126,7 @@ def test_equal_calls_are_one_group_and_values_are_kept_in_order() -> None:
     assert [change.new.text for change in row.changes] == ["0", "1", "2", "3", "4"]
     (row,) = block_of(view, "k", "loop").groups[0].rows
     assert isinstance(row, Changes)
-    assert row.often == "× 5"
+    assert row.text(FOLD) == "× 5"
 
 
 def test_a_shape_change_is_never_folded_away() -> None:
@@ -140,7 +140,7 @@ def test_a_shape_change_is_never_folded_away() -> None:
 
     (group,) = block_of(view_of(recorded(shrink)), "x", "shrink").groups
     rows = [row for row in group.rows if isinstance(row, Changes)]
-    assert [(row.often, row.first.new.text) for row in rows] == [
+    assert [(row.text(FOLD), row.first.new.text) for row in rows] == [
         ("", "f32[9]"),
         ("× 3", "f32[9]"),
         ("", "f32[4]"),
@@ -305,9 +305,8 @@ def test_programs_without_torch_functions() -> None:
 
 def test_threads_have_calls_of_their_own() -> None:
     view = view_of(recorded(programs.load("threads").main), by="time")
-    calls = [row for row in view.rows if isinstance(row, CallRow)]
     inside = {id(change.call) for row in rows_in(view) for change in row.changes}
-    assert inside <= {id(call) for row in calls for call in row.calls}
+    assert len(inside) <= sum(row.times for row in view.rows if row.kind == CALL)
     threads: dict[int, set[str]] = {}
     for change in (change for row in rows_in(view) for change in row.changes):
         threads.setdefault(id(change.call), set()).add(change.event.thread)
@@ -329,21 +328,20 @@ def test_rows_by_time_follow_the_calls() -> None:
         del got
 
     view = view_of(recorded(outer), by="time", fold=False)
-    rows = [row for row in view.rows if not isinstance(row, Repeat)]
-    for row in rows:
+    above: list[str] = []
+    for row in view.rows:
+        del above[row.depth :]
+        above.append(row.text(EXPRESSION))
         if isinstance(row, Changes):
-            depth, call = 0, row.first.call
-            while call is not None:
-                depth, call = depth + 1, call.caller
-            shown_above = [each for each in rows if isinstance(each, CallRow) and row.first.call in each.calls]
-            assert len(shown_above) == 1
-            assert row.depth == shown_above[0].depth + 1
+            function = row.first.at.function.rpartition(".")[2]
+            assert above[row.depth - 1].endswith(f"{function}:"), (row, above)
+    assert [row.text(EXPRESSION).rpartition(".")[2] for row in view.rows if row.kind == CALL].count("inner:") == 4
     assert [change.id for row in rows_in(view) for change in row.changes] == sorted(
         change.id for row in rows_in(view) for change in row.changes
     )
     folded = view_of(recorded(outer), by="time")
-    loop = next(row for row in folded.rows if isinstance(row, LoopRow))
-    assert count_of(loop.loops[0]) == Count(4, False)  # a change is seen only where the value is another
+    loop = next(row for row in folded.rows if row.kind == LOOP)
+    assert loop.text(TIMES) == "× ≥ 4"  # a change is seen only where the value is another
 
 
 # ---------------------------------------------------------------- choosing
@@ -388,7 +386,7 @@ def test_a_trace_without_variables(by: str) -> None:
 )
 def test_options_are_checked(options: dict[str, Any], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
-        Options(**options)
+        VariablesOptions(**options)
 
 
 # ---------------------------------------------------------------- many

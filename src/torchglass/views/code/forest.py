@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.code import Options
 from torchglass.views.code.lines import FEWEST_LEVELS, Lines
 from torchglass.views.code.steps import Steps
 from torchglass.views.digest import relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import CALL as SPAN_OF_CALL
 from torchglass.views.levels import Level, Levels
+from torchglass.views.options import CodeOptions
 from torchglass.views.stacks import is_constructor, is_own
 
 LINE, CALL, STEP, LOOP, ROUND, BACK = "line", "call", "step", "loop", "round", "back"
@@ -261,7 +261,7 @@ class CodeForest:
     # ------------------------------------------------------------ constructors
     # What those of modules do is no step of a computation: the line that builds one says how many there were.
 
-    def hides_constructors(self, options: Options) -> bool:
+    def hides_constructors(self, options: CodeOptions) -> bool:
         """Whether constructors stay closed: not where nothing else ran, nor where something failed or was asked for."""
         if options.constructors or not options.fold or options.only is not None:
             return False

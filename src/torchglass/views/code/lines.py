@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from torchglass.events.selection import in_package
 from torchglass.events.types import Location, Value
-from torchglass.views.code import Options
 from torchglass.views.digest import shape_key
+from torchglass.views.options import CodeOptions
 from torchglass.views.row import SOURCE, Cell
 from torchglass.views.stacks import is_own
 from torchglass.views.text.cells import shape_words
@@ -40,7 +40,7 @@ class Line:
 class Lines:
     """Which frames of a stack are shown, and the line that each is."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CodeOptions) -> None:
         self._options = options
         self._numbers: dict[tuple[object, ...], int] = {}
         self._known: dict[int, tuple[Location, int]] = {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
-from torchglass.views.code import Options
 from torchglass.views.digest import Digest, Recorded, digest_of, is_inner, is_torch_helper
+from torchglass.views.options import CodeOptions
 from torchglass.views.row import CLASS, COUNT, ERROR, GIVES, HEADING, NAME, TAKES, Cell
 from torchglass.views.text.cells import Cells, op_name, op_words, shape_words
 from torchglass.views.text.ranges import args_in_common, texts_word
@@ -42,7 +42,7 @@ def is_call(event: Event) -> bool:
     return event.kind in ("module", "step")
 
 
-def steps_of(trace: Recorded, options: Options) -> Steps:
+def steps_of(trace: Recorded, options: CodeOptions) -> Steps:
     """Read a trace and choose its steps."""
     digest = digest_of(trace)
     steps = Steps(digest, digest.events())
@@ -65,7 +65,7 @@ def steps_of(trace: Recorded, options: Options) -> Steps:
     return steps
 
 
-def _shown_kinds(events: Sequence[Event], options: Options) -> frozenset[str]:
+def _shown_kinds(events: Sequence[Event], options: CodeOptions) -> frozenset[str]:
     """The kinds that are steps; without ops and functions the modules that call no others must do."""
     kinds = {event.kind for event in events}
     if options.steps == "ops" or (options.steps == "auto" and "op" in kinds):
@@ -132,7 +132,7 @@ def _selected(steps: Steps, chosen: Iterable[int], only: Selection) -> Iterator[
             yield number
 
 
-def why_none(steps: Steps, options: Options) -> str:
+def why_none(steps: Steps, options: CodeOptions) -> str:
     """What is said where no step is shown."""
     if steps.left_out:
         return f"No step is selected: the trace has {count(steps.left_out)}, and none that fits."

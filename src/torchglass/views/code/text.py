@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchglass.events.types import Location
 from torchglass.views import row as kinds
 from torchglass.views.code.view import DOWN
-from torchglass.views.row import Cell, Row, Sheet
+from torchglass.views.row import Cell, Row
 from torchglass.views.text.layout import guides, repeat_line, thread_line
 from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
@@ -21,11 +21,11 @@ SHORTEST_SOURCE = 32
 FEWEST_COLUMNS = 6
 
 
-def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
     """The lines of the view."""
-    has_times = any(row.cell(kinds.TIME) for row in sheet.rows)
+    has_times = any(row.cell(kinds.TIME) for row in rows)
     writer = _Writer(page, TIME_WIDTH if has_times else 0)
-    for row in sheet.rows:
+    for row in rows:
         yield from writer.lines(row)
 
 

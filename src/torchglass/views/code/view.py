@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from torchglass.events.types import Location, Value
 from torchglass.views import row as kinds
 from torchglass.views.backward import NOTHING, SIGN, TiedTrace
-from torchglass.views.code import Options
 from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
 from torchglass.views.code.lines import Lines, SourceLines, assigned_word
 from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
 from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
+from torchglass.views.options import CodeOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.cells import Cells
 from torchglass.views.text.ranges import blurred
@@ -29,7 +29,7 @@ NO_MODULE = "no module"
 WORDS = {LINE: "line", CALL: "module", STEP: "step", LOOP: "loop", ROUND: "round", BACK: "call"}
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: CodeOptions) -> Sheet:
     """Rows for a trace: pure, one pass forward to build what is shown, then what repeats is laid over each other."""
     if not options.backward:
         return _Code(trace, options).sheet()
@@ -69,7 +69,7 @@ class _Around:
 class _Code:
     """One trace while its rows are made."""
 
-    def __init__(self, trace: Recorded, options: Options) -> None:
+    def __init__(self, trace: Recorded, options: CodeOptions) -> None:
         self._trace, self._options = trace, options
         self._steps = steps_of(trace, options)
         self._is_measured = is_measured(trace)

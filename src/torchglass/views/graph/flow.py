@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from torchglass.events.tables import NONE
 from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.graph import Options
 from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Ports, Source, Walk
 from torchglass.views.graph.outline import Box, Outline, outline_of
 from torchglass.views.graph.values import FlowValues, Ids, follow_writes, values_of
+from torchglass.views.options import GraphOptions
 
 
 @dataclass(slots=True)
@@ -56,12 +56,12 @@ class _Step:
     nodes: tuple[int, ...]
 
 
-def flow_of(trace: Recorded, options: Options | None = None) -> Flow:
+def flow_of(trace: Recorded, options: GraphOptions | None = None) -> Flow:
     """The data flow of a trace, at every level."""
     digest = digest_of(trace)
     values = values_of(trace)
     follow_writes(values, digest.parents)
-    outline = outline_of(digest, options or Options())
+    outline = outline_of(digest, options or GraphOptions())
     return flow_in(outline, values)
 
 

@@ -15,8 +15,8 @@ from torchglass.views.digest import Digest
 from torchglass.views.fold import TOGETHER, folded, in_order
 from torchglass.views.fold import Item as Folded
 from torchglass.views.forest import Forest, Layers
-from torchglass.views.graph import Options
 from torchglass.views.levels import LOOP, Level
+from torchglass.views.options import GraphOptions
 from torchglass.views.text.spans import rounds_of
 
 NOTHING = -1
@@ -105,7 +105,7 @@ class Outline:
         )
 
 
-def outline_of(digest: Digest, options: Options) -> Outline:
+def outline_of(digest: Digest, options: GraphOptions) -> Outline:
     """Choose what has a box, and fold what repeats."""
     forest = Forest(digest, options, has_spans=options.fold)
     outline = Outline(digest, forest, Layers(digest.trace.modules(), forest))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torchglass.events.types import Location
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
-from torchglass.views.graph import Options
 from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow, flow_of
 from torchglass.views.graph.labels import Label, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
+from torchglass.views.options import GraphOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.spans import loop_place
 from torchglass.views.text.statistics import is_measured, with_stats
@@ -18,13 +18,13 @@ from torchglass.views.text.words import clean, plural
 MOST_SOURCES = 4
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: GraphOptions) -> Sheet:
     """One row a box, its sources in the place of what it takes."""
     return _Rows(flow_of(trace, options), options).sheet()
 
 
 class _Rows:
-    def __init__(self, flow: Flow, options: Options) -> None:
+    def __init__(self, flow: Flow, options: GraphOptions) -> None:
         self._flow, self._options = flow, options
         self._labels: dict[int, Label] = {}
         self._is_measured = is_measured(flow.outline.digest.trace)

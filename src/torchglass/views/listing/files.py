@@ -11,12 +11,12 @@ from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.types import Event
 from torchglass.source.flow import ControlFlow
 from torchglass.views.digest import Digest, Recorded, digest_of
-from torchglass.views.listing import Options
 from torchglass.views.listing.frames import Frame, frames_of
 from torchglass.views.listing.lines import RAN, LineNote, ListedLines, Note, lines_of
 from torchglass.views.listing.made import made_by
 from torchglass.views.listing.results import MeasuredOutput, Outcome, Result, ResultTensor
 from torchglass.views.listing.runs import Runs
+from torchglass.views.options import ListingOptions
 from torchglass.views.text.statistics import is_measured
 
 CHANGED = "its text changed after it ran, or is not the text that ran"
@@ -49,7 +49,7 @@ class Files:
     named: list[FileListing]
 
 
-def files_of(trace: Recorded, options: Options) -> Files:
+def files_of(trace: Recorded, options: ListingOptions) -> Files:
     """What stands beside each line: pure. Files of the user's own first, in the order in which they ran."""
     frames = frames_of(trace, options.only)
     texts = trace.sources
@@ -111,7 +111,7 @@ def _files(frames: Iterable[Frame]) -> dict[str, FileListing]:
     return files
 
 
-def _choose(files: list[FileListing], options: Options) -> tuple[list[FileListing], list[FileListing]]:
+def _choose(files: list[FileListing], options: ListingOptions) -> tuple[list[FileListing], list[FileListing]]:
     """Those shown and those only named.
 
     By default all of the user's own, and of the installed ones those with at least half as many lines with

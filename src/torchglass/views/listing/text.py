@@ -6,37 +6,34 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
-from torchglass.views.listing import Options
 from torchglass.views.listing.files import FileListing, files_of
 from torchglass.views.listing.lines import LineNote
-from torchglass.views.listing.view import BACKWARD
-from torchglass.views.listing.words import pieces_of
-from torchglass.views.row import Cell, Row, Sheet
+from torchglass.views.listing.view import BACKWARD, pieces_of
+from torchglass.views.options import ListingOptions
+from torchglass.views.row import Cell, Row
 from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, count, cut, known_as, link, path_word, plural, width_of, wrapped
-
-__all__ = ["copy", "lines"]
 
 NARROWEST = 8
 TIME_WIDTH = 8
 
 
-def lines(sheet: Sheet, page: Page) -> Iterator[str]:
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
     """The lines of all files; each has columns of its own."""
-    for alone, section in groupby(sheet.rows, lambda row: row.kind in (kinds.HEADING, kinds.BLANK)):
-        rows = list(section)
+    for alone, section in groupby(rows, lambda row: row.kind in (kinds.HEADING, kinds.BLANK)):
+        here = list(section)
         if alone:
-            yield from (_heading(row, page) if row.kind == kinds.HEADING else "" for row in rows)
+            yield from (_heading(row, page) if row.kind == kinds.HEADING else "" for row in here)
             continue
-        columns = _columns([row for row in rows if row.kind == kinds.LINE], page)
-        for row in rows:
+        columns = _columns([row for row in here if row.kind == kinds.LINE], page)
+        for row in here:
             if row.kind == kinds.NOTE:
                 yield from (page.paint("note", line) for line in wrapped(row.text(kinds.NOTE), page.width))
             elif row.kind == kinds.GAP:
@@ -175,7 +172,7 @@ MOST_NAMED = 8
 _SPACE = re.compile(r"([\t\f])")
 
 
-def copy(trace: Recorded, options: Options) -> Iterator[str]:
+def copy(trace: Recorded, options: ListingOptions) -> Iterator[str]:
     """The lines of one file, each with what it gave; what else is to be said stands in comments below."""
     files = files_of(trace, options)
     remarks: list[str] = []
@@ -196,7 +193,7 @@ def copy(trace: Recorded, options: Options) -> Iterator[str]:
         yield f"# torchglass: {clean(' '.join(remark.split()))}"
 
 
-def _copied(listing: FileListing, options: Options) -> tuple[list[str], list[str]]:
+def _copied(listing: FileListing, options: ListingOptions) -> tuple[list[str], list[str]]:
     """The copy and what is to be said of it."""
     if not listing.text:
         return [], [f"{path_word(known_as(listing.file))}: {listing.problem}"]
@@ -221,7 +218,7 @@ def _copied(listing: FileListing, options: Options) -> tuple[list[str], list[str
     return lines[:-1] if not lines[-1] else lines, remarks
 
 
-def _comment(note: LineNote, options: Options) -> str:
+def _comment(note: LineNote, options: ListingOptions) -> str:
     pieces = pieces_of(note, options.by == "module", names=True)
     if note.failed:
         pieces.insert(0, f"✗ {clean(note.failed)}")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchglass.events.selection import base_name
 from torchglass.events.types import Location
 from torchglass.views import row as kinds
 from torchglass.views.backward import NOTHING, words_by_line
 from torchglass.views.digest import Recorded
-from torchglass.views.listing import Options
 from torchglass.views.listing.excerpt import Gap
 from torchglass.views.listing.files import FileListing, Files, files_of
-from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
-from torchglass.views.listing.words import pieces_of
-from torchglass.views.row import Cell, Row, Sheet
-from torchglass.views.text.statistics import alarms_in, is_measured
-from torchglass.views.text.words import clean, count, duration, known_as, path_word, plural
+from torchglass.views.listing.lines import RAN, UNSEEN, LineNote, Note
+from torchglass.views.listing.results import Summary, by_path, summary_of
+from torchglass.views.options import ListingOptions
+from torchglass.views.row import GIVES, Cell, Row, Sheet
+from torchglass.views.text.ranges import LONGEST_TEXT, MOST, Spread, paths_word, spread_word, texts_word
+from torchglass.views.text.statistics import MOST_WORDS, alarms_in, behind, is_measured
+from torchglass.views.text.words import clean, count, cut, duration, known_as, one_line, path_word, plural
 
 BACKWARD = "backward"
 """The kind of a row below a line: what backward ran for it."""
@@ -35,7 +36,7 @@ LEGEND = (
 )
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: ListingOptions) -> Sheet:
     """The rows of all files that are shown, and which others ran."""
     files = files_of(trace, options)
     rows = [row for each in files.shown for row in _file(each, options)]
@@ -85,7 +86,7 @@ def _also_ran(files: Files) -> str:
 # ---------------------------------------------------------------- one file
 
 
-def _file(listing: FileListing, options: Options) -> Iterator[Row]:
+def _file(listing: FileListing, options: ListingOptions) -> Iterator[Row]:
     steps = f"{plural(listing.steps, 'step')} on {plural(listing.step_lines, 'line')}"
     name = Cell(kinds.NAME, path_word(known_as(listing.file)))
     yield Row(0, kinds.HEADING, (name, Cell(kinds.COUNT, steps if listing.steps else "no step of its own")))
@@ -113,7 +114,7 @@ def _plain(text: str) -> str:
     return clean(text.rstrip().expandtabs(TAB))
 
 
-def _line(listing: FileListing, line: int, text: str, note: LineNote | None, options: Options) -> Row:
+def _line(listing: FileListing, line: int, text: str, note: LineNote | None, options: ListingOptions) -> Row:
     at = Location(listing.file, line, line, 0, 0, "", text, "user")
     cells = [Cell(kinds.PLACE, str(line), at=at), *_state(note)]
     if options.times:
@@ -157,3 +158,121 @@ def _signs(row: Row) -> set[str]:
             if any(sign in cell.text for sign in ("–", "{", "|")):
                 signs.add("–")
     return signs
+
+
+# ---------------------------------------------------------------- words
+
+
+LONGEST_LABEL = 40
+UNKNOWN = "…"
+
+
+def _form_word(form: Sequence[Spread]) -> str:
+    """The tensors of one form of result, with what was in them where that is known."""
+    shapes = _shapes_word(form)
+    tensors = [(spread.stats, spread.dtypes[0]) for spread in form]
+    return behind(Cell(GIVES, shapes), tensors).text if any(stats for stats, _ in tensors) else shapes
+
+
+def _shapes_word(form: Sequence[Spread]) -> str:
+    """Several equal ones in a row as ``4 of f32[3]``; each by itself where something is said of each."""
+    if len(form) == 1 and form[0].role in ("", "[0]"):
+        return spread_word(form[0])
+    apart = len(form) <= MOST_WORDS and any(spread.stats for spread in form)
+    words: list[list[str]] = []
+    for spread in form:
+        word = _role_word(spread.role) + spread_word(spread)
+        if words and words[-1][0] == word and not apart:
+            words[-1].append(word)
+        else:
+            words.append([word])
+    told = [each[0] if len(each) == 1 else f"{len(each)} of {each[0]}" for each in words]
+    rest = sum(map(len, words[MOST:]))
+    return ", ".join([*told[:MOST], *([f"+{rest} more"] if rest else [])])
+
+
+def _role_word(role: str) -> str:
+    """``logits `` of ``.logits``; a number in a tuple says nothing."""
+    plain = one_line(role.removeprefix("."))
+    return "" if role[:1] == "[" and role[1:-1].isdecimal() else f"{cut(plain, LONGEST_TEXT)} "
+
+
+def summary_word(summary: Summary) -> str:
+    """All that came, over all calls; ``""`` when nothing is to be said."""
+    words = [_form_word(form) for form in summary.forms]
+    if summary.parts is not None:
+        words.append("(" + ", ".join(UNKNOWN if part is None else summary_word(part) for part in summary.parts) + ")")
+    if summary.texts:
+        words.append(texts_word(summary.texts))
+    return " | ".join(words if len(words) <= MOST else [*words[: MOST - 1], f"+{len(words) - MOST + 1} more"])
+
+
+# ---------------------------------------------------------------- lines
+
+
+def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
+    """What is said of a line, in pieces that should not be torn; ``names``: also that of a single target."""
+    pieces: list[str] = []
+    returned = [each for each in note.notes if each.kind == "returned"]
+    if len(returned) > 1 and any(each.outcome for each in returned) and not by_module:
+        pieces += _in_a_tuple([summary_of(each.outcome) for each in returned], names)
+        pieces[-1] += _often(max(each.outcome.times for each in returned), note.runs)
+    else:
+        pieces += _each(returned, note, by_module, names)
+    pieces += _each([each for each in note.notes if each.kind != "returned"], note, by_module, names)
+    for error, times in note.errors.items():
+        if error != note.failed:
+            pieces.append(f"✗ {clean(error)}" + (f" ×{count(times)}" if times > 1 else ""))
+    return pieces
+
+
+def _in_a_tuple(returned: Sequence[Summary], whole: bool) -> list[str]:
+    """What was returned together; with what was in each it may need more than a line, unless ``whole``."""
+    words = [summary_word(each) or UNKNOWN for each in returned]
+    is_measured = any(spread.stats for each in returned for form in each.forms for spread in form)
+    if whole or not is_measured:
+        return [f"→ ({', '.join(words)})"]
+    return [f"→ ({words[0]},", *(f"{word}," for word in words[1:-1]), f"{words[-1]})"]
+
+
+def _each(notes: Sequence[Note], line: LineNote, by_module: bool, names: bool) -> list[str]:
+    """A piece for each target; targets that got the same share one."""
+    alone = not names and len([each for each in line.notes if each.kind != "returned"]) == 1
+    told: list[tuple[list[str], str, Note]] = []
+    for note in notes:
+        words = _by_module(note) if by_module and note.outcome.counted else []
+        word = summary_word(summary_of(note.outcome))
+        often = _often(note.outcome.times, line.runs) if note.counts else ""
+        for each in words or ([word + often] if word else []):
+            if told and told[-1][1] == each and told[-1][2].kind == note.kind:
+                told[-1][0].append(note.label)
+            else:
+                told.append(([note.label], each, note))
+    return [_piece(labels, word, note.kind, alone) for labels, word, note in told]
+
+
+def _piece(labels: list[str], word: str, kind: str, alone: bool) -> str:
+    if kind == "returned":
+        return f"→ {word}"
+    if kind == "computed":
+        return f"({word})"
+    if alone and kind == "assigned":
+        return word
+    names = list(dict.fromkeys(one_line(label) for label in labels))
+    return f"{cut(', '.join(names), LONGEST_LABEL)}: {word}"
+
+
+def _often(times: int, runs: int | None) -> str:
+    """How often, where that is not how often the line ran."""
+    return "" if times == runs or (runs is None and times == 1) else f" ×{count(times)}"
+
+
+def _by_module(note: Note) -> list[str]:
+    told: list[str] = []
+    groups = by_path(note.outcome)
+    for paths, outcome in groups:
+        word = summary_word(summary_of(outcome))
+        if word:
+            often = f" ×{count(outcome.times)}" if len(groups) > 1 else ""
+            told.append(f"{word}{often} in {paths_word(paths)}")
+    return told

@@ -19,8 +19,8 @@ from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables
 from torchglass.events.trace import Trace
 from torchglass.views.digest import Recorded
-from torchglass.views.graph import Options
 from torchglass.views.graph.flow import flow_of
+from torchglass.views.options import GraphOptions
 from torchglass.views.page.boxes import Boxes
 from torchglass.views.page.events import TICK_NS, PageEvents, Texts
 from torchglass.views.page.sources import sources_of
@@ -49,7 +49,7 @@ PAGE = """<!doctype html>
 """
 
 
-def page(trace: Recorded, options: Options | None = None) -> str:
+def page(trace: Recorded, options: GraphOptions | None = None) -> str:
     """The whole page."""
     return page_of(page_data(trace, options), trace.name)
 
@@ -88,7 +88,7 @@ def built(name: str) -> str:
 FORMAT = 1
 
 
-def page_data(trace: Recorded, options: Options | None = None) -> dict[str, Any]:
+def page_data(trace: Recorded, options: GraphOptions | None = None) -> dict[str, Any]:
     """The data of the page."""
     flow, texts = flow_of(trace, options), Texts()
     files = sources_of(flow.outline, texts)
@@ -193,7 +193,7 @@ SHARPNESS = 2
 """Pixels of a PNG for each of the SVG."""
 
 
-def svg(trace: Recorded, options: Options) -> str:
+def svg(trace: Recorded, options: GraphOptions) -> str:
     """The data flow as an SVG; ``depth`` opens all boxes down to it, else the heaviest are open while there are few."""
     try:
         quickjs: Any = importlib.import_module("quickjs")
@@ -209,7 +209,7 @@ def svg(trace: Recorded, options: Options) -> str:
     return str(engine.get("picture")(data, -1 if options.depth is None else options.depth, MOST_BOXES))
 
 
-def png(trace: Recorded, options: Options) -> bytes:
+def png(trace: Recorded, options: GraphOptions) -> bytes:
     """The same as pixels, by the first converter that is there."""
     drawn = svg(trace, options)
     for convert in (_by_resvg, _by_cairo, _by_program):

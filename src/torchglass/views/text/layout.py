@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torchglass.events.types import Location
 from torchglass.views import row as kinds
-from torchglass.views.row import Cell, Row, Sheet
+from torchglass.views.row import Cell, Row
 from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import Places, clean, cut, link, whole_place, width_of, wrapped
@@ -164,11 +164,6 @@ def _columns_for(lines: Iterable[_Line], width: int) -> _Columns:
 
 
 # ---------------------------------------------------------------- rows
-
-
-def lines(sheet: Sheet, page: Page) -> Iterator[str]:
-    """A view whose rows are drawn as they are."""
-    return draw(sheet.rows, page)
 
 
 def draw(rows: Sequence[Row], page: Page) -> Iterator[str]:

@@ -8,25 +8,18 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
 from torchglass.views.fold import Item, folded
 from torchglass.views.levels import Level, Levels
-from torchglass.views.text.spans import range_word, rounds_of
-from torchglass.views.text.words import count
-from torchglass.views.variables import Options
+from torchglass.views.options import VariablesOptions
+from torchglass.views.row import Cell, Row
+from torchglass.views.text.cells import Cells
+from torchglass.views.text.spans import count_word, loop_place, loop_word, range_word, rounds_of, scope_word
+from torchglass.views.text.words import clean, count
 from torchglass.views.variables.changes import Call, Change, read_changes, read_targets
-from torchglass.views.variables.forest import (
-    AnyRow,
-    CallRow,
-    ChangeForest,
-    Changes,
-    LoopRow,
-    OtherThread,
-    Patterns,
-    Repeat,
-)
-from torchglass.views.variables.lives import Life, Lives, Variable, module_label
-from torchglass.views.variables.origins import Stories, Story
+from torchglass.views.variables.forest import ChangeForest, Changes, Patterns
+from torchglass.views.variables.lives import Life, Lives, Stories, Story, Variable, module_label
 
 
 @dataclass(slots=True)
@@ -36,7 +29,7 @@ class LifeGroup:
     first: int
     """The number of the first one among all lives of the variable, from 1."""
     lives: list[Life]
-    rows: list[AnyRow]
+    rows: list[Row]
     are_alike: bool = False
     """Whether the same is said of all of them."""
     module: str = ""
@@ -60,7 +53,7 @@ class Variables:
     """Blocks, or the rows of the tree; every change that is shown stands in exactly one row."""
 
     blocks: list[Block] = field(default_factory=list[Block])
-    rows: list[AnyRow] = field(default_factory=list[AnyRow])
+    rows: list[Row] = field(default_factory=list[Row])
     recorded: int = 0
     """Changes in the trace."""
     shown: int = 0
@@ -77,7 +70,7 @@ class Variables:
     """Changes in installed packages, where they are."""
 
 
-def variables_of(trace: Recorded, options: Options) -> Variables:
+def variables_of(trace: Recorded, options: VariablesOptions) -> Variables:
     """Pure: one pass over the trace, then over what is shown."""
     reading = read_changes(trace)
     if not reading.changes:
@@ -107,7 +100,7 @@ def variables_of(trace: Recorded, options: Options) -> Variables:
     return view
 
 
-def _wanted(known: Sequence[str], options: Options) -> set[str]:
+def _wanted(known: Sequence[str], options: VariablesOptions) -> set[str]:
     return {name for name in known if not options.names or any(_fits(glob, name) for glob in options.names)}
 
 
@@ -116,7 +109,7 @@ def _fits(glob: str, name: str) -> bool:
     return glob == name or re.match(translate(glob), name) is not None
 
 
-def _selected(trace: Recorded, change: Change, options: Options) -> bool:
+def _selected(trace: Recorded, change: Change, options: VariablesOptions) -> bool:
     return options.only is None or options.only.matches(trace.event(change.id))
 
 
@@ -162,10 +155,10 @@ def _groups(lives: list[Life], forest: ChangeForest, fold: bool) -> list[LifeGro
     return found
 
 
-def _are_alike(rows: list[AnyRow], patterns: Patterns) -> bool:
+def _are_alike(rows: list[Row], patterns: Patterns) -> bool:
     """Whether the same is said of all lives of a group."""
     changes = [row for row in rows if isinstance(row, Changes)]
-    return all(not row.rounds and len(set(map(patterns.of, row.changes))) == 1 for row in changes)
+    return all(not row.cell(kinds.ROUNDS) and len(set(map(patterns.of, row.changes))) == 1 for row in changes)
 
 
 def _modules(lives: list[Life]) -> str:
@@ -177,7 +170,7 @@ def _modules(lives: list[Life]) -> str:
 # All changes of variables in program order, each under the call that it happened in.
 
 
-def time_rows(changes: Sequence[Change], forest: ChangeForest, fold: bool) -> list[AnyRow]:
+def time_rows(changes: Sequence[Change], forest: ChangeForest, fold: bool) -> list[Row]:
     """Rows in order, by thread; calls around everything that nothing happened in are left out."""
     threads: dict[str, list[int]] = {}
     several = len({change.event.process for change in changes}) > 1
@@ -186,10 +179,10 @@ def time_rows(changes: Sequence[Change], forest: ChangeForest, fold: bool) -> li
         thread = f"{event.thread} of process {event.process}" if several else event.thread
         forest.add_change(change, threads.setdefault(thread, []))
     made = ForestRows(forest, fold)
-    rows: list[AnyRow] = []
+    rows: list[Row] = []
     for number, (thread, tops) in enumerate(threads.items()):
         if number:
-            rows.append(OtherThread(thread))
+            rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
         rows += made.of(_without_bare_callers(made.items(tops), forest), Around())
     return rows
 
@@ -234,9 +227,9 @@ class ForestRows:
         forest = self._forest
         return folded(forest, roots, forest.own, self._fold)
 
-    def of(self, items: Sequence[Item], around: Around) -> list[AnyRow]:
+    def of(self, items: Sequence[Item], around: Around) -> list[Row]:
         """Depth first, with a stack of our own: calls nest deeper than Python may."""
-        rows: list[AnyRow] = []
+        rows: list[Row] = []
         pending = [(item, around) for item in reversed(items)]
         while pending:
             item, here = pending.pop()
@@ -246,25 +239,32 @@ class ForestRows:
             pending += [(child, inside) for child in reversed(item.children)]
         return rows
 
-    def _row(self, item: Item, around: Around) -> tuple[AnyRow | None, Around]:
+    def _row(self, item: Item, around: Around) -> tuple[Row | None, Around]:
         """The row of an item, if it has one, and where what is in it stands."""
         forest, kind = self._forest, self._forest.kind(item)
         inside = Around(around.depth + 1, item, around.loop)
         if kind is Item:
-            return Repeat(around.depth, item.times, item.unit), replace(inside, item=None, repeats=item.times)
+            often = Cell(kinds.FOLD, f"× {count(item.times)}"), Cell(kinds.COUNT, f", {count(item.unit)} steps each:")
+            row = Row(around.depth, kinds.REPEAT, often, times=item.times)
+            return row, replace(inside, item=None, repeats=item.times)
         rounds = self._rounds(item, around)
         if kind is Change:
-            changes = forest.changes(item)
-            stories = [forest.patterns.story_of(change) for change in changes]
-            return Changes(around.depth, changes, stories, self._often(item, around), rounds), inside
+            changes, cells = forest.changes(item), said((kinds.FOLD, self._often(item, around)), (kinds.ROUNDS, rounds))
+            row = Changes(around.depth, kinds.EVENT, cells, changes[0].id, each=len(changes), changes=changes)
+            row.stories = [forest.patterns.story_of(change) for change in changes]
+            return row, inside
         if kind is Call:
             calls = [each for each in map(forest.nodes.__getitem__, item.nodes) if isinstance(each, Call)]
-            return CallRow(around.depth, calls, self._often(item, around), rounds), replace(inside, loop=None)
+            cells = _call_cells(calls, self._often(item, around), rounds)
+            return Row(around.depth, kinds.CALL, cells, times=len(calls)), replace(inside, loop=None)
         if kind is Level and forest.rounds(item.nodes[0]):
             if self._is_short(item):
                 self._hide(item)
                 return None, replace(around, item=None)
-            return LoopRow(around.depth, forest.spans(item), rounds), replace(inside, loop=item)
+            loops = forest.spans(item)
+            words = (kinds.EXPRESSION, loop_word(loops[0])), (kinds.TIMES, count_word(loops)), (kinds.ROUNDS, rounds)
+            cells = (*said(*words), Cell(kinds.PLACE, at=loop_place(loops[0])))
+            return Row(around.depth, kinds.LOOP, cells), replace(inside, loop=item)
         return None, replace(around, item=item)
 
     def _is_short(self, item: Item) -> bool:
@@ -298,3 +298,21 @@ class ForestRows:
         if not self._fold or around.item is None:
             return ""
         return rounds_of(item, around.item, around.loop, self._forest.span)
+
+
+def said(*words: tuple[str, str]) -> Cells:
+    """Cells for what there is to say."""
+    return tuple(Cell(kind, text) for kind, text in words if text)
+
+
+def _call_cells(calls: Sequence[Call], often: str, rounds: str) -> Cells:
+    first = calls[0]
+    label, at = module_label([call.module for call in calls]), first.called_at
+    is_new = first.caller is None or first.caller.module != first.module
+    words = (
+        (kinds.FOLD, often),
+        (kinds.EXPRESSION, scope_word(first.at.function) + ":"),
+        (kinds.CLASS, f"module {clean(label)}" if label and is_new else ""),
+        (kinds.ROUNDS, rounds),
+    )
+    return (*said(*words), *([Cell(kinds.PLACE, at=at)] if at is not None and at.file else []))

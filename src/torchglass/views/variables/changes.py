@@ -72,18 +72,10 @@ class Call:
     caller: Call | None
     called_at: Location | None
     """The place in its caller."""
-    bound: set[str] = field(default_factory=set[str])
-    """Names that have a value."""
-    parent: int = -1
-    """The event that was under way."""
     is_seen: bool = False
     """Whether a variable of its own changed, and not only one of a function that it called."""
-    has_body: bool = False
-    """Whether more than its arguments was seen."""
     module: tuple[str, str] | None = None
     """Root and path of the module under way."""
-    is_certain: bool = False
-    """Whether the trace numbers it, so that nothing has to be read from stacks."""
 
 
 @dataclass(slots=True)
@@ -113,9 +105,9 @@ def read_changes(trace: Recorded) -> ChangesRead:
         if old.value is not None or new.value is not None:
             inputs, outputs = own_values(number)
             old, new = _with_value(old, inputs), _with_value(new, outputs)
-        call = calls.call_of(event, parent, how, old.kind == NOTHING, call_number(number))
-        change = Change(number, event, how, old, new, call, parent)
-        reading.changes.append(change)
+        numbered = call_number(number)
+        call = calls.call_of(event, numbered if numbered >= 0 else ("in", parent))
+        reading.changes.append(Change(number, event, how, old, new, call, parent))
     return reading
 
 
@@ -169,48 +161,37 @@ def word_of(value: Value) -> str:
 
 
 class Calls:
-    """Finds the call that an event belongs to: by its number, or where the trace has none by its stack.
-
-    By the stack a call is known by its function and the places of its callers; a new one begins when a name gets its
-    first value that has one already, when arguments come again, or when the event around it is another one.
-    """
+    """Finds the call that an event belongs to: by its number, or where the trace has none by what it happened in."""
 
     def __init__(self) -> None:
         self._frames = _Frames()
         self._threads: dict[tuple[int, str], int] = {}
-        self._numbered: dict[tuple[int, int], Call] = {}
-        """By number and frame: from Python 3.12 on a comprehension is no call of its own, but told apart."""
+        self._known: dict[tuple[Hashable, int], Call] = {}
+        """With the frame: from Python 3.12 on a comprehension is no call of its own, but told apart."""
         self._open: dict[tuple[int, int], Call] = {}
         self._callers: dict[tuple[int, int], tuple[int, Call]] = {}
         """The call of a frame, as long as no other call began or went on."""
         self._begun = 0
 
-    def call_of(self, event: Event, parent: int, how: str, is_fresh: bool, number: int = -1) -> Call:
-        """``is_fresh``: the variable had no value before; ``number``: of the Python call, -1 where it is not known."""
+    def call_of(self, event: Event, within: Hashable) -> Call:
+        """``within``: equal for all that happens in one call of a function."""
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.of(event.stack)
         frame, at = frames[-1]
-        call = self._numbered.get((number, frame)) if number >= 0 else self._open.get((thread, frame))
-        if number >= 0 and call is not None:
-            if self._open.get((thread, frame)) is not call:  # a generator or coroutine goes on
-                self._go_on(thread, frame, call)
-        else:
+        call = self._known.get((within, frame))
+        if call is None:
             caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
-            if number >= 0:
-                call = self._told_by_others(thread, frame, caller)
-            if call is None or call.caller is not caller or _is_over(call, parent, event.name, how, is_fresh):
-                call = Call(frame, at, caller, called_at, is_certain=number >= 0)
-                self._go_on(thread, frame, call)
-            if number >= 0:
-                call.is_certain = True
-                self._numbered[number, frame] = call
-        _note(call, event, how, parent)
+            call = self._open.get((thread, frame))
+            if call is None or call.is_seen or call.caller is not caller:
+                call = Call(frame, at, caller, called_at)
+            # Else it was known so far only because functions that it called changed something.
+            self._known[within, frame] = call
+        if self._open.get((thread, frame)) is not call:  # it began, or a generator or coroutine goes on
+            self._go_on(thread, frame, call)
+        if not call.is_seen:
+            call.is_seen = True
+            call.module = None if event.module is None else (event.root or "", event.module)
         return call
-
-    def _told_by_others(self, thread: int, frame: int, caller: Call | None) -> Call | None:
-        """A call that is known so far only because functions that it called changed something."""
-        call = self._open.get((thread, frame))
-        return call if call is not None and not call.is_seen and call.caller is caller else None
 
     def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
         """The call around the innermost one; those around it are walked only when another call began."""
@@ -222,7 +203,7 @@ class Calls:
         called_at: Location | None = None
         for each, place in frames[:-1]:
             call = self._open.get((thread, each))
-            if call is None or (call.caller is not caller and not call.is_certain):
+            if call is None or (call.caller is not caller and not call.is_seen):
                 call = Call(each, place, caller, called_at)
                 self._go_on(thread, each, call)
             caller, called_at = call, place
@@ -234,28 +215,6 @@ class Calls:
         """A call is what runs at a frame from here on."""
         self._begun += 1
         self._open[thread, frame] = call
-
-
-def _is_over(call: Call, parent: int, name: str, how: str, is_fresh: bool) -> bool:
-    """Whether another call of the same function from the same place began.
-
-    While a call runs, the event around it stays the same (a generator's need not: its lives are joined again).
-    """
-    if call.is_seen and call.parent != parent:
-        return True
-    return is_fresh and (name in call.bound or (how == "argument" and call.has_body))
-
-
-def _note(call: Call, event: Event, how: str, parent: int) -> None:
-    if not call.is_seen:
-        call.is_seen = True
-        call.parent = parent
-        call.module = None if event.module is None else (event.root or "", event.module)
-    if how == "deleted":
-        call.bound.discard(event.name)
-    else:
-        call.bound.add(event.name)
-    call.has_body = call.has_body or how != "argument"
 
 
 class _Frames:
@@ -318,7 +277,7 @@ def read_targets(trace: Recorded) -> ChangesRead:
             continue
         for at, event in named[key]:
             new = side_of("", (own_values(number)[1][at],)) if at >= 0 else side_of(event.result, ())
-            call = calls.call_of(event, reading.levels.call_of(number, parent), "assigned", is_fresh=False)
+            call = calls.call_of(event, reading.levels.call_of(number, parent))
             reading.changes.append(Change(number, event, "assigned", PAST, new, call, parent))
     return reading
 

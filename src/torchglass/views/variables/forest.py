@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from torchglass.events.types import Location
 from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import Level, Levels
+from torchglass.views.row import Row
 from torchglass.views.variables.changes import NOTHING, Call, Change
-from torchglass.views.variables.lives import Life, numberless
-from torchglass.views.variables.origins import NO_STORY, Story
+from torchglass.views.variables.lives import NO_STORY, Life, Story, numberless
 
 Node = Life | Call | Level | Change
 
@@ -155,60 +155,16 @@ def _numberless(module: tuple[str, str] | None) -> Hashable:
 
 
 @dataclass(slots=True)
-class Changes:
-    """What is shown as one row: a change of a variable, or several at one place."""
+class Changes(Row):
+    """A change of a variable, or several at one place; the view says it in cells when it knows what is around them."""
 
-    depth: int
-    changes: list[Change]
+    changes: list[Change] = field(default_factory=list[Change])
     """All that it stands for, in order."""
-    stories: list[Story]
-    often: str = ""
-    """How often it happened in what is around it: ``× 4``."""
-    rounds: str = ""
-    """In which rounds or calls, where not in all."""
+    stories: list[Story] = field(default_factory=list[Story])
 
     @property
     def first(self) -> Change:
         return self.changes[0]
-
-
-@dataclass(slots=True)
-class Repeat:
-    """A line above rows that repeat together."""
-
-    depth: int
-    times: int
-    rows: int
-
-
-@dataclass(slots=True)
-class LoopRow:
-    """A line above the rows of one round."""
-
-    depth: int
-    loops: list[Level]
-    rounds: str = ""
-
-
-@dataclass(slots=True)
-class CallRow:
-    """A function was called: the rows below it happened inside."""
-
-    depth: int
-    calls: list[Call]
-    often: str = ""
-    rounds: str = ""
-
-
-@dataclass(slots=True)
-class OtherThread:
-    """What follows happened in another thread."""
-
-    name: str
-    depth: int = 0
-
-
-AnyRow = Changes | Repeat | LoopRow | CallRow | OtherThread
 
 
 @dataclass(slots=True)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from torchglass.errors import closest
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
+from torchglass.views.options import VariablesOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.cells import Cells
-from torchglass.views.text.spans import count_word, in_scope, loop_place, loop_word, scope_word
-from torchglass.views.text.words import clean, count, duration, plural
-from torchglass.views.variables import Options
+from torchglass.views.text.layout import draw
+from torchglass.views.text.spans import in_scope, scope_word
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import clean, count, duration, plural, whole_place, width_of
 from torchglass.views.variables.blocks import Block, LifeGroup, Variables, variables_of
-from torchglass.views.variables.forest import AnyRow, CallRow, Changes, LoopRow, OtherThread, Repeat
-from torchglass.views.variables.lives import module_label
+from torchglass.views.variables.forest import Changes
 from torchglass.views.variables.words import change_cells, remarks_of
 
 NOTHING = (
@@ -29,13 +31,13 @@ GUESSED = (
 )
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: VariablesOptions) -> Sheet:
     """Rows of all variables that are shown, and how many there were."""
     found = variables_of(trace, options)
     if not found.recorded:
         return Sheet(below=[Cell(kinds.HEADING, NOTHING)])
     rows = Rows(trace, options)
-    return Sheet([*rows.of_blocks(found.blocks), *rows.of_changes(found.rows)], _summary(found))
+    return Sheet([*rows.of_blocks(found.blocks), *rows.in_order(found.rows)], _summary(found))
 
 
 def _summary(found: Variables) -> list[Cell]:
@@ -65,12 +67,10 @@ T = TypeVar("T")
 class Rows:
     """Makes rows."""
 
-    def __init__(self, trace: Recorded, options: Options) -> None:
+    def __init__(self, trace: Recorded, options: VariablesOptions) -> None:
         self._fold = options.fold
         self._trace = trace if options.times else None
         self._equal: dict[Cells, Cells] = {}
-
-    # ------------------------------------------------------------ variables
 
     def of_blocks(self, blocks: Sequence[Block]) -> Iterator[Row]:
         """One block a variable: a heading, its lives, and an empty line."""
@@ -81,7 +81,8 @@ class Rows:
 
     def _lives(self, block: Block) -> Iterator[Row]:
         several = len(block.groups) > 1
-        functions = len({row.first.at.function for group in block.groups for row in _changes_in(group.rows)}) > 1
+        changes = [row for group in block.groups for row in group.rows if isinstance(row, Changes)]
+        functions = len({row.first.at.function for row in changes}) > 1
         shown, hidden, gap = _both_ends(block.groups, MOST_GROUPS if self._fold else None)
         for number, group in enumerate(shown):
             if number == gap:
@@ -92,43 +93,25 @@ class Rows:
 
     def _life(self, group: LifeGroup, indent: int, functions: bool) -> Iterator[Row]:
         shown, hidden, gap = _both_ends(group.rows, MOST_ROWS if self._fold else None)
-        for number, changes in enumerate(shown):
+        for number, row in enumerate(shown):
             if number == gap:
-                yield _left_out(indent, plural(sum(len(row.changes) for row in _changes_in(hidden)), "change"))
-            yield self._row(changes, indent, functions)
+                more = sum(each.each for each in hidden if isinstance(each, Changes))
+                yield _left_out(indent, plural(more, "change"))
+            yield self._complete(row, indent, functions)
 
-    # ------------------------------------------------------------ rows
+    def in_order(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """All changes in program order, under the calls that they happened in."""
+        return (self._complete(row, 0) for row in rows)
 
-    def of_changes(self, rows: Sequence[AnyRow]) -> Iterator[Row]:
-        """All changes in program order."""
-        return (self._row(row, 0, False) for row in rows)
-
-    def _row(self, row: AnyRow, indent: int, functions: bool) -> Row:
-        """``functions``: the rows around it happened in several, so that it says in which."""
-        if isinstance(row, OtherThread):
-            return Row(0, kinds.THREAD, (Cell(kinds.NAME, row.name),))
-        if isinstance(row, Repeat):
-            often = Cell(kinds.FOLD, f"× {count(row.times)}"), Cell(kinds.COUNT, f", {count(row.rows)} steps each:")
-            return Row(row.depth, kinds.REPEAT, often, times=row.times, indent=indent)
-        if isinstance(row, LoopRow):
-            span = row.loops[0]
-            cells = (
-                Cell(kinds.EXPRESSION, loop_word(span)),
-                Cell(kinds.TIMES, count_word(row.loops)),
-                Cell(kinds.ROUNDS, row.rounds),
-            )
-            said = tuple(cell for cell in cells if cell.text)
-            return Row(row.depth, kinds.LOOP, (*said, Cell(kinds.PLACE, at=loop_place(span))), indent=indent)
-        if isinstance(row, CallRow):
-            at = row.calls[0].called_at
-            place = (Cell(kinds.PLACE, at=at),) if at is not None and at.file else ()
-            return Row(row.depth, kinds.CALL, (*_call_cells(row), *place), times=len(row.calls), indent=indent)
-        cells = change_cells(row, row.first.at.function if functions else "", named=bool(indent))
-        cells = self._equal.setdefault(cells, cells)
-        if self._trace is not None:
-            cells = (*cells, Cell(kinds.TIME, self._time(row)))
-        below = tuple(Cell(kinds.ORIGIN, f"↳ {remark}") for remark in remarks_of(row))
-        return Row(row.depth, kinds.EVENT, cells, row.first.id, 1, len(row.changes), 0, below, indent)
+    def _complete(self, row: Row, indent: int, functions: bool = False) -> Row:
+        """What changes are said in words; ``functions``: those around it happened in several, so that it says where."""
+        row.indent = indent
+        if isinstance(row, Changes):
+            cells = change_cells(row, row.first.at.function if functions else "", named=bool(indent))
+            cells = self._equal.setdefault(cells, cells)
+            row.cells = (*cells, Cell(kinds.TIME, self._time(row))) if self._trace is not None else cells
+            row.below = tuple(Cell(kinds.ORIGIN, f"↳ {remark}") for remark in remarks_of(row))
+        return row
 
     def _time(self, row: Changes) -> str:
         """When the first of them happened: asked of the trace, since a change holds an event that is only alike."""
@@ -164,21 +147,6 @@ def _several(block: Block, group: LifeGroup) -> str:
     return _lives_word(block, len(group.lives)) + (" alike" if group.are_alike else "")
 
 
-def _call_cells(row: CallRow) -> Cells:
-    first = row.calls[0]
-    module = module_label([call.module for call in row.calls])
-    is_new = first.caller is None or first.caller.module != first.module
-    fold = (Cell(kinds.FOLD, row.often),) if row.often else ()
-    what = (Cell(kinds.CLASS, _module(module)),) if module and is_new else ()
-    rounds = (Cell(kinds.ROUNDS, row.rounds),) if row.rounds else ()
-    return (*fold, Cell(kinds.EXPRESSION, scope_word(first.at.function) + ":"), *what, *rounds)
-
-
-def _changes_in(rows: Sequence[AnyRow]) -> list[Changes]:
-    """The rows without what stands above repeats."""
-    return [row for row in rows if isinstance(row, Changes)]
-
-
 def _both_ends(items: Sequence[T], most: int | None) -> tuple[Sequence[T], Sequence[T], int]:
     """What is shown, what is left out, and before which of those shown: two thirds are from the beginning."""
     if most is None or len(items) <= most + 1:
@@ -203,3 +171,49 @@ def _thread(group: LifeGroup) -> list[str]:
 
 def _lives_word(block: Block, number: int) -> str:
     return plural(number, "object" if block.variable.is_attribute else "call")
+
+
+# ---------------------------------------------------------------- text
+
+
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """Blocks with headings; those of one line, where several follow each other, without an empty line between."""
+    blocks = [_joined(block, page) for block in _blocks(rows)]
+    found: list[Row] = []
+    for is_short, several in groupby(
+        blocks, lambda block: block[0].kind == kinds.EVENT and block[-1].kind == kinds.BLANK
+    ):
+        for block in several:
+            found += block[:-1] if is_short else block
+        found += [Row(0, kinds.BLANK)] if is_short else []
+    return draw(found, page)
+
+
+def _blocks(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Rows up to and with an empty one."""
+    block: list[Row] = []
+    for row in rows:
+        block.append(row)
+        if row.kind == kinds.BLANK:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _joined(block: list[Row], page: Page) -> list[Row]:
+    """Heading and only change as one row, where it fits; else the block as it is."""
+    if len(block) != 3 or block[0].kind != kinds.VARIABLE or block[1].kind != kinds.EVENT:
+        return block
+    heading, row = block[0].text(kinds.NAME) + block[0].text(kinds.COUNT), block[1]
+    if row.cell(kinds.TAKES) or row.below:
+        return block
+    often, by = row.text(kinds.FOLD), row.text(kinds.CLASS)
+    statement = (f"{often}: " if often else "") + row.text(kinds.EXPRESSION)
+    at, time = row.place, row.text(kinds.TIME)
+    place = (width_of(whole_place(at, page.width // 4)) if at else 0) + (len(time) + 2 if time else 0)
+    if sum(map(width_of, (heading, statement, row.text(kinds.GIVES)))) + place + len("    →   ") > page.width:
+        return block
+    what = Cell(kinds.CLASS, f"{statement}  {by}" if by else statement, statement)
+    rest = [cell for cell in row.cells if cell.kind in (kinds.GIVES, kinds.TIME, kinds.PLACE)]
+    return [Row(0, kinds.EVENT, (Cell(kinds.EXPRESSION, heading), what, *rest), row.event), block[2]]

@@ -16,8 +16,7 @@ from torchglass.views.text.statistics import behind
 from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.forest import Changes
-from torchglass.views.variables.lives import paths_label
-from torchglass.views.variables.origins import Origin, Relation, Story
+from torchglass.views.variables.lives import Origin, Relation, Story, paths_label
 
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24
@@ -37,10 +36,10 @@ def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells
     old, new = change_words(row)
     by, op = by_word(row.stories)
     cells = [
-        Cell(FOLD, row.often),
+        Cell(FOLD, row.text(FOLD)),
         Cell(EXPRESSION, statement_word(change, named) + (f"  {in_scope(function)}" if function else "")),
         Cell(CLASS, by + op, by),
-        Cell(ROUNDS, row.rounds),
+        Cell(ROUNDS, row.text(ROUNDS)),
         Cell(TAKES, old),
         _with_contents(Cell(GIVES, new), row.changes),
         Cell(PLACE, at=change.at if change.at.file else None),

@@ -1,4 +1,4 @@
-"""The tree: rows for calls, loops and what happened in them, repeats shown once."""
+"""The tree: every call with what was written, the shapes that went in and came out, and the line."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
+from torchglass.views.options import TreeOptions
 from torchglass.views.row import Cell, Row, Sheet, has_heading, said_once
 from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
 from torchglass.views.text.statistics import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
-from torchglass.views.tree import Options
 
 LONGEST_VALUE = 40
 """Characters of a marked value that is no tensor."""
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: TreeOptions) -> Sheet:
     """Rows for a trace: pure; one pass forward to see what is shown, then what repeats is laid over each other."""
     return _Tree(trace, options).sheet()
 
@@ -48,7 +48,7 @@ class _Around:
 class _Tree:
     """One trace while its tree is made."""
 
-    def __init__(self, trace: Recorded, options: Options) -> None:
+    def __init__(self, trace: Recorded, options: TreeOptions) -> None:
         self._trace, self._options = trace, options
         digest = digest_of(trace)
         self._forest = Forest(digest, options)

@@ -1,37 +1,26 @@
-"""The order of module calls: which calls are listed, in which loops, and which repeats share rows."""
+"""The order of module calls: one row a call, as they begin or as they end, rounds of loops and equal layers once."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from torchglass.events.types import Event
-from torchglass.views.calls import Options
+from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, digest_of, texts_of
 from torchglass.views.fold import TOGETHER, Item, folded, in_order
 from torchglass.views.levels import LOOP, Level, Levels, count_of
-from torchglass.views.row import (
-    COUNT,
-    EVENT,
-    EXPRESSION,
-    FOLD,
-    NAME,
-    REPEAT,
-    THREAD,
-    TIMES,
-    Cell,
-    Row,
-    Sheet,
-    has_heading,
-)
-from torchglass.views.row import LOOP as LOOP_ROW
+from torchglass.views.options import CallsOptions
+from torchglass.views.row import Cell, Row, Sheet, has_heading
 from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
+from torchglass.views.text.layout import ARROW, repeat_line, suits_most, thread_line
 from torchglass.views.text.ranges import paths_word, values_words
 from torchglass.views.text.spans import count_word, loop_word
-from torchglass.views.text.statistics import is_measured, with_stats
-from torchglass.views.text.words import clean, count, plural
+from torchglass.views.text.statistics import is_measured, narrowed, painted, with_stats
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import clean, count, cut, plural, width_of
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: CallsOptions) -> Sheet:
     """Rows for a trace: pure. Unfolded, each module call of the trace has exactly one."""
     return _Calls(trace, options).sheet()
 
@@ -39,7 +28,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
 class _Calls:
     """One trace while its list is made; nodes are events, and behind them loops and rounds."""
 
-    def __init__(self, trace: Recorded, options: Options) -> None:
+    def __init__(self, trace: Recorded, options: CallsOptions) -> None:
         digest = digest_of(trace)
         self._trace, self._digest, self._options, self._is_measured = trace, digest, options, is_measured(trace)
         self._texts, self._levels = texts_of(digest), Levels(digest)
@@ -57,10 +46,10 @@ class _Calls:
         forest = self._forest()
         for name, tops in forest.items():
             if has_heading(name, forest):
-                rows.append(Row(0, THREAD, (Cell(NAME, name),)))
+                rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, name),)))
             items = folded(self, tops, self._own, self._options.fold)
             rows += self._rows(items)
-        return Sheet(rows, [Cell(COUNT, self._summary())])
+        return Sheet(rows, [Cell(kinds.COUNT, self._summary())])
 
     def _summary(self) -> str:
         if self._chosen:
@@ -185,32 +174,37 @@ class _Calls:
             loops = [each for each in map(self._span, item.nodes) if each is not None]
             if not self.rounds(node) or max(count_of(each).number for each in loops) < 2:
                 return None
-            return Row(depth, LOOP_ROW, (Cell(EXPRESSION, loop_word(span)), Cell(TIMES, count_word(loops))), each=0)
+            return Row(
+                depth,
+                kinds.LOOP,
+                (Cell(kinds.EXPRESSION, loop_word(span)), Cell(kinds.TIMES, count_word(loops))),
+                each=0,
+            )
         if item.times == 1:  # before anything is counted: that goes through all that is below
             return None
         calls = sum(self._is_call(each) * len(each.nodes) for each in in_order([item], lambda each: each.children))
         size = calls // len(item.nodes if node != TOGETHER else item.children[0].nodes)
         if size < 2 and node != TOGETHER:
             return None
-        often = Cell(FOLD, f"× {count(item.times)}"), Cell(COUNT, f", {plural(size, 'call')} each:")
-        return Row(depth, REPEAT, often, times=item.times, each=size)
+        often = Cell(kinds.FOLD, f"× {count(item.times)}"), Cell(kinds.COUNT, f", {plural(size, 'call')} each:")
+        return Row(depth, kinds.REPEAT, often, times=item.times, each=size)
 
     def _is_call(self, item: Item) -> bool:
         return item.nodes != [TOGETHER] and self._span(item.nodes[0]) is None
 
     def _row(self, item: Item, depth: int, says_times: bool) -> Row:
         times = item.times if item.times > 1 else item.in_a_row
-        often = (Cell(FOLD, f" ×{count(times)}"),) if times > 1 and says_times else ()
+        often = (Cell(kinds.FOLD, f" ×{count(times)}"),) if times > 1 and says_times else ()
         cells = self._cells(item)
         if self._is_measured and self._options.shapes:
             cells = with_stats(cells, map(self._trace.event, item.nodes))
-        return Row(depth, EVENT, (*cells, *often), item.nodes[0], times if says_times else 1, len(item.nodes))
+        return Row(depth, kinds.EVENT, (*cells, *often), item.nodes[0], times if says_times else 1, len(item.nodes))
 
     def _cells(self, item: Item) -> Cells:
         """A root by its label, what is in it by its path; with the label before it where there are several roots."""
         events = [self._digest.sample(node) for node in dict.fromkeys(item.nodes)]
         names = dict.fromkeys(map(self._name, events))
-        cells = (Cell(NAME, paths_word(list(names))),)
+        cells = (Cell(kinds.NAME, paths_word(list(names))),)
         first = events[0]
         if not self._options.shapes:
             return cells if first.error is None else (*cells, gives_cell(first))
@@ -231,3 +225,64 @@ def _numberless(event: Event) -> Hashable:
     """A module without the numbers of layers, so that ``blocks.0`` may equal ``blocks.1``."""
     path = ".".join("#" if part.isdecimal() else part for part in (event.module or "").split("."))
     return (event.kind, event.root, path, event.name, event.error)
+
+
+# ---------------------------------------------------------------- text
+
+
+MOST_INDENTS = 12
+
+
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """The lines of the list."""
+    columns = _columns([row for row in rows if row.kind == kinds.EVENT and row.cell(kinds.TAKES)], page)
+    for row in rows:
+        if row.kind == kinds.THREAD:
+            yield thread_line(row.text(kinds.NAME), page.width, page)
+        elif row.kind == kinds.REPEAT:
+            yield repeat_line(row, _indent(row.depth), page)
+        elif row.kind == kinds.LOOP:
+            often = f"  {row.text(kinds.TIMES)}"
+            room = page.width - len(_indent(row.depth)) - len(often)
+            yield _indent(row.depth) + cut(row.text(kinds.EXPRESSION), room) + page.paint("fold", often)
+        else:
+            yield _line(row, columns, page)
+
+
+def _line(row: Row, columns: tuple[int, int], page: Page) -> str:
+    before, often = _indent(row.depth), row.text(kinds.FOLD)
+    beside = row.cell(kinds.TAKES) or row.cell(kinds.ERROR)
+    room = page.width - len(before) - len(often) - (page.width // 3 if beside else 0)
+    path = cut(row.text(kinds.NAME), max(room, 8))
+    head = before + path + page.paint("fold", often)
+    if not beside:
+        return head
+    used = len(before) + width_of(path) + len(often)
+    gap = max(columns[0] - used, 0) + 2
+    return (head + " " * gap + _shapes(row, page.width - used - gap, columns[1], page)).rstrip()
+
+
+def _shapes(row: Row, room: int, arrow: int, page: Page) -> str:
+    """What it took and gave, arrow under arrow; without shapes only the error that left it."""
+    gives = row.cell(kinds.ERROR) or row.cell(kinds.GIVES)
+    text = gives.text if gives else ""
+    if row.cell(kinds.TAKES) is None:
+        return page.paint("error", cut(text, room))
+    text = narrowed(text, max(room - len(ARROW) - 1, 1))
+    space = room - width_of(text) - len(ARROW)
+    takes = cut(row.text(kinds.TAKES), space)
+    before = " " * min(max(arrow - width_of(takes), 0), space - width_of(takes))
+    style = "error" if row.cell(kinds.ERROR) else "output"
+    said = painted(text, style, page) if gives is not None and gives.mark else page.paint(style, text)
+    return before + page.paint("input", takes) + page.paint("dim", ARROW) + said
+
+
+def _columns(rows: Sequence[Row], page: Page) -> tuple[int, int]:
+    """Where shapes begin, and how wide those are that went in."""
+    paths = [len(_indent(row.depth)) + width_of(row.text(kinds.NAME)) + len(row.text(kinds.FOLD)) for row in rows]
+    takes = [width_of(row.text(kinds.TAKES)) for row in rows]
+    return min(suits_most(paths, slack=8), page.width // 2), min(suits_most(takes, slack=8), page.width // 4)
+
+
+def _indent(depth: int) -> str:
+    return "  " * min(depth, MOST_INDENTS)

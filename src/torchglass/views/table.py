@@ -1,4 +1,4 @@
-"""The table: modules under those that hold them, in the order of their first calls, each parameter counted once."""
+"""The table: one row a module, with its output, its parameters counted once, and its share of the time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded, digest_of, settings_of, split_index
 from torchglass.views.fold import Item, folded, in_order, range_label
+from torchglass.views.options import TableOptions
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, STATISTICS, TIME, Cell, Row, Sheet
-from torchglass.views.table import Options
 from torchglass.views.text.cells import shape_words
-from torchglass.views.text.modules import ModuleForest
 from torchglass.views.text.statistics import is_measured, values_word
-from torchglass.views.text.words import clean, count, duration, plural, share, size
+from torchglass.views.text.style import Page
+from torchglass.views.text.table import ModuleForest, draw_table, natural_widths, width_of_all
+from torchglass.views.text.words import clean, count, cut, duration, plural, share, size, width_of
 
 MODULE, TOTAL = "module", "total"
 """Kinds of rows."""
@@ -54,7 +55,7 @@ class _Node:
     """All that is counted at and below it."""
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: TableOptions) -> Sheet:
     """Rows for the modules of a trace; the sum of ``each`` times parameters over the rows is the total."""
     calls = list(_module_calls(trace))
     nodes, children, roots = _nodes(trace.modules(), calls)
@@ -69,7 +70,7 @@ def sheet(trace: Recorded, options: Options) -> Sheet:
     return Sheet([*forest.rows(items, options.depth, rows.row), *_totals(trace, totals, options)])
 
 
-def _no_rows(trace: Recorded, options: Options) -> str:
+def _no_rows(trace: Recorded, options: TableOptions) -> str:
     if options.only is not None:
         return f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
     return f"No module was called: {plural(len(trace), 'event')}, all of them functions. The tree shows them."
@@ -192,7 +193,7 @@ class _Rows:
     """Makes the rows of modules."""
 
     nodes: list[_Node]
-    options: Options
+    options: TableOptions
     forward_ns: int
     measured: bool
 
@@ -261,7 +262,7 @@ def _parameters(node: _Node, each: int, own: int) -> str:
     return text + (f"{' + ' if text else ''}{count(node.shared)} shared" if node.shared else "")
 
 
-def _totals(trace: Recorded, totals: Totals, options: Options) -> Iterator[Row]:
+def _totals(trace: Recorded, totals: Totals, options: TableOptions) -> Iterator[Row]:
     whole = "Parameters of all modules" if options.only is not None else "Parameters"
     lines = [
         (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
@@ -273,3 +274,50 @@ def _totals(trace: Recorded, totals: Totals, options: Options) -> Iterator[Row]:
     if totals.without_shape:
         lines.insert(3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet"))
     return (Row(0, TOTAL, (Cell(NAME, name), Cell(COUNT, text))) for name, text in lines)
+
+
+# ---------------------------------------------------------------- text
+
+TITLES = {
+    NAME: "Layer",
+    GIVES: "Output shape",
+    STATISTICS: "Output values",
+    COUNT: "Parameters",
+    TIME: "Time",
+    CALLS: "Calls",
+}
+STYLES = {GIVES: "output", STATISTICS: "output", TIME: "time", CALLS: "dim"}
+
+
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """The table, and totals below it."""
+    modules, totals = ([row for row in rows if (row.kind == TOTAL) is is_total] for is_total in (False, True))
+    if not modules:
+        return
+    titles = {kind: title for kind, title in TITLES.items() if _is_shown(kind, modules)}
+    widths = _fitted(natural_widths(modules, titles, page), STATISTICS in titles, page.width)
+    yield from draw_table(modules, titles, widths, STYLES, page)
+    column = max(width_of(row.text(NAME)) for row in totals)
+    yield from (cut(f"{row.text(NAME):<{column}}  {row.text(COUNT)}", page.width) for row in totals)
+
+
+def _is_shown(kind: str, rows: Sequence[Row]) -> bool:
+    """Times only where they are wanted, calls only where a module was called more than once."""
+    if kind == CALLS:
+        return any(row.text(CALLS) not in ("", "0", "1") for row in rows)
+    return any(row.cell(kind) for row in rows)
+
+
+def _fitted(widths: list[int], has_statistics: bool, page: int) -> list[int]:
+    """What is too much comes off statistics, which are the widest, then shapes, then names."""
+    gaps = 2 * (len(widths) - 1)
+    if has_statistics:
+        others = sum(widths[3:]) + gaps + min(widths[0], page // 3) + min(widths[1], page // 5)
+        widths[2] = min(widths[2], max(page - others, len(TITLES[STATISTICS])))
+    fixed = sum(widths[2:]) + gaps
+    widths[1] = max(min(widths[1], page - fixed - min(widths[0], page // 3)), 8)
+    widths[0] = max(min(widths[0], page - fixed - widths[1]), 0)
+    over = width_of_all(widths) - page
+    if over > 0:
+        widths[2] = max(widths[2] - over, 1)
+    return widths

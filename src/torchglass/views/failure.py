@@ -1,15 +1,17 @@
-"""How a trace ended that an exception left: the failing call, what does not fit, and how its inputs came to be."""
+"""How a trace ended that an exception left: the failing call, what went into it and how that came to be."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location, Value
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, visible_events
-from torchglass.views.failure import Options
-from torchglass.views.failure.misfit import History, Misfit, Named, misfits
+from torchglass.views.misfit import History, Misfit, Named, misfits
+from torchglass.views.options import FailureOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.stacks import is_constructor
 from torchglass.views.text.cells import (
@@ -22,9 +24,10 @@ from torchglass.views.text.cells import (
     expression,
     shape_words,
 )
-from torchglass.views.text.layout import shortened
+from torchglass.views.text.layout import draw, shortened
 from torchglass.views.text.statistics import stats_word
-from torchglass.views.text.words import clean, file_name, one_line, plural, tensor_word
+from torchglass.views.text.style import Page
+from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word, width_of, wrapped
 
 LAST = 10
 STEPS_BACK = 2
@@ -37,26 +40,23 @@ THE_REST = "all that happened: show(trace, 'tree'), or 'code', 'listing' … (on
 ENDED_WELL = "No exception left the block: there is no failure to tell of."
 
 
-def sheet(trace: Recorded, options: Options | None = None) -> Sheet:
+def sheet(trace: Recorded, options: FailureOptions | None = None) -> Sheet:
     """The rows of the story; a sentence when the block ended well."""
     event = trace.failure()
     if event is None:
         return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
-    return Sheet(_Story(trace, event, options or Options()).rows(), [Cell(kinds.REMARK, THE_REST)])
+    return Sheet(_Story(trace, event, options or FailureOptions()).rows(), [Cell(kinds.REMARK, THE_REST)])
 
 
-def error_row(trace: Recorded) -> Row | None:
-    """The error alone; None when the block ended well."""
-    event = trace.failure()
-    if event is None:
-        return None
+def error_row(event: Event) -> Row:
+    """The error that ended the block."""
     return Row(0, kinds.ERROR, (Cell(kinds.ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id)
 
 
 class _Story:
     """One failure while it is told."""
 
-    def __init__(self, trace: Recorded, event: Event, options: Options) -> None:
+    def __init__(self, trace: Recorded, event: Event, options: FailureOptions) -> None:
         self._trace, self._event = trace, event
         self._steps_back = STEPS_BACK if options.depth is None else options.depth
         self._only = options.only or Selection()
@@ -65,11 +65,9 @@ class _Story:
         self._inputs = [Named(self._name(at, value), value) for at, value in enumerate(event.inputs)]
 
     def rows(self) -> list[Row]:
-        error = error_row(self._trace)
-        assert error is not None
         found = misfits(self._event, self._inputs, self._history)[:MOST_MISFITS]
         return [
-            error,
+            error_row(self._event),
             _heading("path to the failing call"),
             *[_row(each, depth, kinds.PATH) for depth, each in enumerate(_shortened(self._path))],
             *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
@@ -224,3 +222,55 @@ def _misfit_row(misfit: Misfit) -> Row:
 
 def _at(location: Location) -> str:
     return f"{clean(file_name(location.file))}:{location.line}"
+
+
+# ---------------------------------------------------------------- text
+
+_SECTIONS = {kinds.ERROR: kinds.ERROR, INPUT: INPUT, MADE: INPUT, MISFIT: MISFIT}
+
+
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """All lines of the story."""
+    for kind, section in groupby(rows, lambda row: _SECTIONS.get(row.kind, "")):
+        if kind == kinds.ERROR:
+            for row in section:
+                yield from error_lines(row, page)
+        elif kind == INPUT:
+            yield from _inputs(list(section), page)
+        elif kind == MISFIT:
+            for row in section:
+                yield from (f"  {line}" for line in wrapped(row.text(kinds.REMARK), page.width - 2))
+        else:
+            yield from draw(list(section), page)
+
+
+def error_lines(row: Row, page: Page) -> Iterator[str]:
+    """The error, on as many lines as it takes."""
+    for line in textwrap.wrap(row.text(kinds.ERROR), page.width, subsequent_indent="  ") or ["✗"]:
+        yield page.paint("error", line)
+
+
+def _inputs(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """Each input, and below it how it came to be, in columns that all of them share."""
+    named = [row for row in rows if row.kind == INPUT]
+    column = max((width_of(_name(row, page)) for row in named), default=0)
+    made = iter([*draw([_indented(row) for row in rows if row.kind == MADE], page)])
+    for row in rows:
+        if row.kind == MADE:
+            yield next(made)
+        elif row.cell(kinds.NAME) is None:
+            yield f"  {cut(row.text(kinds.COUNT), page.width - 2)}"
+        else:
+            name = _name(row, page)
+            yield f"  {name}{' ' * (column - width_of(name))}  " + page.paint(
+                "output", cut(row.text(kinds.GIVES), page.width - column - 4)
+            )
+
+
+def _name(row: Row, page: Page) -> str:
+    return cut(row.text(kinds.NAME), page.width // 3)
+
+
+def _indented(row: Row) -> Row:
+    row.indent = 4
+    return row

@@ -1,4 +1,4 @@
-"""Gradients by parameter, below the modules that hold them: norms over all steps as ranges, and what got none."""
+"""The gradients: a row a parameter, with the norm of its gradient, of its updates, and what got none."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from torchglass.events.gradients import Gradients, Leaf, Step, gradients_of, mis
 from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Digest, Recorded, digest_of, split_index
 from torchglass.views.fold import Item, folded, in_order, range_label
-from torchglass.views.gradients import Options
+from torchglass.views.options import GradientsOptions
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, NOTE, REMARK, Cell, Row, Sheet
-from torchglass.views.text.modules import ModuleForest
 from torchglass.views.text.statistics import alarm_word, is_measured, numbers_word
+from torchglass.views.text.style import Page
+from torchglass.views.text.table import ModuleForest, draw_table, natural_widths, width_of_all
 from torchglass.views.text.words import clean, count, plural, shape_word
 
 MODULE, PARAMETER = "module", "parameter"
@@ -38,7 +39,7 @@ class Holder:
     """All parameters at and below it."""
 
 
-def sheet(trace: Recorded, options: Options) -> Sheet:
+def sheet(trace: Recorded, options: GradientsOptions) -> Sheet:
     """A row for each module and parameter of which a trace tells; missing gradients stand below once more, by name."""
     digest = digest_of(trace)
     found = gradients_of(_telling(trace, digest), trace.modules(), lambda value: name_of_leaf(trace, value))
@@ -60,7 +61,7 @@ def _telling(trace: Recorded, digest: Digest) -> Iterator[Event]:
     return (trace.event(number) for number, alike in enumerate(digest.alike) if tells[alike])
 
 
-def _selected(leaves: list[Leaf], digest: Digest, options: Options) -> list[Leaf]:
+def _selected(leaves: list[Leaf], digest: Digest, options: GradientsOptions) -> list[Leaf]:
     """The parameters of modules of which a call is selected."""
     assert options.only is not None
     matches = digest.matching(options.only)
@@ -281,3 +282,34 @@ def _alarm(leaves: Parameters) -> str:
 
 def _is_zero(stats: Stats) -> bool:
     return stats.count > 0 and stats.zeros == stats.count
+
+
+# ---------------------------------------------------------------- text
+
+TITLES = {
+    NAME: "Parameter",
+    GIVES: "Shape",
+    CALLED: "Backward",
+    GRADIENT: "Gradient norm",
+    UPDATE: "Update norm",
+    RATIO: "Update / weight",
+}
+LEAST_SAID = (CALLED, GIVES)
+READABLE_NAME, FEWEST_OF_A_NAME = 28, 16
+"""Letters of a name that are worth a column, and those that stand there in any case."""
+STYLES = {GIVES: "output", CALLED: "dim", UPDATE: "time", RATIO: "time"}
+
+
+def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
+    """The table. What is too wide comes off the names, then the least said columns are left out."""
+    if not rows:
+        return
+    titles = {kind: TITLES[kind] for kind in TITLES if kind == NAME or any(row.cell(kind) for row in rows)}
+    for each in LEAST_SAID:
+        widths = natural_widths(rows, titles, page)
+        if width_of_all(widths) - page.width <= max(widths[0] - READABLE_NAME, 0):
+            break
+        titles.pop(each, None)
+    widths = natural_widths(rows, titles, page)
+    widths[0] -= min(max(width_of_all(widths) - page.width, 0), max(widths[0] - FEWEST_OF_A_NAME, 0))
+    yield from draw_table(rows, titles, widths, STYLES, page)
