@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from torchglass.events.types import Event, ModuleInfo, Value
 from torchglass.views.digest import Recorded
 from torchglass.views.text.cells import op_name
-from torchglass.views.text.ranges import values_words
-from torchglass.views.text.statistics import is_measured, values_word
+from torchglass.views.text.tensors import contents_words, is_measured, values_words
 from torchglass.views.text.words import clean, count
 
 SIGN = "∂ "
@@ -147,7 +146,7 @@ def _words(several: list[tuple[Event, list[Event]]]) -> str:
     same = [(forward, ran) for forward, ran in several if (forward.name, forward.code) == (last.name, last.code)]
     gradients = [value for forward, ran in same if (value := gradient_of(forward, ran)) is not None]
     shape = ", ".join(values_words([(value,) for value in gradients])) if gradients else ""
-    known, alarm = values_word([gradients]) if gradients else ("", "")
+    known, alarm = contents_words([gradients]) if gradients else ("", "")
     counts: dict[str, int] = {}
     for event in sorted((event for _, ran in several for event in ran), key=lambda event: event.id):
         name = clean(op_name(event.name))

@@ -9,7 +9,7 @@ from torchglass.events.types import Event, Stats, Value
 from torchglass.views.digest import Recorded
 from torchglass.views.first_bad import Found, base_name
 from torchglass.views.text.cells import expression_of
-from torchglass.views.text.statistics import alarm_word, stats_word
+from torchglass.views.text.tensors import alarm_word, stats_word
 from torchglass.views.text.words import clean, count, one_line, path_word, plural, tensor_word
 
 MOST_PLACES = 3

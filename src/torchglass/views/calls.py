@@ -6,17 +6,17 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from torchglass.events.types import Event
 from torchglass.views import row as kinds
-from torchglass.views.digest import Recorded, digest_of, texts_of
+from torchglass.views.digest import Recorded, digest_of
 from torchglass.views.fold import TOGETHER, Item, folded, in_order
-from torchglass.views.levels import LOOP, Level, Levels, count_of
+from torchglass.views.forest import EventForest
+from torchglass.views.levels import LOOP, count_of
 from torchglass.views.options import CallsOptions
-from torchglass.views.row import Cell, Row, Sheet, has_heading
-from torchglass.views.text.cells import Cells, gives_cell, shape_words, takes_cell
+from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading
+from torchglass.views.text.cells import gives_cell, shape_words, takes_cell
 from torchglass.views.text.layout import ARROW, repeat_line, suits_most, thread_line
-from torchglass.views.text.ranges import paths_word, values_words
 from torchglass.views.text.spans import count_word, loop_word
-from torchglass.views.text.statistics import is_measured, narrowed, painted, with_stats
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import is_measured, narrowed, painted, paths_word, values_words, with_stats
 from torchglass.views.text.words import clean, count, cut, plural, width_of
 
 
@@ -25,27 +25,23 @@ def sheet(trace: Recorded, options: CallsOptions) -> Sheet:
     return _Calls(trace, options).sheet()
 
 
-class _Calls:
-    """One trace while its list is made; nodes are events, and behind them loops and rounds."""
+class _Calls(EventForest):
+    """One trace while its list is made: calls under the calls around them, and the loops and rounds between."""
 
     def __init__(self, trace: Recorded, options: CallsOptions) -> None:
-        digest = digest_of(trace)
-        self._trace, self._digest, self._options, self._is_measured = trace, digest, options, is_measured(trace)
-        self._texts, self._levels = texts_of(digest), Levels(digest)
-        matched = None if options.only is None else digest.matching(options.only)
-        listed = [event.kind in ("module", "call") for event in digest.samples]
-        self._chosen = [
-            at for at, alike in enumerate(digest.alike) if listed[alike] and (matched is None or matched[at])
-        ]
-        self._several_roots = len({digest.sample(at).root for at in self._chosen} - {None}) > 1
-        self._children: dict[int, list[int]] = {}
+        super().__init__(digest_of(trace))
+        self._trace, self._options, self._is_measured = trace, options, is_measured(trace)
+        matched = None if options.only is None else self.digest.matching(options.only)
+        chosen = [at for at in range(len(self.events)) if self._is_listed(at) and (matched is None or matched[at])]
+        self._chosen = dict.fromkeys(chosen)
+        self._several_roots = len({self.events[at].root for at in chosen} - {None}) > 1
+        self._fill()
 
     def sheet(self) -> Sheet:
         """Rows by thread, and how many calls there were."""
         rows: list[Row] = []
-        forest = self._forest()
-        for name, tops in forest.items():
-            if has_heading(name, forest):
+        for name, tops in self.threads.items():
+            if has_heading(name, self.threads):
                 rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, name),)))
             items = folded(self, tops, self._own, self._options.fold)
             rows += self._rows(items)
@@ -53,7 +49,7 @@ class _Calls:
 
     def _summary(self) -> str:
         if self._chosen:
-            events = list(map(self._digest.sample, self._chosen))
+            events = [self.events[at] for at in self._chosen]
             modules = {(event.root, event.module, event.name) for event in events if event.kind == "module"}
             functions = {event.name for event in events if event.kind == "call"}
             of = [plural(len(modules), "module")] if modules or not functions else []
@@ -63,85 +59,62 @@ class _Calls:
             return "No module call is selected: something was recorded, but no call of a module that fits."
         return "No module was called. The tree shows what was recorded."
 
-    def _forest(self) -> dict[str, list[int]]:
+    def _fill(self) -> None:
         """The outermost calls of each thread; the others under the chosen call around them, and under their loops."""
-        digest, chosen = self._digest, set(self._chosen)
         around: list[int] = []
-        threads: dict[str, list[int]] = {}
         attached: set[int] = set()
-        for at, parent in enumerate(digest.parents):
-            outer = -1 if parent < 0 else parent if parent in chosen else around[parent]
+        for at, parent in enumerate(self.digest.parents):
+            outer = -1 if parent < 0 else parent if parent in self._chosen else around[parent]
             around.append(outer)
-            if at not in chosen:
+            if at not in self._chosen:
                 continue
-            thread = digest.sample(at).thread
-            outer = outer if outer >= 0 and digest.sample(outer).thread == thread else -1
+            thread = self.events[at].thread
+            outer = outer if outer >= 0 and self.events[outer].thread == thread else -1
             for span in self._spans(at):
                 if span not in attached:
                     attached.add(span)
-                    self._under(outer, thread, threads).append(span)
+                    self.siblings(outer, thread).append(span)
                 outer = span
-            self._under(outer, thread, threads).append(at)
-        return threads
-
-    def _under(self, outer: int, thread: str, threads: dict[str, list[int]]) -> list[int]:
-        return self._children.setdefault(outer, []) if outer >= 0 else threads.setdefault(thread, [])
+            self.siblings(outer, thread).append(at)
 
     def _spans(self, at: int) -> list[int]:
         """The loops and rounds around a call, and around the events around it up to a call that is listed."""
         found: list[int] = []
-        chosen, event = self._is_listed, at
-        while event >= 0 and (event == at or not chosen(event)):
-            number = self._levels.span_of[event]
+        event = at
+        while event >= 0 and (event == at or not self._is_listed(event)):
+            number = self.levels.span_of[event]
             while number >= 0:
-                if self._levels.spans[number].kind != "call":
-                    found.append(len(self._digest) + number)
-                number = self._levels.spans[number].parent
-            event = self._digest.parents[event]
+                if self.levels.spans[number].kind != "call":
+                    found.append(len(self.events) + number)
+                number = self.levels.spans[number].parent
+            event = self.digest.parents[event]
         return found[::-1]
 
     def _is_listed(self, at: int) -> bool:
-        return self._digest.sample(at).kind in ("module", "call")
+        return self.events[at].kind in ("module", "call")
 
     # ------------------------------------------------------------ what folding asks
 
-    def below(self, node: int) -> Sequence[int]:
-        return self._children.get(node, ())
-
     def key(self, node: int) -> Hashable:
-        span = self._span(node)
+        span = self.span(node)
         if span is not None:
             return span.loop
-        event = self._digest.sample(node)
+        event = self.events[node]
         return (event.kind, event.root, event.module, event.name, event.error)
 
     def merges(self, node: int) -> bool:
-        return self._span(node) is None and not self.below(node)
-
-    def line(self, node: int) -> int:
-        span = self._span(node)
-        at = self._digest.sample(node).location if span is None else span.at
-        return 0 if at is None else at.line
-
-    def rounds(self, node: int) -> bool | None:
-        span = self._span(node)
-        return None if span is None else span.is_laid_over
-
-    def _span(self, node: int) -> Level | None:
-        return self._levels.spans[node - len(self._digest)] if node >= len(self._digest) else None
+        return self.span(node) is None and not self.below(node)
 
     def _own(self, item: Item) -> Hashable:
-        span = self._span(item.nodes[0])
+        span = self.span(item.nodes[0])
         if span is not None:
             return (span.kind, span.loop)
         if self._options.shapes:
-            return tuple(
-                dict.fromkeys((_numberless(self._digest.sample(node)), self._shapes(node)) for node in item.nodes)
-            )
-        return tuple(dict.fromkeys(_numberless(self._digest.sample(node)) for node in item.nodes))
+            return tuple(dict.fromkeys((_numberless(self.events[node]), self._shapes(node)) for node in item.nodes))
+        return tuple(dict.fromkeys(_numberless(self.events[node]) for node in item.nodes))
 
     def _shapes(self, node: int) -> Hashable:
-        event = self._digest.sample(node)
+        event = self.events[node]
         return (shape_words(event.inputs), shape_words(event.outputs), event.result)
 
     # ------------------------------------------------------------ rows
@@ -169,9 +142,9 @@ class _Calls:
     def _heading(self, item: Item, depth: int) -> Row | None:
         """A loop, or how often all that follows happened."""
         node = item.nodes[0]
-        span = None if node == TOGETHER else self._span(node)
+        span = None if node == TOGETHER else self.span(node)
         if span is not None and span.kind == LOOP:
-            loops = [each for each in map(self._span, item.nodes) if each is not None]
+            loops = [each for each in map(self.span, item.nodes) if each is not None]
             if not self.rounds(node) or max(count_of(each).number for each in loops) < 2:
                 return None
             return Row(
@@ -190,7 +163,7 @@ class _Calls:
         return Row(depth, kinds.REPEAT, often, times=item.times, each=size)
 
     def _is_call(self, item: Item) -> bool:
-        return item.nodes != [TOGETHER] and self._span(item.nodes[0]) is None
+        return item.nodes != [TOGETHER] and self.span(item.nodes[0]) is None
 
     def _row(self, item: Item, depth: int, says_times: bool) -> Row:
         times = item.times if item.times > 1 else item.in_a_row
@@ -202,13 +175,13 @@ class _Calls:
 
     def _cells(self, item: Item) -> Cells:
         """A root by its label, what is in it by its path; with the label before it where there are several roots."""
-        events = [self._digest.sample(node) for node in dict.fromkeys(item.nodes)]
+        events = [self.events[node] for node in dict.fromkeys(item.nodes)]
         names = dict.fromkeys(map(self._name, events))
         cells = (Cell(kinds.NAME, paths_word(list(names))),)
         first = events[0]
         if not self._options.shapes:
             return cells if first.error is None else (*cells, gives_cell(first))
-        others = list({self._texts[node]: self._digest.sample(node) for node in reversed(item.nodes)}.values())
+        others = list({self.texts[node]: self.events[node] for node in reversed(item.nodes)}.values())
         if len(others) == 1:
             return (*cells, takes_cell(shape_words(first.inputs)), gives_cell(first))
         takes = takes_cell(values_words([event.inputs for event in reversed(others)]))

@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from torchglass.events.selection import Selection
 from torchglass.events.tables import Tables
 from torchglass.events.types import Event, Location, ModuleInfo, Value
 
+_T = TypeVar("_T")
+_Made = TypeVar("_Made")
 Key = tuple[object, ...]
 shape_key: Callable[[Value], Key] = attrgetter("shape", "dtype", "device", "layout")
 """All that is shown of a tensor."""
@@ -76,6 +78,23 @@ class TellsAlike(Protocol):
         Events with equal keys may differ only in id, parent, times, and in which tensors they had.
         """
         ...
+
+
+class ById(Generic[_T, _Made]):
+    """What is made of each object, once; it is kept with its object, whose id so stays its own.
+
+    A trace has each stack and each place once, and to hash one takes a while.
+    """
+
+    def __init__(self, make: Callable[[_T], _Made]) -> None:
+        self._make = make
+        self._known: dict[int, tuple[_Made, _T]] = {}
+
+    def __call__(self, thing: _T) -> _Made:
+        found = self._known.get(id(thing))
+        if found is None:
+            found = self._known[id(thing)] = (self._make(thing), thing)
+        return found[0]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from torchglass.events.types import Event
 from torchglass.views.digest import Digest, Recorded, digest_of
 from torchglass.views.render import check, options_for
 from torchglass.views.text.cells import class_word, expression, shape_words
-from torchglass.views.text.statistics import is_measured, stats_word
+from torchglass.views.text.tensors import is_measured, stats_word
 from torchglass.views.text.words import path_word
 
 TIMELINE = ".perfetto.json"

@@ -12,11 +12,10 @@ from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, visible_events
 from torchglass.views.misfit import History, Misfit, Named, misfits
 from torchglass.views.options import FailureOptions
-from torchglass.views.row import Cell, Row, Sheet
+from torchglass.views.row import Cell, Cells, Row, Sheet
 from torchglass.views.stacks import is_constructor
 from torchglass.views.text.cells import (
     BINARY,
-    Cells,
     Said,
     assigned_to,
     class_word,
@@ -25,8 +24,8 @@ from torchglass.views.text.cells import (
     shape_words,
 )
 from torchglass.views.text.layout import draw, shortened
-from torchglass.views.text.statistics import stats_word
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import stats_word
 from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word, width_of, wrapped
 
 LAST = 10

@@ -24,17 +24,43 @@ from torchglass.views.options import GraphOptions
 from torchglass.views.stacks import is_constructor, is_own
 
 
-class Forest:
-    """Nodes are events, by their ids, and behind them spans; each is under the nearest one around it that has a row."""
+class EventForest:
+    """Nodes are events, by their ids, and behind them spans; each is under one around it, or outermost of a thread."""
 
-    def __init__(self, digest: Digest, options: GraphOptions, has_spans: bool = True) -> None:
-        self.digest, self._options, self._has_spans = digest, options, has_spans
-        self.events, self._parents = digest.events(), digest.parents
-        self.texts = texts_of(digest)
-        self.nest: Nesting = nesting(self.events, self._parents)
+    def __init__(self, digest: Digest) -> None:
+        self.digest, self.events, self.texts = digest, digest.events(), texts_of(digest)
         self.levels = Levels(digest)
         self.children: dict[int, list[int]] = {}
         self.threads: dict[str, list[int]] = {}
+
+    def span(self, node: int) -> Level | None:
+        """The span of a node; None: it is an event."""
+        return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
+
+    def siblings(self, around: int, thread: str) -> list[int]:
+        """What is directly in a node (-1: in none), to be added to."""
+        return self.children.setdefault(around, []) if around >= 0 else self.threads.setdefault(thread, [])
+
+    def below(self, node: int) -> Sequence[int]:
+        return self.children.get(node, ())
+
+    def line(self, node: int) -> int:
+        span = self.span(node)
+        at = self.events[node].location if span is None else span.at
+        return 0 if at is None else at.line
+
+    def rounds(self, node: int) -> bool | None:
+        span = self.span(node)
+        return None if span is None else span.is_laid_over
+
+
+class Forest(EventForest):
+    """Each event that is shown, and each span that it is in, is under the nearest one around it that has a row."""
+
+    def __init__(self, digest: Digest, options: GraphOptions, has_spans: bool = True) -> None:
+        super().__init__(digest)
+        self._options, self._has_spans, self._parents = options, has_spans, digest.parents
+        self.nest: Nesting = nesting(self.events, self._parents)
         self.inside: dict[int, int] = {}
         """Events without a row, by the node that they are in."""
         self.helpers: dict[int, list[int]] = {}
@@ -51,9 +77,6 @@ class Forest:
 
     # ------------------------------------------------------------ what folding asks
 
-    def below(self, node: int) -> Sequence[int]:
-        return self.children.get(node, ())
-
     def key(self, node: int) -> Hashable:
         """What happened, and at which place of the code: equal in all rounds."""
         span = self.span(node)
@@ -68,19 +91,6 @@ class Forest:
     def merges(self, node: int) -> bool:
         span = self.span(node)
         return span.kind == CALL if span is not None else self.events[node].kind in ("function", "op", "step", CALL)
-
-    def line(self, node: int) -> int:
-        span = self.span(node)
-        at = self.events[node].location if span is None else span.at
-        return 0 if at is None else at.line
-
-    def rounds(self, node: int) -> bool | None:
-        span = self.span(node)
-        return None if span is None else span.is_laid_over
-
-    def span(self, node: int) -> Level | None:
-        """The span of a node; None: it is an event."""
-        return self.levels.spans[node - len(self.events)] if node >= len(self.events) else None
 
     def home(self, at: int) -> int:
         """The innermost node that an event is in, whether it has one itself or not; -1: none."""
@@ -193,7 +203,8 @@ class Forest:
         number = self.levels.span_of[at] if self._has_spans else -1
         if number >= 0:
             anchor = self._attach(number, anchor, at)
-        siblings = self._siblings(anchor, at)
+        # Also what the autograd engine runs in a thread of its own belongs to the backward call.
+        siblings = self.siblings(anchor, self.events[at].thread)
         if helper:
             before = siblings[-1] if siblings else -1
             if before in self.helpers and self._is_one_expression(before, at):
@@ -204,11 +215,6 @@ class Forest:
         siblings.append(at)
         return at
 
-    def _siblings(self, anchor: int, at: int) -> list[int]:
-        if anchor >= 0:  # also what the autograd engine runs in a thread of its own: it belongs to the backward call
-            return self.children.setdefault(anchor, [])
-        return self.threads.setdefault(self.events[at].thread, [])
-
     def _attach(self, number: int, anchor: int, at: int) -> int:
         """The node of a span; it and those around it are put in place when something in them is."""
         chain: list[int] = []
@@ -218,7 +224,7 @@ class Forest:
         node = anchor if number < 0 else len(self.events) + number
         for each in reversed(chain):
             self._attached.add(each)
-            self._siblings(node, at).append(len(self.events) + each)
+            self.siblings(node, self.events[at].thread).append(len(self.events) + each)
             node = len(self.events) + each
         return node if chain or number >= 0 else anchor
 

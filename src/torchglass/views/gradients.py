@@ -13,9 +13,9 @@ from torchglass.views.digest import Digest, Recorded, digest_of, split_index
 from torchglass.views.fold import Item, folded, in_order, range_label
 from torchglass.views.options import GradientsOptions
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, NOTE, REMARK, Cell, Row, Sheet
-from torchglass.views.text.statistics import alarm_word, is_measured, numbers_word
 from torchglass.views.text.style import Page
 from torchglass.views.text.table import ModuleForest, draw_table, natural_widths, width_of_all
+from torchglass.views.text.tensors import alarm_word, is_measured, numbers_word
 from torchglass.views.text.words import clean, count, plural, shape_word
 
 MODULE, PARAMETER = "module", "parameter"

@@ -81,13 +81,16 @@ class Cell(NamedTuple):
     """The part of the text that is meant."""
 
 
+Cells = tuple[Cell, ...]
+
+
 @dataclass(slots=True)
 class Row:
     """One line of a view."""
 
     depth: int
     kind: str = EVENT
-    cells: tuple[Cell, ...] = ()
+    cells: Cells = ()
     event: int = -1
     """The id of the (first) event that it stands for; -1: none."""
     times: int = 1
@@ -96,7 +99,7 @@ class Row:
     """The same, times that of the repeats it is in: how many events of the trace."""
     hidden: int = 0
     """Events in all of them that have no row."""
-    below: tuple[Cell, ...] = ()
+    below: Cells = ()
     """Notes and remarks, on lines of their own."""
     indent: int = 0
     """Columns before it: below a heading."""

@@ -14,9 +14,9 @@ from torchglass.views.fold import Item, folded, in_order, range_label
 from torchglass.views.options import TableOptions
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.text.cells import shape_words
-from torchglass.views.text.statistics import is_measured, values_word
 from torchglass.views.text.style import Page
 from torchglass.views.text.table import ModuleForest, draw_table, natural_widths, width_of_all
+from torchglass.views.text.tensors import contents_words, is_measured
 from torchglass.views.text.words import clean, count, cut, duration, plural, share, size, width_of
 
 MODULE, TOTAL = "module", "total"
@@ -223,7 +223,7 @@ class _Rows:
             Cell(COUNT, _parameters(first, len(nodes), first.total if is_closed else first.own)),
             Cell(CALLS, count(len(first.calls))),
         ]
-        found, alarm = values_word(_outputs(nodes)) if self.measured else ("", "")
+        found, alarm = contents_words(_outputs(nodes)) if self.measured else ("", "")
         if found or alarm:
             text = f"{alarm} {found}".strip()  # on a narrow page the end is cut
             cells.insert(2, Cell(STATISTICS, text, mark=(0, len(alarm)) if alarm else None))

@@ -12,10 +12,10 @@ from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.options import TreeOptions
-from torchglass.views.row import Cell, Row, Sheet, has_heading, said_once
-from torchglass.views.text.cells import Cells, Said, event_cells, helper_cells
+from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading, said_once
+from torchglass.views.text.cells import Said, event_cells, helper_cells
 from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
-from torchglass.views.text.statistics import is_measured, with_stats
+from torchglass.views.text.tensors import is_measured, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
 
 LONGEST_VALUE = 40
@@ -102,7 +102,7 @@ class _Tree:
     def _inside_of_no_row(self, item: Item, around: _Around) -> _Around:
         """What is in it stands in its place, and says what it would."""
         often = f"× {count(item.times)}" if item.times > 1 else around.often
-        return replace(around, item=item, often=often, rounds=around.rounds or self._rounds(item, around))
+        return replace(around, item=item, often=often, rounds=self._rounds(item, around))
 
     def _inside_of_loop(self, item: Item, inside: _Around, has_row: bool) -> _Around:
         if self._forest.rounds(item.nodes[0]):
@@ -165,7 +165,7 @@ class _Tree:
             Cell(kinds.FOLD, self._often(item, around)),
             Cell(kinds.EXPRESSION, call_word(span)),
             Cell(kinds.COUNT, counts_word(inside, "torch function") if self._forest.is_closed(span) else ""),
-            Cell(kinds.ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(kinds.ROUNDS, self._rounds(item, around)),
             Cell(kinds.PLACE, at=span.at),
         ]
         row = Row(around.depth, CALL, tuple(cells), span.first, each=0, hidden=sum(inside))
@@ -183,7 +183,7 @@ class _Tree:
             Cell(kinds.FOLD, self._often(item, around)),
             Cell(kinds.EXPRESSION, loop_word(span)),
             Cell(kinds.TIMES, count_word(loops)),
-            Cell(kinds.ROUNDS, around.rounds or self._rounds(item, around)),
+            Cell(kinds.ROUNDS, self._rounds(item, around)),
             Cell(kinds.PLACE, at=loop_place(span)),
         ]
         return self._finished(Row(around.depth, LOOP, tuple(cells), span.first, each=0), item)
@@ -212,9 +212,7 @@ class _Tree:
 
     def _rounds(self, item: Item, around: _Around) -> str:
         """In which rounds it happened, where what it is in happened in more."""
-        if around.item is None or not self._options.fold or around.item.nodes[0] == TOGETHER:
-            return ""
-        return rounds_of(item, around.item, around.loop, self._forest.span)
+        return around.rounds or rounds_of(item, around.item, around.loop, self._forest.span)
 
     def _often(self, item: Item, around: _Around) -> str:
         """How often in a row: equal ones, or at one place in each round."""
@@ -231,7 +229,7 @@ class _Tree:
     def _event_row(self, item: Item, around: _Around) -> Row:
         nodes = item.nodes
         event, inside = self._events[nodes[0]], [self._forest.inside.get(node, 0) for node in nodes]
-        often, rounds = self._often(item, around), around.rounds or self._rounds(item, around)
+        often, rounds = self._often(item, around), self._rounds(item, around)
         key = (
             tuple(dict.fromkeys(self._forest.texts[node] for node in nodes)), often, rounds,
             tuple(dict.fromkeys(inside)), nodes[0] in self._failed_inside, nodes[0] in self._forest.helpers,

@@ -37,7 +37,7 @@ from torchglass.views.row import (
     Row,
     Sheet,
 )
-from torchglass.views.text.ranges import args_in_common, blurred
+from torchglass.views.text.tensors import args_in_common, blurred
 
 
 def view_of(trace: Any, **options: Any) -> Sheet:

@@ -17,7 +17,7 @@ from torchglass.events.gradients import Gradients, Leaf, gradients_of
 from torchglass.events.trace import Trace
 from torchglass.views.gradients import CALLED, GRADIENT, RATIO, UPDATE
 from torchglass.views.row import NAME, Row
-from torchglass.views.text.statistics import numbers_word
+from torchglass.views.text.tensors import numbers_word
 
 
 class Net(nn.Module):

@@ -28,9 +28,8 @@ from tests.work import work_of
 from tests.zoo import FAMILIES
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.listing.excerpt import Gap
 from torchglass.views.listing.files import FileListing, Files, files_of
-from torchglass.views.listing.lines import RAN, UNSEEN, LineNote
+from torchglass.views.listing.lines import RAN, UNSEEN, Gap, LineNote
 from torchglass.views.listing.view import pieces_of
 from torchglass.views.options import ListingOptions
 

@@ -17,7 +17,7 @@ import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.events.types import Stats
-from torchglass.views.page.events import Texts, differences, newest_first, plain
+from torchglass.views.page.columns import Texts, differences, newest_first, plain
 from torchglass.views.page.html import page, page_data, script
 from torchglass.views.page.sources import sources_of
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import torchglass as tg
-from torchglass.views.page.events import BARS, HIGHEST, MOST_NUMBERS, spread
+from torchglass.views.page.columns import BARS, HIGHEST, MOST_NUMBERS, spread
 from torchglass.views.page.html import page_data
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import torchglass as tg
 from torchglass.events.types import Stats
-from torchglass.views.text.statistics import alarm_word, number_word, range_word, stats_word
+from torchglass.views.text.tensors import alarm_word, number_word, range_word, stats_word
 
 NORMAL = Stats(512, 0, 0, 0, 3, -3.14159, 2.9, 0.0123, 0.99, 22.4)
 

@@ -12,7 +12,7 @@ import torch
 
 import torchglass as tg
 from torchglass.events.types import Event
-from torchglass.views.text.statistics import number_word
+from torchglass.views.text.tensors import number_word
 
 ROUNDS = 4
 RED = "\x1b[1;31m"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchglass.events.selection import in_package
 from torchglass.events.types import Location, Value
-from torchglass.views.digest import shape_key
+from torchglass.views.digest import ById, shape_key
 from torchglass.views.options import CodeOptions
 from torchglass.views.row import SOURCE, Cell
 from torchglass.views.stacks import is_own
 from torchglass.views.text.cells import shape_words
-from torchglass.views.text.ranges import values_words
+from torchglass.views.text.tensors import values_words
 from torchglass.views.text.words import clean, one_line
 
 FEWEST_LEVELS = 8
@@ -43,19 +43,16 @@ class Lines:
     def __init__(self, options: CodeOptions) -> None:
         self._options = options
         self._numbers: dict[tuple[object, ...], int] = {}
-        self._known: dict[int, tuple[Location, int]] = {}
-        self._stacks: dict[int, tuple[tuple[Location, ...], list[tuple[int, int]]]] = {}
+        self._line = ById(self._number)
+        self.of = ById(self._of)
+        """(index of the frame, number of the line) of each frame of a stack that is shown, outermost first."""
         self.lines: list[Line] = []
         self.outer = 0
         """Frames at the outer end that are nobody's lines: a test runner's, a notebook's."""
 
-    def of(self, stack: tuple[Location, ...]) -> list[tuple[int, int]]:
-        """(index of the frame, number of the line) of each frame that is shown, outermost first."""
-        found = self._stacks.get(id(stack))
-        if found is None:
-            # The stack is kept with what is known of it, so that its id stays its own.
-            found = self._stacks[id(stack)] = (stack, [(at, self._line(each)) for at, each in self._shown(stack)])
-        return found[1]
+    def _of(self, stack: tuple[Location, ...]) -> list[tuple[int, int]]:
+        frames = [(index, stack[index]) for index in range(self.outer, len(stack))]
+        return [(index, self._line(at)) for index, at in frames if not self._is_hidden(at)]
 
     def count_levels(self, stacks: Iterable[tuple[Location, ...]]) -> None:
         """Find the lines that call themselves."""
@@ -77,25 +74,12 @@ class Lines:
         behind = max((at + 1 for at, each in enumerate(common) if _is_runner(each)), default=0)
         self.outer = next((at for at, each in enumerate(common) if at >= behind and is_own(each)), behind)
 
-    def _shown(self, stack: tuple[Location, ...]) -> Iterator[tuple[int, Location]]:
-        for index in range(self.outer, len(stack)):
-            at = stack[index]
-            if not self._is_hidden(at):
-                yield index, at
-
     def _is_hidden(self, at: Location) -> bool:
         if self._options.frames == "user" and at.origin in ("torch", "stdlib"):
             return True
         if self._options.frames == "own" and not is_own(at):
             return True
         return any(in_package(at.file, package) for package in self._options.hide)
-
-    def _line(self, at: Location) -> int:
-        """By identity first: a trace makes a place once, and to hash it takes a while."""
-        found = self._known.get(id(at))
-        if found is None:
-            found = self._known[id(at)] = (at, self._number(at))
-        return found[1]
 
     def _number(self, at: Location) -> int:
         """With its text: what is given to ``exec``, or read again after a change, has other lines at the same place."""

@@ -10,10 +10,10 @@ from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 from torchglass.views.digest import Digest, Recorded, digest_of, is_inner, is_torch_helper
 from torchglass.views.options import CodeOptions
-from torchglass.views.row import CLASS, COUNT, ERROR, GIVES, HEADING, NAME, TAKES, Cell
-from torchglass.views.text.cells import Cells, op_name, op_words, shape_words
-from torchglass.views.text.ranges import args_in_common, texts_word
+from torchglass.views.row import CLASS, COUNT, ERROR, GIVES, HEADING, NAME, TAKES, Cell, Cells
+from torchglass.views.text.cells import op_name, op_words, shape_words
 from torchglass.views.text.spans import counts_word
+from torchglass.views.text.tensors import args_in_common, texts_word
 from torchglass.views.text.words import clean, count, one_line
 
 READ = "Tensor.grad"

@@ -10,8 +10,8 @@ from torchglass.views import row as kinds
 from torchglass.views.code.view import DOWN
 from torchglass.views.row import Cell, Row
 from torchglass.views.text.layout import guides, repeat_line, thread_line
-from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import narrowed, painted
 from torchglass.views.text.words import clean, cut, file_name, known_as, path_word, width_of, wrapped
 
 ARROW_DOWN = "⬇️"

@@ -16,11 +16,9 @@ from torchglass.views.digest import Recorded, relative_path, shape_key, split_in
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
 from torchglass.views.options import CodeOptions
-from torchglass.views.row import Cell, Row, Sheet
-from torchglass.views.text.cells import Cells
-from torchglass.views.text.ranges import blurred
+from torchglass.views.row import Cell, Cells, Row, Sheet
 from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
-from torchglass.views.text.statistics import is_measured, with_stats
+from torchglass.views.text.tensors import blurred, is_measured, with_stats
 from torchglass.views.text.words import clean, count, duration, plural
 
 DOWN = "down"
@@ -321,8 +319,6 @@ class _Code:
         return (Cell(kinds.FOLD, often),) if often else ()
 
     def _rounds(self, item: Item, around: _Around) -> Cells:
-        if around.item is None or around.item.nodes == [TOGETHER] or not self._options.fold:
-            return ()
         text = rounds_of(item, around.item, around.loop, self._forest.span)
         return (Cell(kinds.ROUNDS, text),) if text else ()
 

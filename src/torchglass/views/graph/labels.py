@@ -12,9 +12,8 @@ from torchglass.views.graph.edges import Outside
 from torchglass.views.graph.flow import Flow
 from torchglass.views.graph.outline import Box
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, is_summed_up, shape_words
-from torchglass.views.text.ranges import values_words
 from torchglass.views.text.spans import call_word, count_word, loop_word, range_word, short_call
-from torchglass.views.text.statistics import is_measured, values_word
+from torchglass.views.text.tensors import contents_words, is_measured, values_words
 from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 LONGEST_TITLE = 40
@@ -222,8 +221,8 @@ class Shapes:
         outputs = [outline.digest.trace.event(each).outputs for each in source.nodes] if is_event and source else []
         at = next((at for at, each in enumerate(outputs[0] if outputs else ()) if each.id == value), None)
         if at is None:
-            return values_word([[each for each in (self._value(value),) if each is not None]])
-        return values_word([[given[at] for given in outputs if at < len(given)]])
+            return contents_words([[each for each in (self._value(value),) if each is not None]])
+        return contents_words([[given[at] for given in outputs if at < len(given)]])
 
     def taken(self, outside: Outside) -> str:
         """The same of a value from outside, of which each round may take another one."""

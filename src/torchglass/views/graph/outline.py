@@ -187,12 +187,11 @@ class _Boxes:
         while pending:
             item, beside, around = pending.pop()
             box, children = self._box(item, around)
-            inside = replace(self._around(item, around), rounds="")
+            rounds = around.rounds or rounds_of(item, around.item, around.loop, self._forest.span)
+            inside = replace(self._around(item, around), rounds=rounds if box is None else "")
             if box is not None:
-                box.rounds = around.rounds or self._rounds(item, around)
+                box.rounds = rounds
                 beside.append(box)
-            else:
-                inside = replace(inside, rounds=around.rounds or self._rounds(item, around))
             into = beside if box is None else box.children
             pending += [(child, into, inside) for child in reversed(children)]
         return top
@@ -206,11 +205,6 @@ class _Boxes:
         alone = is_loop and not over and len(item.children) == 1 and item.children[0].nodes[0] != TOGETHER
         layers = tuple(item.nodes) if alone else ()
         return replace(around, item=item, loop=item if is_loop and over else around.loop, layers=layers)
-
-    def _rounds(self, item: Folded, around: _Around) -> str:
-        if around.item is None or TOGETHER in (around.item.nodes[0], item.nodes[0]):
-            return ""
-        return rounds_of(item, around.item, around.loop, self._forest.span)
 
     def _box(self, item: Folded, around: _Around) -> tuple[Box | None, list[Folded]]:
         """The box of an item (None: what is in it stands in its place), and what is in it."""

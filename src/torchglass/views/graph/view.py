@@ -12,7 +12,7 @@ from torchglass.views.graph.outline import Box
 from torchglass.views.options import GraphOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.spans import loop_place
-from torchglass.views.text.statistics import is_measured, with_stats
+from torchglass.views.text.tensors import is_measured, with_stats
 from torchglass.views.text.words import clean, plural
 
 MOST_SOURCES = 4

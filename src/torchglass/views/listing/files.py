@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,14 +11,15 @@ from torchglass.events.selection import base_name, fits_path, is_installed
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.types import Event
 from torchglass.source.flow import ControlFlow
+from torchglass.source.statements import Function, Statement, is_text
 from torchglass.views.digest import Digest, Recorded, digest_of
 from torchglass.views.listing.frames import Frame, frames_of
-from torchglass.views.listing.lines import RAN, LineNote, ListedLines, Note, lines_of
+from torchglass.views.listing.lines import RAN, Gap, LineNote, ListedLines, Note, lines_of
 from torchglass.views.listing.made import made_by
 from torchglass.views.listing.results import MeasuredOutput, Outcome, Result, ResultTensor
 from torchglass.views.listing.runs import Runs
 from torchglass.views.options import ListingOptions
-from torchglass.views.text.statistics import is_measured
+from torchglass.views.text.tensors import is_measured
 
 CHANGED = "its text changed after it ran, or is not the text that ran"
 MISSING = "its text is not in the trace"
@@ -64,7 +66,10 @@ def files_of(trace: Recorded, options: ListingOptions) -> Files:
         each.text = texts[each.file].split("\n") if statements is not None else []
         if statements is None:
             each.problem = _problem(each.file, texts, changed)
-        each.lines = lines_of(each.file, runs, options.functions == "all")
+        each.lines = lines_of(each.file, runs)
+        if statements is not None:
+            whole: list[int | Gap] = [*range(1, len(statements.lines) + 1)]
+            each.lines.shown = whole if options.functions == "all" else excerpt(each.file, runs, statements)
         if statements is not None and options.only is None:
             note_variables(each.file, digest_of(trace), each.lines)
         _mark_failure(each, failed)
@@ -221,3 +226,74 @@ def _result(event: Event, measured: MeasuredOutput | None) -> Result | None:
             layout = "numpy" if value.kind == "array" else value.layout
             return Result((ResultTensor("", value.dtype, value.shape, layout, measured),))
     return None if event.result.startswith(_PLAIN) and " of " not in event.result else Result((), event.result)
+
+
+# ---------------------------------------------------------------- which lines
+
+# The functions that ran, the classes around them, and what is left out between.
+
+
+def excerpt(file: str, runs: Runs, source: ControlFlow) -> list[int | Gap]:
+    """The functions that ran, the classes around them, and, where it ran, the module's own code."""
+    active = {function for where, function in runs.callers if where == file}
+    idle = [each for each in source.functions() if each.number not in active]
+    keep = bytearray(len(source.lines) + 2)
+    if runs.callers.get((file, -1)):
+        keep[1:-1] = b"\1" * len(source.lines)
+    for statement in source.all:
+        node = statement.node
+        if isinstance(node, Function):
+            _set(keep, statement, statement.number in active or _holds(source, statement, active))
+        elif isinstance(node, ast.ClassDef):
+            holds = _holds(source, statement, active)
+            _set(keep, statement, False)
+            if holds:
+                first, last = statement.start[0], statement.last_line
+                keep[first : last + 1] = b"\1" * (last + 1 - first)
+        elif is_text(node) and statement.end[0] - statement.start[0] > 2:
+            keep[statement.start[0] + 1 : statement.end[0] + 1] = bytes(statement.end[0] - statement.start[0])
+    for _, where, number in runs.below:
+        if where == file:
+            statement = source.all[number]
+            for line in range(statement.start[0], statement.last_line + 1):
+                keep[line] = 1
+    return _with_gaps(source, keep, idle)
+
+
+def _set(keep: bytearray, statement: Statement, value: bool) -> None:
+    first, last = statement.start[0], statement.end[0]
+    keep[first : last + 1] = bytes([value]) * (last + 1 - first)
+
+
+def _holds(source: ControlFlow, outer: Statement, active: set[int]) -> bool:
+    return any(number > outer.number and source.all[number].start <= outer.end for number in active if number >= 0)
+
+
+def _with_gaps(source: ControlFlow, keep: bytearray, idle: list[Statement]) -> list[int | Gap]:
+    shown: list[int | Gap] = []
+    first = 0
+    for line in range(1, len(source.lines) + 2):
+        if line <= len(source.lines) and not keep[line]:
+            first = first or line
+            continue
+        if first:
+            names = tuple(_name(source, each) for each in idle if first <= each.start[0] < line)
+            hidden = source.lines[first - 1 : line - 1]
+            if names or any(text.strip() for text in hidden):
+                shown.append(Gap(line - first, names))
+            elif line <= len(source.lines):
+                shown.append(line - 1)  # of blank lines one
+            first = 0
+        if line <= len(source.lines):
+            shown.append(line)
+    return shown
+
+
+def _name(source: ControlFlow, statement: Statement) -> str:
+    """``Class.method``."""
+    names: list[str] = []
+    number = statement.number
+    while number >= 0:
+        names.append(getattr(source.all[number].node, "name", ""))
+        number = source.all[number].parent
+    return ".".join(filter(None, reversed(names)))

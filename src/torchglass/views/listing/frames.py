@@ -8,9 +8,9 @@ from typing import NamedTuple
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, Location
 from torchglass.source.statements import Span
-from torchglass.views.digest import Digest, Recorded, digest_of
+from torchglass.views.digest import ById, Digest, Recorded, digest_of
 from torchglass.views.listing.results import MeasuredOutput
-from torchglass.views.text.statistics import is_measured
+from torchglass.views.text.tensors import is_measured
 
 _TRANSFORMED = "<eval_with_key>"
 """How torch.fx and torch.export name the code that they write: a program of the user's in other words."""
@@ -225,23 +225,18 @@ class _Reading:
 
 
 class _Tree:
-    """The frames found so far; stacks and places that are the same object are known without reading them."""
+    """The frames found so far."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self._known: dict[tuple[int, int, bool], int] = {}
-        self._stacks: dict[int, tuple[int, tuple[Location, ...]]] = {}
-        self._places: dict[int, tuple[int, Location]] = {}
         self._numbers: dict[CodePlace, int] = {}
+        self._stack = ById(self._add)
+        self._place = ById[Location, int](lambda at: self._numbers.setdefault(_place_of(at), len(self._numbers)))
 
     def number(self, event: Event) -> int:
         """The innermost frame of an event; -1: it has none in the program."""
-        stack = event.stack or ((event.location,) if event.location else ())
-        found = self._stacks.get(id(stack))
-        if found is None:
-            # The stack is kept with its number, so that its id stays its own.
-            found = self._stacks[id(stack)] = (self._add(stack), stack)
-        return found[0]
+        return self._stack(event.stack or ((event.location,) if event.location else ()))
 
     def _add(self, stack: tuple[Location, ...]) -> int:
         number, called = -1, True
@@ -258,13 +253,6 @@ class _Tree:
                     self.frames[number].children.append(found)
             number, called = found, True
         return number
-
-    def _place(self, at: Location) -> int:
-        found = self._places.get(id(at))
-        if found is None:
-            number = self._numbers.setdefault(_place_of(at), len(self._numbers))
-            found = self._places[id(at)] = (number, at)
-        return found[0]
 
 
 def is_shown(at: Location) -> bool:

@@ -1,4 +1,4 @@
-"""What stands beside the lines of one file: notes by line, and which lines are shown."""
+"""What stands beside the lines of one file: notes by line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from torchglass.source.flow import ControlFlow, is_in_with, may_be_left, proven
 from torchglass.source.statements import Statement, is_text, outermost
-from torchglass.views.listing.excerpt import Gap, excerpt
 from torchglass.views.listing.frames import Frame, is_lambda
 from torchglass.views.listing.made import last_made, made_by
 from torchglass.views.listing.results import Outcome, merged
@@ -50,6 +49,14 @@ class LineNote:
 
 
 @dataclass(slots=True)
+class Gap:
+    """Lines that are left out, and the functions in them that no step was seen in."""
+
+    lines: int
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
 class ListedLines:
     """The notes of a file by line, and the lines shown, in order, with what is left out between."""
 
@@ -61,8 +68,8 @@ class ListedLines:
     """Lines of code whose text is not known."""
 
 
-def lines_of(file: str, runs: Runs, whole: bool) -> ListedLines:
-    """Notes for one file, and which of its lines are shown: all of them, or what ran."""
+def lines_of(file: str, runs: Runs) -> ListedLines:
+    """Notes for one file."""
     found = ListedLines()
     frames = [each for each in runs.frames if each.place.file == file]
     found.loose = _loose(
@@ -93,7 +100,6 @@ def lines_of(file: str, runs: Runs, whole: bool) -> ListedLines:
         if note.state or note.notes or note.errors:
             around = source.all[statement.parent].node if statement.parent >= 0 else None
             _add(found.notes, note, isinstance(around, ast.If) and around.lineno == note.line)
-    found.shown = list(range(1, len(source.lines) + 1)) if whole else excerpt(file, runs, source)
     return found
 
 

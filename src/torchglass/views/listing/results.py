@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torchglass.events.types import Event, Stats, Value
+from torchglass.views.digest import Recorded
 from torchglass.views.text.cells import is_summed_up
-from torchglass.views.text.ranges import Spread
+from torchglass.views.text.tensors import Spread
 
 UNKNOWN = "?"
 """The dtype of a part of a result that no step tells of."""
-
-
-class TellsEvents(Protocol):
-    """A trace that gives its events by number."""
-
-    def event(self, number: int, /) -> Event: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredOutput:
     """One output of events that are alike, each of which was measured; read when somebody asks."""
 
-    trace: TellsEvents
+    trace: Recorded
     numbers: Sequence[int]
     """Of the events."""
     place: int
@@ -172,30 +167,13 @@ def _head(role: str) -> str:
 # ---------------------------------------------------------------- laid over each other
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What came over all calls: one tuple of spreads for each form that results had, and the plain results."""
-
-    forms: tuple[tuple[Spread, ...], ...]
-    texts: tuple[str, ...]
-    parts: tuple[Summary | None, ...] | None
-    times: int
-
-
-def summary_of(outcome: Outcome) -> Summary:
-    """Lay the results of all calls over each other."""
+def forms_of(outcome: Outcome) -> list[list[Spread]]:
+    """The tensors of all calls laid over each other, for each form that results had."""
     forms: dict[tuple[object, ...], list[Result]] = {}
-    texts: dict[str, None] = {}
     for result, _ in outcome.counted:
         if result.items:
             forms.setdefault(tuple(map(_form, result.items)), []).append(result)
-        elif result.text not in ("", "None"):
-            texts[result.text] = None
-    parts = None
-    if outcome.parts is not None:
-        parts = tuple(None if each is None else summary_of(each) for each in outcome.parts)
-    spreads = tuple(tuple(map(_spread, zip(*(one.items for one in same), strict=True))) for same in forms.values())
-    return Summary(spreads, tuple(texts), parts, outcome.times)
+    return [list(map(_spread, zip(*(one.items for one in same), strict=True))) for same in forms.values()]
 
 
 def _form(item: ResultTensor) -> tuple[object, ...]:

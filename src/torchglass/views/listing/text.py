@@ -17,8 +17,8 @@ from torchglass.views.listing.lines import LineNote
 from torchglass.views.listing.view import BACKWARD, pieces_of
 from torchglass.views.options import ListingOptions
 from torchglass.views.row import Cell, Row
-from torchglass.views.text.statistics import narrowed, painted
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import narrowed, painted
 from torchglass.views.text.words import clean, count, cut, known_as, link, path_word, plural, width_of, wrapped
 
 NARROWEST = 8

@@ -9,14 +9,23 @@ from torchglass.events.types import Location
 from torchglass.views import row as kinds
 from torchglass.views.backward import NOTHING, words_by_line
 from torchglass.views.digest import Recorded
-from torchglass.views.listing.excerpt import Gap
 from torchglass.views.listing.files import FileListing, Files, files_of
-from torchglass.views.listing.lines import RAN, UNSEEN, LineNote, Note
-from torchglass.views.listing.results import Summary, by_path, summary_of
+from torchglass.views.listing.lines import RAN, UNSEEN, Gap, LineNote, Note
+from torchglass.views.listing.results import Outcome, by_path, forms_of
 from torchglass.views.options import ListingOptions
 from torchglass.views.row import GIVES, Cell, Row, Sheet
-from torchglass.views.text.ranges import LONGEST_TEXT, MOST, Spread, paths_word, spread_word, texts_word
-from torchglass.views.text.statistics import MOST_WORDS, alarms_in, behind, is_measured
+from torchglass.views.text.tensors import (
+    LONGEST_TEXT,
+    MOST,
+    MOST_WORDS,
+    Spread,
+    alarms_in,
+    behind,
+    is_measured,
+    paths_word,
+    spread_word,
+    texts_word,
+)
 from torchglass.views.text.words import clean, count, cut, duration, known_as, one_line, path_word, plural
 
 BACKWARD = "backward"
@@ -197,13 +206,14 @@ def _role_word(role: str) -> str:
     return "" if role[:1] == "[" and role[1:-1].isdecimal() else f"{cut(plain, LONGEST_TEXT)} "
 
 
-def summary_word(summary: Summary) -> str:
+def _outcome_word(outcome: Outcome) -> str:
     """All that came, over all calls; ``""`` when nothing is to be said."""
-    words = [_form_word(form) for form in summary.forms]
-    if summary.parts is not None:
-        words.append("(" + ", ".join(UNKNOWN if part is None else summary_word(part) for part in summary.parts) + ")")
-    if summary.texts:
-        words.append(texts_word(summary.texts))
+    words = [_form_word(form) for form in forms_of(outcome)]
+    if outcome.parts is not None:
+        words.append("(" + ", ".join(UNKNOWN if part is None else _outcome_word(part) for part in outcome.parts) + ")")
+    texts = dict.fromkeys(result.text for result, _ in outcome.counted if not result.items)
+    if told := [text for text in texts if text not in ("", "None")]:
+        words.append(texts_word(told))
     return " | ".join(words if len(words) <= MOST else [*words[: MOST - 1], f"+{len(words) - MOST + 1} more"])
 
 
@@ -215,7 +225,7 @@ def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
     pieces: list[str] = []
     returned = [each for each in note.notes if each.kind == "returned"]
     if len(returned) > 1 and any(each.outcome for each in returned) and not by_module:
-        pieces += _in_a_tuple([summary_of(each.outcome) for each in returned], names)
+        pieces += _in_a_tuple([each.outcome for each in returned], names)
         pieces[-1] += _often(max(each.outcome.times for each in returned), note.runs)
     else:
         pieces += _each(returned, note, by_module, names)
@@ -226,11 +236,10 @@ def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
     return pieces
 
 
-def _in_a_tuple(returned: Sequence[Summary], whole: bool) -> list[str]:
+def _in_a_tuple(returned: Sequence[Outcome], whole: bool) -> list[str]:
     """What was returned together; with what was in each it may need more than a line, unless ``whole``."""
-    words = [summary_word(each) or UNKNOWN for each in returned]
-    is_measured = any(spread.stats for each in returned for form in each.forms for spread in form)
-    if whole or not is_measured:
+    words = [_outcome_word(each) or UNKNOWN for each in returned]
+    if whole or not any(spread.stats for each in returned for form in forms_of(each) for spread in form):
         return [f"→ ({', '.join(words)})"]
     return [f"→ ({words[0]},", *(f"{word}," for word in words[1:-1]), f"{words[-1]})"]
 
@@ -241,7 +250,7 @@ def _each(notes: Sequence[Note], line: LineNote, by_module: bool, names: bool) -
     told: list[tuple[list[str], str, Note]] = []
     for note in notes:
         words = _by_module(note) if by_module and note.outcome.counted else []
-        word = summary_word(summary_of(note.outcome))
+        word = _outcome_word(note.outcome)
         often = _often(note.outcome.times, line.runs) if note.counts else ""
         for each in words or ([word + often] if word else []):
             if told and told[-1][1] == each and told[-1][2].kind == note.kind:
@@ -271,7 +280,7 @@ def _by_module(note: Note) -> list[str]:
     told: list[str] = []
     groups = by_path(note.outcome)
     for paths, outcome in groups:
-        word = summary_word(summary_of(outcome))
+        word = _outcome_word(outcome)
         if word:
             often = f" ×{count(outcome.times)}" if len(groups) > 1 else ""
             told.append(f"{word}{often} in {paths_word(paths)}")

@@ -21,8 +21,7 @@ from torchglass.events.trace import Trace
 from torchglass.views.digest import Recorded
 from torchglass.views.graph.flow import flow_of
 from torchglass.views.options import GraphOptions
-from torchglass.views.page.boxes import Boxes
-from torchglass.views.page.events import TICK_NS, PageEvents, Texts
+from torchglass.views.page.columns import TICK_NS, Boxes, PageEvents, Texts
 from torchglass.views.page.sources import sources_of
 from torchglass.views.text.words import duration
 

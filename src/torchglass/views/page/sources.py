@@ -9,7 +9,7 @@ from typing import Any
 from torchglass.events.selection import is_installed
 from torchglass.views.digest import Digest
 from torchglass.views.graph.outline import Outline
-from torchglass.views.page.events import LONGEST_SOURCE, Texts
+from torchglass.views.page.columns import LONGEST_SOURCE, Texts
 from torchglass.views.text.cells import shape_words
 from torchglass.views.text.words import path_word
 

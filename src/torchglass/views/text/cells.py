@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from torchglass.events.types import Event, Value
 from torchglass.views.digest import is_recomputed, settings_of
-from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell
-from torchglass.views.text.ranges import texts_word, values_words
+from torchglass.views.row import CLASS, COUNT, ERROR, EXPRESSION, FOLD, GIVES, NAME, PLACE, ROUNDS, TAKES, Cell, Cells
+from torchglass.views.text.tensors import texts_word, values_words
 from torchglass.views.text.words import clean, cut, one_line, shape_word
 
 MOST_GROUPS = 4
@@ -19,7 +19,6 @@ _SIGNS = frozenset("+ - * / // % ** @ & | ^ << >> == != < <= > >=".split())
 BINARY = _SIGNS | frozenset(sign + "=" for sign in _SIGNS if sign[-1] not in "=<>") | {"<<=", ">>="}
 _SELF = re.compile(r"(?<![\w.])self\.")
 
-Cells = tuple[Cell, ...]
 RECOMPUTED = "recomputed"
 
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from torchglass.events.types import Location
 from torchglass.views import row as kinds
+from torchglass.views.digest import ById
 from torchglass.views.row import Cell, Row
-from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import narrowed
 from torchglass.views.text.words import Places, clean, cut, link, whole_place, width_of, wrapped
 
 ARROW = " → "
@@ -192,8 +193,8 @@ class _Section:
 
     def __init__(self, rows: Sequence[Row], page: Page, noted: set[str]) -> None:
         self._rows, self._page, self._noted = rows, page, noted
-        self._words: dict[int, tuple[_Words, tuple[Cell, ...]]] = {}
         self._equal: dict[_Words, _Words] = {}
+        self._words_of = ById(self._make_words)
         self._laid_out: dict[tuple[str, int, int], tuple[str, int]] = {}
         self._lines = self._make_lines()
         self._columns = _columns_for(filter(None, self._lines), page.width)
@@ -235,13 +236,9 @@ class _Section:
             )
         return made
 
-    def _words_of(self, cells: tuple[Cell, ...]) -> _Words:
-        found = self._words.get(id(cells))
-        if found is None:
-            words = _words_of(cells, self._page.width)
-            # The cells are kept with their words, so that their id stays theirs.
-            found = self._words[id(cells)] = (self._equal.setdefault(words, words), cells)
-        return found[0]
+    def _make_words(self, cells: tuple[Cell, ...]) -> _Words:
+        words = _words_of(cells, self._page.width)
+        return self._equal.setdefault(words, words)
 
     def _below(self, row: Row, before: str) -> Iterator[str]:
         """Notes and remarks; a note that was said before is not said again in full."""

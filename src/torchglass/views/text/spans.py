@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from torchglass.events.types import Location
-from torchglass.views.fold import Item
+from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import Level, count_of
 from torchglass.views.text.words import clean, count, one_line, plural
 
@@ -89,8 +89,10 @@ def range_word(numbers: Iterable[int]) -> str:
     return count(ordered[0]) if len(ordered) == 1 else f"{count(ordered[0])}–{count(ordered[-1])}"
 
 
-def rounds_of(item: Item, around: Item, loop: Item | None, span_of: Callable[[int], Level | None]) -> str:
+def rounds_of(item: Item, around: Item | None, loop: Item | None, span_of: Callable[[int], Level | None]) -> str:
     """In which rounds of a loop something happened, where it did not in all of what is around it; else nothing."""
+    if around is None or TOGETHER in (around.nodes[0], item.nodes[0]):
+        return ""
     present = len(set(item.slots))
     if present == around.size:
         return ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from torchglass.views.fold import TOGETHER, Item, range_label
 from torchglass.views.row import COUNT, FOLD, NAME, REPEAT, Cell, Row
 from torchglass.views.text.layout import guides, repeat_line
-from torchglass.views.text.statistics import narrowed
 from torchglass.views.text.style import Page
+from torchglass.views.text.tensors import narrowed
 from torchglass.views.text.words import clean, count, cut, width_of
 
 Children = Mapping[int, Sequence[int]]

@@ -13,8 +13,7 @@ from torchglass.views.digest import Recorded
 from torchglass.views.fold import Item, folded
 from torchglass.views.levels import Level, Levels
 from torchglass.views.options import VariablesOptions
-from torchglass.views.row import Cell, Row
-from torchglass.views.text.cells import Cells
+from torchglass.views.row import Cell, Cells, Row
 from torchglass.views.text.spans import count_word, loop_place, loop_word, range_word, rounds_of, scope_word
 from torchglass.views.text.words import clean, count
 from torchglass.views.variables.changes import Call, Change, read_changes, read_targets
@@ -247,7 +246,7 @@ class ForestRows:
             often = Cell(kinds.FOLD, f"× {count(item.times)}"), Cell(kinds.COUNT, f", {count(item.unit)} steps each:")
             row = Row(around.depth, kinds.REPEAT, often, times=item.times)
             return row, replace(inside, item=None, repeats=item.times)
-        rounds = self._rounds(item, around)
+        rounds = rounds_of(item, around.item, around.loop, forest.span)
         if kind is Change:
             changes, cells = forest.changes(item), said((kinds.FOLD, self._often(item, around)), (kinds.ROUNDS, rounds))
             row = Changes(around.depth, kinds.EVENT, cells, changes[0].id, each=len(changes), changes=changes)
@@ -292,12 +291,6 @@ class ForestRows:
             around[parent] += 1
         often = [times // place.repeats for times in around.values()]
         return f"× {range_word(often)}" if max(often) > 1 else ""
-
-    def _rounds(self, item: Item, around: Around) -> str:
-        """In which rounds it happened, where what it is in happened in more."""
-        if not self._fold or around.item is None:
-            return ""
-        return rounds_of(item, around.item, around.loop, self._forest.span)
 
 
 def said(*words: tuple[str, str]) -> Cells:

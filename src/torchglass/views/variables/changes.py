@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchglass.events.spelling import dtype_word, shape_word
 from torchglass.events.tables import form_sizes
 from torchglass.events.types import Event, Location, Value
-from torchglass.views.digest import Digest, HasTables, Key, Recorded, call_numbers, digest_of, shape_key
+from torchglass.views.digest import ById, Digest, HasTables, Key, Recorded, call_numbers, digest_of, shape_key
 from torchglass.views.levels import Levels
 from torchglass.views.stacks import is_own
 from torchglass.views.text.cells import assigned_to
@@ -218,20 +218,13 @@ class Calls:
 
 
 class _Frames:
-    """Numbers for the frames of stacks; a stack that is the same object is known without reading it."""
+    """Numbers for the frames of stacks."""
 
     def __init__(self) -> None:
-        self._stacks: dict[int, tuple[list[tuple[int, Location]], tuple[Location, ...]]] = {}
-        self._places: dict[int, tuple[int, Location]] = {}
         self._numbers: dict[Hashable, int] = {}
-
-    def of(self, stack: tuple[Location, ...]) -> list[tuple[int, Location]]:
+        self._place = ById[Location, int](self._number)
+        self.of = ById(self._read)
         """The program's own frames, outermost first; at least one."""
-        found = self._stacks.get(id(stack))
-        if found is None:
-            # The stack is kept with its frames, so that its id stays its own.
-            found = self._stacks[id(stack)] = (self._read(stack), stack)
-        return found[0]
 
     def _read(self, stack: tuple[Location, ...]) -> list[tuple[int, Location]]:
         frames: list[tuple[int, Location]] = []
@@ -242,12 +235,6 @@ class _Frames:
                 frames.append((self._number(key), at))
             above = self._number((above, self._place(at)))
         return frames or [(self._number("nowhere"), NOWHERE)]
-
-    def _place(self, at: Location) -> int:
-        found = self._places.get(id(at))
-        if found is None:
-            found = self._places[id(at)] = (self._number(at), at)
-        return found[0]
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))

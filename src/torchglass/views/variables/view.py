@@ -10,8 +10,7 @@ from torchglass.errors import closest
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded
 from torchglass.views.options import VariablesOptions
-from torchglass.views.row import Cell, Row, Sheet
-from torchglass.views.text.cells import Cells
+from torchglass.views.row import Cell, Cells, Row, Sheet
 from torchglass.views.text.layout import draw
 from torchglass.views.text.spans import in_scope, scope_word
 from torchglass.views.text.style import Page

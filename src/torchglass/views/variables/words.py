@@ -8,11 +8,10 @@ from functools import lru_cache
 from itertools import pairwise
 
 from torchglass.events.types import Event, Value
-from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, TAKES, Cell
-from torchglass.views.text.cells import Cells, split_arguments
-from torchglass.views.text.ranges import values_words
+from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, TAKES, Cell, Cells
+from torchglass.views.text.cells import split_arguments
 from torchglass.views.text.spans import in_scope
-from torchglass.views.text.statistics import behind
+from torchglass.views.text.tensors import behind, values_words
 from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.forest import Changes

@@ -1,20 +1,24 @@
-"""The events of the page: for each a look (what is equal for all that are alike), its times, and its values."""
+"""What the page reads, as columns: events (a look for all that are alike, and times), values, boxes and edges."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import inf, isfinite
 from typing import Any
 
 from torchglass.events.types import Event, Location, Stats
-from torchglass.views.digest import settings_of
+from torchglass.views.digest import ById, settings_of
+from torchglass.views.graph.edges import BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
+from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
+from torchglass.views.graph.outline import Box
 from torchglass.views.graph.values import FlowValues
 from torchglass.views.text.cells import class_word, expression_of
-from torchglass.views.text.words import shape_word
+from torchglass.views.text.words import clean, shape_word
 
 MOST_FRAMES = 12
 MOST_HISTOGRAMS = 5_000
@@ -30,7 +34,7 @@ class PageEvents:
         self._flow, self._texts, self._files = flow, texts, files
         self._digest, self._trace = flow.outline.digest, flow.outline.digest.trace
         self._values: FlowValues = flow.values
-        self._places: dict[int, list[int]] = {}
+        self._place = ById(self._make_place)
 
     def looks(self) -> list[list[Any]]:
         """One entry for each way of saying an event."""
@@ -44,7 +48,7 @@ class PageEvents:
             number(event.kind), number(event.name), number(expression_of(event, name)),
             number(class_word(event.name, settings) if event.kind == "module" else settings),
             number(event.args), number(event.result if not event.outputs else ""), number(event.module or ""),
-            self._place(event.location), [self._place(at) for at in event.stack[-MOST_FRAMES:]],
+            self._place(event.location) if event.location else [], list(map(self._place, event.stack[-MOST_FRAMES:])),
             number(event.error or ""), number(event.note or ""), number(event.thread),
             self._texts.numbers(value.role for value in event.inputs),
             self._texts.numbers(value.role for value in event.outputs),
@@ -52,16 +56,10 @@ class PageEvents:
             event.process,
         ]  # fmt: skip
 
-    def _place(self, at: Location | None) -> list[int]:
-        if at is None:
-            return []
-        found = self._places.get(id(at))  # the samples, which live as long as this, share them
-        if found is None:
-            file = self._files.get(at.file, -1)
-            name = self._texts.number(at.file) if file < 0 else 0
-            found = [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
-            self._places[id(at)] = found
-        return found
+    def _make_place(self, at: Location) -> list[int]:
+        file = self._files.get(at.file, -1)
+        name = self._texts.number(at.file) if file < 0 else 0
+        return [file, at.line, at.end_line, at.col, at.end_col, self._texts.number(at.function), name]
 
     def events(self) -> dict[str, Any]:
         """One entry an event, in order of opening."""
@@ -284,3 +282,107 @@ def newest_first(ids: Iterable[int]) -> list[int]:
         else:
             found.append(len(place) - at)
     return found
+
+
+# ---------------------------------------------------------------- items and levels
+
+
+IS_UNKNOWN = 1
+
+
+class Boxes:
+    """Makes the columns of items and levels."""
+
+    def __init__(self, flow: Flow, texts: Texts) -> None:
+        self._flow, self._texts, self._shapes = flow, texts, Shapes(flow)
+        self._labels = [label_of(flow, item) for item in flow.outline.items]
+        dtypes = Counter(word.partition("[")[0] for label in self._labels for word in label.gives.split(", ") if word)
+        self._usual = max(
+            (dtype for dtype in dtypes if dtype.startswith(("f", "bf"))), key=dtypes.__getitem__, default=""
+        )
+
+    def items(self) -> dict[str, Any]:
+        """One entry an item, outermost first."""
+        outline, texts, labels = self._flow.outline, self._texts, self._labels
+        items, events = outline.items, [outline.events_of(item) for item in outline.items]
+        return {
+            "parent": [item.number - item.parent for item in items],
+            "most": [item.in_a_row()[1] for item in items],
+            "times": [len(item.nodes) for item in items],
+            "slots": differences([slot for item in items for slot in item.slots]),
+            "count": [len(several) for several in events],
+            "nodes": differences([event for several in events for event in several]),
+            "rounds": [1 if item.runs else 0 for item in items],
+            "often": texts.numbers(label.often for label in labels),
+            "only": texts.numbers(label.rounds for label in labels),
+            "kind": texts.numbers(label.kind for label in labels),
+            "hue": texts.numbers(self._hue(item, label) for item, label in zip(items, labels, strict=True)),
+            "title": texts.numbers(label.title for label in labels),
+            "detail": texts.numbers(label.detail for label in labels),
+            "variable": texts.numbers(label.variable for label in labels),
+            "gives": texts.numbers(label.gives for label in labels),
+            "code": texts.numbers(label.code for label in labels),
+        }
+
+    def _hue(self, item: Box, label: Label) -> str:
+        is_event = 0 <= item.nodes[0] < len(self._flow.outline.events)
+        return hue_of(self._flow.outline.events[item.nodes[0]], label.kind) if is_event else ""
+
+    def levels(self) -> list[list[Any]]:
+        """Of the outermost level, then of each item that holds others: edges, values from outside, names of ports."""
+        return [[number, *self._level(number, level)] for number, level in self._flow.levels.items()]
+
+    def _level(self, number: int, level: BoxLevel) -> tuple[list[int], list[int], list[int], list[int]]:
+        edges = [part for edge in level.edges for part in self._edge(number, edge)]
+        outside = [
+            part
+            for each in level.outside
+            for part in (
+                self._texts.number(outside_word(self._flow, each)),
+                self._texts.number("" if each.times > 1 else self._without_usual(self._shapes.taken(each))),
+                IS_UNKNOWN if each.is_unknown else 0,
+            )
+        ]
+        return edges, outside, self._ports_in(number, level), self._ports_out(number, level)
+
+    def _edge(self, number: int, edge: Edge) -> tuple[int, ...]:
+        """Source, its result, target, its argument, the shape where that is news, the name where that is.
+
+        Behind the shape, what is not finite: a picture shows where it went.
+        """
+        word = name = ""
+        if edge.source >= 0:
+            children = self._flow.outline.items[number].children if number >= 0 else self._flow.outline.top
+            source = children[edge.source]
+            word, alarm = self._changed(source, edge.value), self._shapes.contents(source, edge.value)[1]
+            label = self._labels[source.number]
+            name = label.variable if label.kind == SIGN or edge.is_back else ""
+            word, name = f"{word} {alarm}".strip(), f"{name} {alarm}".strip() if name else ""
+        words = self._texts.number(word), self._texts.number(name)
+        return edge.source, edge.out, edge.target, edge.into, *words, int(edge.is_back)
+
+    def _changed(self, source: Box, value: int) -> str:
+        """The shape of a result, where none of the step's arguments has it."""
+        word = self._shapes.given(source, value)
+        if self._flow.outline.span(source) is not None or source.runs or self._labels[source.number].kind == STEP:
+            return ""
+        takes = self._flow.crossing.takes(source.nodes[0])
+        return "" if any(self._shapes.word(each) == word for each in takes) else self._without_usual(word)
+
+    def _without_usual(self, word: str) -> str:
+        dtype, bracket, rest = word.partition("[")
+        return bracket + rest if dtype == self._usual and bracket else word
+
+    def _ports_in(self, number: int, level: BoxLevel) -> list[int]:
+        if number < 0:
+            return [0] * len(level.takes)
+        item = self._flow.outline.items[number]
+        return self._texts.numbers(port_word(self._flow, item, port) for port in range(len(level.takes)))
+
+    def _ports_out(self, number: int, level: BoxLevel) -> list[int]:
+        outline = self._flow.outline
+        events = outline.events_of(outline.items[number]) if number >= 0 else ()
+        if not events:
+            return [0] * len(level.gives)
+        roles = {value.id: clean(value.role) for value in reversed(outline.digest.trace.event(events[0]).outputs)}
+        return self._texts.numbers(roles.get(value, "") for value in level.gives)
