@@ -31,9 +31,9 @@ def view_options(views: Sequence[str] = VIEWS) -> dict[str, dict[str, Option]]:
     """The options of views, as their own classes have them: by name, then by view."""
     found: dict[str, dict[str, Option]] = {}
     for view in views:
-        for option in options_of(OPTIONS[view]):
+        for name, option in options_of(OPTIONS[view]).items():
             if option.kind != SELECTION:  # --only, which is spelt in its own way
-                found.setdefault(option.name, {})[view] = option
+                found.setdefault(name, {})[view] = option
     return found
 
 

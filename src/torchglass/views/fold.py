@@ -24,25 +24,25 @@ Label = tuple[int, int]
 
 
 class Foldable(Protocol):
-    """What is folded: nodes as numbers, each with what is in it."""
+    """What is folded: nodes as numbers, each with what is in it; here none stands for another unless they are equal."""
 
     def below(self, node: int, /) -> Sequence[int]: ...
 
     def key(self, node: int, /) -> Hashable:
         """Equal for what may share an item in different rounds, or, where that ``merges``, in a row."""
-        ...
+        return node
 
     def merges(self, node: int, /) -> bool:
         """Whether several in a row with equal keys are one item: calls at one place, not layers."""
-        ...
+        return False
 
     def line(self, node: int, /) -> int:
         """The line of the code that it stands at: two that never came together are shown in that order. 0: none."""
-        ...
+        return 0
 
     def rounds(self, node: int, /) -> bool | None:
         """Of a loop whether its rounds may be laid over each other; False: they are layers. None: no loop."""
-        ...
+        return None
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ Those of a view are a frozen dataclass; a new option is one line in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 from torchglass.errors import UsageError, WrongType, closest
 from torchglass.events.selection import Selection
@@ -15,38 +15,29 @@ from torchglass.events.selection import Selection
 SWITCH, NUMBER, WORD, NAMES, SELECTION = "switch", "number", "word", "names", "selection"
 
 
-class Option(NamedTuple):
-    """One option as a reader of the help sees it."""
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: what the help says of it, and how what is given is checked."""
 
-    name: str
     kind: str
     """A switch, a number, one of ``choices``, names, or a selection."""
     meaning: str
-    choices: tuple[str, ...]
     default: object
-
-
-@dataclass(frozen=True, slots=True)
-class _Takes:
-    kind: str
-    meaning: str
     check: Callable[[str, object], object]
     """Name and value → the value as it is kept, or an error that says what is taken."""
     choices: tuple[str, ...] = ()
 
+    def field(self) -> Any:
+        """As it stands in the class of a view's options."""
+        return field(default=self.default, metadata={"option": self})
 
-def options_of(options: type) -> Iterator[Option]:
-    """The options of a view, by its class."""
-    for each in fields(options):
-        takes = cast("_Takes", each.metadata["takes"])
-        yield Option(each.name, takes.kind, takes.meaning, takes.choices, each.default)
+
+def options_of(options: type[ViewOptions]) -> dict[str, Option]:
+    """The options of a view by name, from its class."""
+    return {each.name: each.metadata["option"] for each in fields(options)}
 
 
 # ---------------------------------------------------------------- kinds of options
-
-
-def _option(default: object, takes: _Takes) -> Any:
-    return field(default=default, metadata={"takes": takes})
 
 
 def switch(default: bool, meaning: str) -> Any:
@@ -57,7 +48,7 @@ def switch(default: bool, meaning: str) -> Any:
             raise WrongType(f"{name}= takes True or False, not {type(value).__name__}")
         return value
 
-    return _option(default, _Takes(SWITCH, meaning, check))
+    return Option(SWITCH, meaning, default, check).field()
 
 
 def levels(meaning: str) -> Any:
@@ -72,7 +63,7 @@ def levels(meaning: str) -> Any:
             raise UsageError(f"{name}={value}: 0 shows the outermost level alone, 1 the one below it too")
         return value
 
-    return _option(None, _Takes(NUMBER, meaning, check))
+    return Option(NUMBER, meaning, None, check).field()
 
 
 def word(default: str | None, choices: Sequence[str], meaning: str) -> Any:
@@ -87,7 +78,7 @@ def word(default: str | None, choices: Sequence[str], meaning: str) -> Any:
             raise UsageError(f"{name}={value!r}: {closest(value, choices)}")
         return value
 
-    return _option(default, _Takes(WORD, meaning, check, tuple(choices)))
+    return Option(WORD, meaning, default, check, tuple(choices)).field()
 
 
 def _check_selection(name: str, value: object) -> object:
@@ -110,12 +101,12 @@ def several(meaning: str, example: str) -> Any:
             raise WrongType(f"{name}= takes a name or a tuple of them, as in {example}, not {kind}")
         return tuple(given)
 
-    return _option((), _Takes(NAMES, meaning, check))
+    return Option(NAMES, meaning, (), check).field()
 
 
 # ---------------------------------------------------------------- what all views have
 
-_ONLY = _Takes(SELECTION, "only what is selected, and what it is in", _check_selection)
+_ONLY = Option(SELECTION, "only what is selected, and what it is in", None, _check_selection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +116,14 @@ class ViewOptions:
     own_filters: ClassVar[frozenset[str]] = frozenset()
     """Of ``path`` and ``hide`` those that a view takes in a way of its own."""
 
-    only: Selection | None = field(default=None, metadata={"takes": _ONLY})
+    only: Selection | None = field(default=None, metadata={"option": _ONLY})
     """What was selected, with ``path`` and ``hide``: the one filter that views ask."""
     path: tuple[str, ...] = several("only what lines of these files did: parts of paths, or globs", "path='model.py'")
     hide: tuple[str, ...] = several("packages whose steps are not shown", "hide='transformers'")
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            takes = cast("_Takes", each.metadata["takes"])
-            object.__setattr__(self, each.name, takes.check(each.name, getattr(self, each.name)))
+        for name, option in options_of(type(self)).items():
+            object.__setattr__(self, name, option.check(name, getattr(self, name)))
         given = {name: getattr(self, name) for name in ("path", "hide") if name not in self.own_filters}
         if any(given.values()):
             merged = {name: (*getattr(self.only, name, ()), *value) for name, value in given.items()}

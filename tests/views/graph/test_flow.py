@@ -16,7 +16,7 @@ from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
-from torchglass.views.graph.labels import label_of, outside_word
+from torchglass.views.graph.view import label_of, outside_word
 from torchglass.views.options import GraphOptions
 
 Pairs = set[tuple[str, str]]

@@ -16,8 +16,8 @@ from tests.views.looping import Writer
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
-from torchglass.views.graph.labels import Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
+from torchglass.views.graph.view import Shapes, label_of, outside_word, port_word
 from torchglass.views.options import GraphOptions
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
-from torchglass.views.graph.labels import REPEAT, SIGN, VIEW, Label, Shapes, label_of, outside_word
 from torchglass.views.graph.outline import Box
+from torchglass.views.graph.view import REPEAT, SIGN, VIEW, Label, Shapes, label_of, outside_word
 
 End = tuple[int, int]
 """A box by its item's number, and -1; or a level's number and which value from outside."""

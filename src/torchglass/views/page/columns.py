@@ -14,9 +14,9 @@ from torchglass.events.types import Event, Location, Stats
 from torchglass.views.digest import ById, settings_of
 from torchglass.views.graph.edges import BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
-from torchglass.views.graph.labels import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
 from torchglass.views.graph.outline import Box
 from torchglass.views.graph.values import FlowValues
+from torchglass.views.graph.view import SIGN, STEP, Label, Shapes, label_of, outside_word, port_word
 from torchglass.views.text.cells import class_word, expression_of
 from torchglass.views.text.words import clean, shape_word
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchglass.views.fold import TOGETHER, Item, range_label
+from torchglass.views.fold import TOGETHER, Foldable, Item, range_label
 from torchglass.views.row import COUNT, FOLD, NAME, REPEAT, Cell, Row
 from torchglass.views.text.layout import guides, repeat_line
 from torchglass.views.text.style import Page
@@ -18,26 +18,14 @@ Made = Callable[[Item, int, bool, bool], Row]
 
 
 @dataclass(slots=True)
-class ModuleForest:
-    """Modules, and what they hold, to be folded: none stands for another but where they are equal."""
+class ModuleForest(Foldable):
+    """Modules, and what they hold, to be folded."""
 
     children: Children
     name: Callable[[int], str]
 
-    def below(self, node: int) -> Sequence[int]:
+    def below(self, node: int, /) -> Sequence[int]:
         return self.children.get(node, ())
-
-    def key(self, node: int) -> Hashable:
-        return node
-
-    def merges(self, node: int) -> bool:
-        return False
-
-    def line(self, node: int) -> int:
-        return 0
-
-    def rounds(self, node: int) -> bool | None:
-        return None
 
     def rows(self, items: Sequence[Item], levels: int | None, made: Made) -> Iterator[Row]:
         """Depth first; a module that is not opened has no rows below it."""
