@@ -11,7 +11,7 @@ from torchglass.views.fold import TOGETHER, Item, folded, in_order
 from torchglass.views.forest import EventForest
 from torchglass.views.levels import LOOP, count_of
 from torchglass.views.options import CallsOptions
-from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading
+from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading, repeat_row
 from torchglass.views.text.cells import gives_cell, shape_words, takes_cell
 from torchglass.views.text.layout import ARROW, repeat_line, suits_most, thread_line
 from torchglass.views.text.spans import count_word, loop_word
@@ -159,8 +159,7 @@ class _Calls(EventForest):
         size = calls // len(item.nodes if node != TOGETHER else item.children[0].nodes)
         if size < 2 and node != TOGETHER:
             return None
-        often = Cell(kinds.FOLD, f"× {count(item.times)}"), Cell(kinds.COUNT, f", {plural(size, 'call')} each:")
-        return Row(depth, kinds.REPEAT, often, times=item.times, each=size)
+        return repeat_row(depth, "", item.times, plural(size, "call"))
 
     def _is_call(self, item: Item) -> bool:
         return item.nodes != [TOGETHER] and self.span(item.nodes[0]) is None
@@ -201,7 +200,6 @@ def _numberless(event: Event) -> Hashable:
 
 
 # ---------------------------------------------------------------- text
-
 
 MOST_INDENTS = 12
 

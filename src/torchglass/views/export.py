@@ -81,6 +81,7 @@ def _made(suffix: str, trace: Recorded, options: Any) -> bytes:
 
 # ---------------------------------------------------------------- timeline
 
+# The timeline as the JSON of Chrome's trace viewer, which Perfetto reads: host times, nested by process and thread.
 
 INSTANT = ("variable", "mark")
 """Kinds of events that take no time."""

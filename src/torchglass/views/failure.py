@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from torchglass.events.selection import Selection
-from torchglass.events.types import Event, Location, Value
+from torchglass.events.types import Event, Value
 from torchglass.views import row as kinds
 from torchglass.views.digest import Recorded, visible_events
 from torchglass.views.misfit import History, Misfit, Named, misfits
@@ -26,7 +26,16 @@ from torchglass.views.text.cells import (
 from torchglass.views.text.layout import draw, shortened
 from torchglass.views.text.style import Page
 from torchglass.views.text.tensors import stats_word
-from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word, width_of, wrapped
+from torchglass.views.text.words import (
+    clean,
+    cut,
+    one_line,
+    place_word,
+    plural,
+    tensor_word,
+    width_of,
+    wrapped,
+)
 
 LAST = 10
 STEPS_BACK = 2
@@ -214,13 +223,9 @@ def _misfit_row(misfit: Misfit) -> Row:
     born, place = misfit.born, ()
     text = misfit.text
     if born is not None and born.location is not None:
-        text += f", from {_written(born)} at {_at(born.location)}"
+        text += f", from {_written(born)} at {place_word(born.location)}"
         place = (Cell(kinds.PLACE, at=born.location),)
     return Row(0, MISFIT, (Cell(kinds.REMARK, text), *place), -1 if born is None else born.id)
-
-
-def _at(location: Location) -> str:
-    return f"{clean(file_name(location.file))}:{location.line}"
 
 
 # ---------------------------------------------------------------- text

@@ -122,6 +122,12 @@ class Row:
         return "" if found is None else found.text
 
 
+def repeat_row(depth: int, span: str, times: int, each: str) -> Row:
+    """Above rows, one further in, that repeat together: ``layers.0–23 × 24, 3 steps each:``."""
+    often = Cell(FOLD, f"{clean(span)} × {times:,}".lstrip())
+    return Row(depth, REPEAT, (often, Cell(COUNT, f", {each} each:")), times=times)
+
+
 @dataclass(slots=True)
 class Sheet:
     """What a view has to show: rows, and sentences below them."""

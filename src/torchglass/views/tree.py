@@ -12,11 +12,11 @@ from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.forest import Forest, Layers
 from torchglass.views.levels import CALL, LOOP, Level, count_of
 from torchglass.views.options import TreeOptions
-from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading, said_once
+from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading, repeat_row, said_once
 from torchglass.views.text.cells import Said, event_cells, helper_cells
-from torchglass.views.text.spans import call_word, count_word, counts_word, loop_place, loop_word, range_word, rounds_of
+from torchglass.views.text.spans import call_word, counts_word, loop_cells, range_word, rounds_of
 from torchglass.views.text.tensors import is_measured, with_stats
-from torchglass.views.text.words import clean, count, cut, duration, file_name, plural, share
+from torchglass.views.text.words import clean, count, cut, duration, place_word, plural, share
 
 LONGEST_VALUE = 40
 """Characters of a marked value that is no tensor."""
@@ -140,10 +140,7 @@ class _Tree:
         """None: what is in it stands in its place."""
         node = item.nodes[0]
         if node == TOGETHER:
-            often = f"{clean(self._layers.common_range(item))} × {count(item.times)}".lstrip()
-            return Row(
-                around.depth, kinds.REPEAT, (Cell(kinds.FOLD, often), Cell(kinds.COUNT, f", {item.unit} steps each:"))
-            )
+            return repeat_row(around.depth, self._layers.common_range(item), item.times, f"{item.unit} steps")
         span = self._forest.span(node)
         if span is None:
             return self._event_row(item, around)
@@ -179,14 +176,9 @@ class _Tree:
                 return None
         elif all(len(each.children) < 2 for each in _rounds_in(item)):
             return None  # a layer at a time: each has a row that says which it is
-        cells = [
-            Cell(kinds.FOLD, self._often(item, around)),
-            Cell(kinds.EXPRESSION, loop_word(span)),
-            Cell(kinds.TIMES, count_word(loops)),
-            Cell(kinds.ROUNDS, self._rounds(item, around)),
-            Cell(kinds.PLACE, at=loop_place(span)),
-        ]
-        return self._finished(Row(around.depth, LOOP, tuple(cells), span.first, each=0), item)
+        often = Cell(kinds.FOLD, self._often(item, around))
+        cells = (often, *loop_cells(loops, self._rounds(item, around)))
+        return self._finished(Row(around.depth, LOOP, cells, span.first, each=0), item)
 
     def _finished(self, row: Row, item: Item) -> Row:
         """Without cells that say nothing, with the time where that is asked for."""
@@ -306,7 +298,7 @@ class _Tree:
     def _notes_below(self) -> Iterator[Cell]:
         for note, nodes in self._noted.items():
             at = self._events[nodes[0]].location
-            where = "" if at is None else f" ({clean(file_name(at.file))}:{at.line})"
+            where = "" if at is None else f" ({place_word(at)})"
             more = f" and {count(len(nodes) - 1)} more" if len(nodes) > 1 else ""
             yield Cell(kinds.NOTE, f"note{where}{more}: {note}")
 

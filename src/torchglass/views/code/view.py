@@ -16,7 +16,7 @@ from torchglass.views.digest import Recorded, relative_path, shape_key, split_in
 from torchglass.views.fold import TOGETHER, Item, folded, range_label
 from torchglass.views.levels import count_of
 from torchglass.views.options import CodeOptions
-from torchglass.views.row import Cell, Cells, Row, Sheet
+from torchglass.views.row import Cell, Cells, Row, Sheet, repeat_row
 from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
 from torchglass.views.text.tensors import blurred, is_measured, with_stats
 from torchglass.views.text.words import clean, count, duration, plural
@@ -258,9 +258,7 @@ class _Code:
         span = range_label(calls) if numbered and len({split_index(name)[0] for name in calls}) == 1 else ""
         text = f"{around.name}.{span}" if span and around.name else span
         word = WORDS[self._nodes[item.children[0].nodes[0]].kind]
-        often = f"{clean(text)} × {count(item.times)}".strip()
-        cells = Cell(kinds.FOLD, often), Cell(kinds.COUNT, f", {plural(item.unit, word)} each:")
-        return Row(around.depth, kinds.REPEAT, cells, times=item.times)
+        return repeat_row(around.depth, text, item.times, plural(item.unit, word))
 
     def _call_row(self, item: Item, around: _Around) -> tuple[Row | None, _Around]:
         name = range_label(map(self._forest.name, item.nodes))

@@ -171,6 +171,7 @@ def _signs(row: Row) -> set[str]:
 
 # ---------------------------------------------------------------- words
 
+# Shapes over several calls, what a line gave, which modules it ran in.
 
 LONGEST_LABEL = 40
 UNKNOWN = "…"

@@ -286,6 +286,7 @@ def newest_first(ids: Iterable[int]) -> list[int]:
 
 # ---------------------------------------------------------------- items and levels
 
+# Boxes with what is said of them, and the edges between them at every level.
 
 IS_UNKNOWN = 1
 

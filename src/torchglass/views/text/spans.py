@@ -11,6 +11,7 @@ from itertools import pairwise
 from torchglass.events.types import Location
 from torchglass.views.fold import TOGETHER, Item
 from torchglass.views.levels import Level, count_of
+from torchglass.views.row import EXPRESSION, PLACE, ROUNDS, TIMES, Cell, Cells
 from torchglass.views.text.words import clean, count, one_line, plural
 
 MODULE_LEVEL = "<module>"
@@ -76,6 +77,12 @@ def count_word(loops: Sequence[Level]) -> str:
     counts = [count_of(span) for span in loops]
     numbers = [each.number for each in counts]
     return f"× {range_word(numbers)}" if all(each.exact for each in counts) else f"× ≥ {count(min(numbers))}"
+
+
+def loop_cells(loops: Sequence[Level], rounds: str = "") -> Cells:
+    """What is said of executions of a loop: as it is written, how many rounds, in which rounds of the one around."""
+    text, times = Cell(EXPRESSION, loop_word(loops[0])), Cell(TIMES, count_word(loops))
+    return (text, times, *([Cell(ROUNDS, rounds)] if rounds else []), Cell(PLACE, at=loop_place(loops[0])))
 
 
 def counts_word(numbers: Sequence[int], word: str) -> str:

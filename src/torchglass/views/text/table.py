@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchglass.views.fold import TOGETHER, Foldable, Item, range_label
-from torchglass.views.row import COUNT, FOLD, NAME, REPEAT, Cell, Row
+from torchglass.views.row import COUNT, FOLD, NAME, REPEAT, Cell, Row, repeat_row
 from torchglass.views.text.layout import guides, repeat_line
 from torchglass.views.text.style import Page
 from torchglass.views.text.tensors import narrowed
-from torchglass.views.text.words import clean, count, cut, width_of
+from torchglass.views.text.words import cut, width_of
 
 Children = Mapping[int, Sequence[int]]
 Made = Callable[[Item, int, bool, bool], Row]
@@ -33,18 +33,14 @@ class ModuleForest(Foldable):
         while pending:
             item, depth, level, says_times = pending.pop()
             if item.nodes == [TOGETHER]:
-                yield self._repeat(item, depth)
+                nodes = sorted(node for child in item.children for node in child.nodes)
+                yield repeat_row(depth, range_label(map(self.name, nodes)), item.times, f"{item.unit} layers")
                 pending += [(child, depth + 1, level, False) for child in reversed(item.children)]
                 continue
             is_closed = bool(item.children) and levels is not None and level >= levels
             yield made(item, depth, is_closed, says_times)
             if not is_closed:
                 pending += [(child, depth + 1, level + 1, True) for child in reversed(item.children)]
-
-    def _repeat(self, item: Item, depth: int) -> Row:
-        span = range_label(map(self.name, sorted(node for child in item.children for node in child.nodes)))
-        often = Cell(FOLD, f"{clean(span)} × {count(item.times)}"), Cell(COUNT, f", {item.unit} layers each:")
-        return Row(depth, REPEAT, often, times=item.times)
 
 
 # ---------------------------------------------------------------- columns

@@ -163,6 +163,7 @@ def _common_part(texts: Sequence[str], matches: Sequence[re.Match[str]]) -> str:
 
 # ---------------------------------------------------------------- what was in them
 
+# A few words behind their shape: ``μ 0.01 σ 0.99 [−3.1, 2.9] 4 NaN``.
 
 MOST_WORDS = 2
 """Of more tensors than this only what is not finite is told."""

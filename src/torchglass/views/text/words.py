@@ -268,6 +268,11 @@ class Places:
         return whole_place(at, self._longest)
 
 
+def place_word(at: Location) -> str:
+    """``model.py:31``."""
+    return f"{file_name(at.file)}:{at.line}"
+
+
 def whole_place(at: Location, longest: int) -> str:
     """``model.py:31``, however long the name."""
     line = f":{at.line}"

@@ -13,8 +13,8 @@ from torchglass.views.digest import Recorded
 from torchglass.views.fold import Item, folded
 from torchglass.views.levels import Level, Levels
 from torchglass.views.options import VariablesOptions
-from torchglass.views.row import Cell, Cells, Row
-from torchglass.views.text.spans import count_word, loop_place, loop_word, range_word, rounds_of, scope_word
+from torchglass.views.row import Cell, Cells, Row, repeat_row
+from torchglass.views.text.spans import loop_cells, range_word, rounds_of, scope_word
 from torchglass.views.text.words import clean, count
 from torchglass.views.variables.changes import Call, Change, read_changes, read_targets
 from torchglass.views.variables.forest import ChangeForest, Changes, Patterns
@@ -243,8 +243,7 @@ class ForestRows:
         forest, kind = self._forest, self._forest.kind(item)
         inside = Around(around.depth + 1, item, around.loop)
         if kind is Item:
-            often = Cell(kinds.FOLD, f"× {count(item.times)}"), Cell(kinds.COUNT, f", {count(item.unit)} steps each:")
-            row = Row(around.depth, kinds.REPEAT, often, times=item.times)
+            row = repeat_row(around.depth, "", item.times, f"{count(item.unit)} steps")
             return row, replace(inside, item=None, repeats=item.times)
         rounds = rounds_of(item, around.item, around.loop, forest.span)
         if kind is Change:
@@ -260,10 +259,7 @@ class ForestRows:
             if self._is_short(item):
                 self._hide(item)
                 return None, replace(around, item=None)
-            loops = forest.spans(item)
-            words = (kinds.EXPRESSION, loop_word(loops[0])), (kinds.TIMES, count_word(loops)), (kinds.ROUNDS, rounds)
-            cells = (*said(*words), Cell(kinds.PLACE, at=loop_place(loops[0])))
-            return Row(around.depth, kinds.LOOP, cells), replace(inside, loop=item)
+            return Row(around.depth, kinds.LOOP, loop_cells(forest.spans(item), rounds)), replace(inside, loop=item)
         return None, replace(around, item=item)
 
     def _is_short(self, item: Item) -> bool:

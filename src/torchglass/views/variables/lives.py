@@ -166,6 +166,7 @@ def _module_of(change: Change) -> tuple[str, str] | None:
 
 # ---------------------------------------------------------------- where a value comes from
 
+# The call that made it, other names of it, memory that it shares.
 
 MOST_HOLDERS = 16
 

@@ -12,7 +12,7 @@ from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, 
 from torchglass.views.text.cells import split_arguments
 from torchglass.views.text.spans import in_scope
 from torchglass.views.text.tensors import behind, values_words
-from torchglass.views.text.words import clean, cut, file_name, one_line, plural, tensor_word
+from torchglass.views.text.words import clean, cut, one_line, place_word, plural, tensor_word
 from torchglass.views.variables.changes import NOTHING, Change, Side
 from torchglass.views.variables.forest import Changes
 from torchglass.views.variables.lives import Origin, Relation, Story, paths_label
@@ -290,7 +290,7 @@ def _made(origins: Sequence[Origin], file: str, function: str) -> str:
     word = origin_word(origins)
     if made is None:
         return word
-    place = f":{made.line}" if made.file == file else f"{file_name(made.file)}:{made.line}"
+    place = f":{made.line}" if made.file == file else place_word(made)
     return f"{word} at {place}" + ("" if made.function == function else f" {in_scope(made.function)}")
 
 
