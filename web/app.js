@@ -1,5 +1,5 @@
 // The page itself: one selection (an event), what is open, which round; every pane draws from these.
-import { itemWith, lookOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } from "./data.js";
+import { itemWith, sampleOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } from "./data.js";
 import { h, safe } from "./dom.js";
 import { makeCode } from "./code.js";
 import { makeDetails } from "./details.js";
@@ -17,7 +17,7 @@ class App {
 
   processOf(item) {
     const event = item.nodes.length ? item.nodes[0] : this.firstInside(item);
-    return lookOf(this.model, event).process;
+    return sampleOf(this.model, event).process;
   }
 
   emptyWord() {
@@ -106,12 +106,12 @@ class App {
     const events = this.model.byLine.get(file + ":" + line);
     if (!events) return;
     const at = events.indexOf(this.selected);
-    const outermost = events.reduce((best, event) => { const a = lookOf(this.model, event).at, b = lookOf(this.model, best).at; return a.endLine - a.line > b.endLine - b.line || (a.endLine === b.endLine && a.endCol - a.col > b.endCol - b.col) ? event : best; }, events[0]);
+    const outermost = events.reduce((best, event) => { const a = sampleOf(this.model, event).at, b = sampleOf(this.model, best).at; return a.endLine - a.line > b.endLine - b.line || (a.endLine === b.endLine && a.endCol - a.col > b.endCol - b.col) ? event : best; }, events[0]);
     this.select(at < 0 ? outermost : this.selected);
   }
 
   lineButtons() {
-    const at = this.selected >= 0 ? lookOf(this.model, this.selected).at : null, events = at ? this.model.byLine.get(at.file + ":" + at.line) || [] : [];
+    const at = this.selected >= 0 ? sampleOf(this.model, this.selected).at : null, events = at ? this.model.byLine.get(at.file + ":" + at.line) || [] : [];
     const number = events.indexOf(this.selected);
     if (events.length < 2 || number < 0) return [];
     return turner(number, events.length, (to) => this.select(events[to]), ` at line ${at.line}`);
@@ -212,7 +212,7 @@ function failure(app) {
 }
 
 function processes(app) {
-  const all = [...new Set(app.model.looks.map((look) => look.process))];
+  const all = [...new Set(app.model.samples.map((sample) => sample.process))];
   if (all.length < 2) return "";
   const chooser = h("select", { "aria-label": "process", onchange: () => { app.process = chooser.value === "" ? null : Number(chooser.value); app.drawAll(); } }, h("option", { value: "" }, `all ${all.length} processes`), all.map((each) => h("option", { value: each }, "process " + each)));
   return chooser;

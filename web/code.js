@@ -1,5 +1,5 @@
 // The code pane: the source with what each line gave beside it, the selected expression marked.
-import { lookOf } from "./data.js";
+import { sampleOf } from "./data.js";
 import { fill, h, safe } from "./dom.js";
 
 const WORDS = new Set("and as assert async await break class continue def del elif else except finally for from global if import in is lambda None nonlocal not or pass raise return try while with yield True False self".split(" "));
@@ -48,10 +48,10 @@ export function makeCode(app, pane) {
   // What was found, by file: its lines.
   function linesOf(events) {
     const found = new Map();
-    for (const look of new Set([...events].map((event) => lookOf(app.model, event)))) {
-      if (!look.at || look.at.file < 0) continue;
-      if (!found.has(look.at.file)) found.set(look.at.file, new Set());
-      for (let line = look.at.line; line <= look.at.endLine; line++) found.get(look.at.file).add(line);
+    for (const sample of new Set([...events].map((event) => sampleOf(app.model, event)))) {
+      if (!sample.at || sample.at.file < 0) continue;
+      if (!found.has(sample.at.file)) found.set(sample.at.file, new Set());
+      for (let line = sample.at.line; line <= sample.at.endLine; line++) found.get(sample.at.file).add(line);
     }
     return found;
   }
@@ -63,7 +63,7 @@ export function makeCode(app, pane) {
     draw(isFollowed) {
       for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
       marked = [];
-      const at = app.selected >= 0 ? lookOf(app.model, app.selected).at : null;
+      const at = app.selected >= 0 ? sampleOf(app.model, app.selected).at : null;
       steps.replaceChildren(...app.lineButtons());
       const hits = app.found ? linesOf(app.found.events) : null;
       lines.classList.toggle("searched", !!hits && hits.size > 0);
@@ -76,7 +76,7 @@ export function makeCode(app, pane) {
         const found = rowOf.get(line);
         if (!found) continue;
         found.row.classList.add("selected");
-        if (lookOf(app.model, app.selected).error) found.row.classList.add("failed");
+        if (sampleOf(app.model, app.selected).error) found.row.classList.add("failed");
         marked.push(found);
         const from = line === at.line ? at.col : found.text.search(/\S|$/), to = line === at.endLine ? at.endCol : found.text.length;
         fill(found.source, coloured(found.text.slice(0, from)), h("mark", {}, coloured(found.text.slice(from, to))), coloured(found.text.slice(to)));

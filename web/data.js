@@ -6,7 +6,7 @@ export function read(data) {
   model.items = readItems(data.items, text);
   model.levels = readLevels(data.levels, text);
   model.top = model.items.filter((item) => item.parent < 0);
-  model.looks = data.looks.map((look) => readLook(look, text));
+  model.samples = data.samples.map((sample) => readSample(sample, text));
   model.files = data.files.map((file) => readFile(file, text));
   model.events = readEvents(data.events);
   model.values = readValues(data.values, text);
@@ -45,8 +45,8 @@ function readLevels(levels, text) {
   return found;
 }
 
-function readLook(look, text) {
-  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process] = look;
+function readSample(sample, text) {
+  const [kind, name, code, detail, args, result, module, at, stack, error, note, thread, roles, results, operands, target, phase, process] = sample;
   const names = (numbers) => numbers.map((number) => text[number]);
   return {
     kind: text[kind], name: text[name], code: text[code], detail: text[detail], args: text[args], result: text[result],
@@ -69,7 +69,7 @@ function readFile(file, text) {
 }
 
 function readEvents(columns) {
-  const size = columns.look.length, start = new Float64Array(size), parent = new Int32Array(size);
+  const size = columns.sample.length, start = new Float64Array(size), parent = new Int32Array(size);
   let clock = 0;
   for (let at = 0; at < size; at++) {
     clock += columns.start[at];
@@ -78,7 +78,7 @@ function readEvents(columns) {
   }
   const within = new Map(), half = columns.within.length / 2;
   for (let at = 0, event = 0, anchor = 0; at < half; at++) within.set((event += columns.within[at]), (anchor += columns.within[half + at]));
-  return { size, look: columns.look, parent, start, spent: columns.spent, takes: [], gives: [], within };
+  return { size, sample: columns.sample, parent, start, spent: columns.spent, takes: [], gives: [], within };
 }
 
 function readValues(columns, text) {
@@ -117,7 +117,7 @@ function index(model) {
   }
   model.byLine = new Map();
   for (const event of model.itemOf.keys()) {
-    const at = lookOf(model, event).at;
+    const at = sampleOf(model, event).at;
     if (!at || at.file < 0) continue;
     const key = at.file + ":" + at.line;
     if (!model.byLine.has(key)) model.byLine.set(key, []);
@@ -127,8 +127,8 @@ function index(model) {
   model.failing = failingItems(model);
 }
 
-export function lookOf(model, event) {
-  return model.looks[model.events.look[event]];
+export function sampleOf(model, event) {
+  return model.samples[model.events.sample[event]];
 }
 
 export function sourceValue(model, event, argument) {

@@ -1,5 +1,5 @@
 // The details of the selected event: what it is, what it took and from whom, what it gave and to whom, how long.
-import { itemWith, lookOf, seenFrom, shownEvent, sourceValue } from "./data.js";
+import { itemWith, sampleOf, seenFrom, shownEvent, sourceValue } from "./data.js";
 import { count, duration, fill, h } from "./dom.js";
 
 const MOST = 4;
@@ -11,11 +11,11 @@ export function makeDetails(app, pane) {
     draw() {
       const { model, selected } = app;
       if (selected < 0) { title.textContent = ""; fill(body, notes(model), h("p", { class: "nothing" }, "Select a step, a box or a line.")); return; }
-      const look = lookOf(model, selected);
+      const sample = sampleOf(model, selected);
       title.textContent = "#" + selected;
       rounds.replaceChildren(...app.roundButtons());
       body.scrollTop = 0;
-      fill(body, path(app), headline(app, look), takes(app, look), gives(app, look), time(app), stack(app, look), life(app, look), notes(model));
+      fill(body, path(app), headline(app, sample), takes(app, sample), gives(app, sample), time(app), stack(app, sample), life(app, sample), notes(model));
     },
   };
 }
@@ -32,14 +32,14 @@ function path(app) {
   return h("p", { class: "path" }, around.map((each) => [h("a", { onclick: () => app.select(app.eventOf(each) >= 0 ? app.eventOf(each) : app.firstInside(each)) }, each.title || "repeat"), " › "]));
 }
 
-function headline(app, look) {
-  const item = app.model.itemOf.get(app.selected), at = look.at;
+function headline(app, sample) {
+  const item = app.model.itemOf.get(app.selected), at = sample.at;
   return [
-    h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, look.code || look.name)),
-    h("p", {}, h("span", { class: "tag" }, look.kind), " ", look.kind === "module" ? look.detail : look.name, look.module && look.kind !== "module" ? h("span", { class: "dim" }, "  in " + look.module) : "", look.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
+    h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, sample.code || sample.name)),
+    h("p", {}, h("span", { class: "tag" }, sample.kind), " ", sample.kind === "module" ? sample.detail : sample.name, sample.module && sample.kind !== "module" ? h("span", { class: "dim" }, "  in " + sample.module) : "", sample.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
     item && item.only && h("p", { class: "dim" }, item.only),
-    look.error && h("p", { class: "error" }, "✗ " + look.error),
-    look.note && h("p", { class: "note" }, look.note),
+    sample.error && h("p", { class: "error" }, "✗ " + sample.error),
+    sample.note && h("p", { class: "note" }, sample.note),
     at && h("p", {}, place(app, at, app.selected), h("span", { class: "dim" }, " in " + at.function)),
   ];
 }
@@ -49,25 +49,25 @@ function place(app, at, event) {
   return h("a", { onclick: () => app.select(event) }, `${file.split("/").pop()}:${at.line}`);
 }
 
-function takes(app, look) {
+function takes(app, sample) {
   const { model, selected } = app, ids = model.events.takes[selected];
   return section("takes", ids.length ? ids.map((value, at) => {
-    const source = sourceValue(model, selected, at), isParameter = model.values.parameters.has(value), operand = look.operands[at] || "";
+    const source = sourceValue(model, selected, at), isParameter = model.values.parameters.has(value), operand = sample.operands[at] || "";
     const maker = model.values.maker[source];
-    return line(look.roles[at], [h("code", { class: "shape" }, model.values.word[value]), " ", isParameter ? h("span", { class: "tag" }, "parameter") : "", " ", operand !== look.roles[at] ? h("code", { class: "dim" }, operand) : "",
+    return line(sample.roles[at], [h("code", { class: "shape" }, model.values.word[value]), " ", isParameter ? h("span", { class: "tag" }, "parameter") : "", " ", operand !== sample.roles[at] ? h("code", { class: "dim" }, operand) : "",
       !isParameter && maker >= 0 && maker !== selected ? h("div", {}, h("span", { class: "dim" }, "from "), step(app, seen(app, maker))) : "", stats(model, value)]);
-  }) : look.args && look.args !== "()" ? h("code", { class: "dim" }, look.args) : h("span", { class: "dim" }, "nothing"));
+  }) : sample.args && sample.args !== "()" ? h("code", { class: "dim" }, sample.args) : h("span", { class: "dim" }, "nothing"));
 }
 
-function gives(app, look) {
+function gives(app, sample) {
   const { model, selected } = app, ids = model.events.gives[selected];
-  if (look.error) return section("gives", h("span", { class: "dim" }, "nothing: it failed"));
+  if (sample.error) return section("gives", h("span", { class: "dim" }, "nothing: it failed"));
   return section("gives", ids.length ? ids.map((value, at) => {
     const readers = [...new Set((model.readers.get(value) || []).filter((event) => event > selected && !inside(model, event, selected)).map((event) => seen(app, event)))];
-    const name = look.target.length === ids.length ? look.target[at] : at === 0 && look.target.length === 1 ? look.target[0] : "";
-    return line(look.results[at], [h("code", { class: "shape" }, model.values.word[value]), " ", h("code", { class: "dim" }, name),
+    const name = sample.target.length === ids.length ? sample.target[at] : at === 0 && sample.target.length === 1 ? sample.target[0] : "";
+    return line(sample.results[at], [h("code", { class: "shape" }, model.values.word[value]), " ", h("code", { class: "dim" }, name),
       readers.length ? h("div", {}, h("span", { class: "dim" }, "to "), readers.slice(0, MOST).map((event) => step(app, event)), readers.length > MOST ? h("span", { class: "dim" }, ` +${readers.length - MOST} more`) : "") : "", stats(model, value)]);
-  }) : h("code", { class: "dim" }, look.result && look.result !== "None" ? look.result : "nothing"));
+  }) : h("code", { class: "dim" }, sample.result && sample.result !== "None" ? sample.result : "nothing"));
 }
 
 function inside(model, event, around) {
@@ -82,9 +82,9 @@ function seen(app, event) {
 }
 
 function step(app, event) {
-  const shown = shownEvent(app.model, event), look = lookOf(app.model, shown >= 0 ? shown : event), item = itemWith(app.model, event);
-  const name = look.kind === "module" ? (item ? item.title : look.name) : look.code || look.name;
-  return h("a", { class: "step", title: name, onclick: () => app.select(shown >= 0 ? shown : event) }, h("i", { class: "dot " + (item ? item.hue : "") }), look.kind === "module" ? name : h("code", {}, name));
+  const shown = shownEvent(app.model, event), sample = sampleOf(app.model, shown >= 0 ? shown : event), item = itemWith(app.model, event);
+  const name = sample.kind === "module" ? (item ? item.title : sample.name) : sample.code || sample.name;
+  return h("a", { class: "step", title: name, onclick: () => app.select(shown >= 0 ? shown : event) }, h("i", { class: "dot " + (item ? item.hue : "") }), sample.kind === "module" ? name : h("code", {}, name));
 }
 
 function section(name, ...content) {
@@ -111,26 +111,26 @@ function time(app) {
   const whole = parent >= 0 ? model.events.spent[parent] : -1, part = whole > 0 && spent >= 0 ? spent / whole : null;
   let inner = 0;
   for (let event = selected + 1; event < model.events.size && model.events.parent[event] >= selected; event++) inner++;
-  return section("time", h("p", {}, h("b", {}, duration(spent, model.tick)), h("span", { class: "dim" }, " host time "), part !== null ? [h("span", { class: "bar" }, h("i", { style: `width:${(100 * part).toFixed(1)}%` })), h("span", { class: "dim" }, ` ${(100 * part).toFixed(1)} % of ${lookOf(model, parent).module || lookOf(model, parent).name}`)] : ""),
+  return section("time", h("p", {}, h("b", {}, duration(spent, model.tick)), h("span", { class: "dim" }, " host time "), part !== null ? [h("span", { class: "bar" }, h("i", { style: `width:${(100 * part).toFixed(1)}%` })), h("span", { class: "dim" }, ` ${(100 * part).toFixed(1)} % of ${sampleOf(model, parent).module || sampleOf(model, parent).name}`)] : ""),
     inner ? h("p", { class: "dim" }, `${count(inner)} events inside`) : "");
 }
 
-function stack(app, look) {
-  if (look.stack.length < 2) return "";
-  return section("stack", look.stack.slice().reverse().map((at) => h("div", { class: "frame" }, h("code", {}, `${(at.file >= 0 ? app.model.files[at.file].name : at.path).split("/").pop()}:${at.line}`), " ", h("span", { class: "dim" }, at.function))));
+function stack(app, sample) {
+  if (sample.stack.length < 2) return "";
+  return section("stack", sample.stack.slice().reverse().map((at) => h("div", { class: "frame" }, h("code", {}, `${(at.file >= 0 ? app.model.files[at.file].name : at.path).split("/").pop()}:${at.line}`), " ", h("span", { class: "dim" }, at.function))));
 }
 
 // The life of a name: each time the same function gave it a value.
-function life(app, look) {
-  const { model } = app, name = look.target[0] || (look.kind === "variable" ? look.name : "");
-  if (!name || !look.at) return "";
-  const isMeant = model.looks.map((each) => !!each.at && each.at.function === look.at.function && each.at.file === look.at.file && (each.target.includes(name) || (each.kind === "variable" && each.name === name)));
+function life(app, sample) {
+  const { model } = app, name = sample.target[0] || (sample.kind === "variable" ? sample.name : "");
+  if (!name || !sample.at) return "";
+  const isMeant = model.samples.map((each) => !!each.at && each.at.function === sample.at.function && each.at.file === sample.at.file && (each.target.includes(name) || (each.kind === "variable" && each.name === name)));
   const seen = new Set(), rows = [];
   for (let event = 0; event < model.events.size && rows.length < 40; event++) {
-    const number = model.events.look[event];
+    const number = model.events.sample[event];
     if (!isMeant[number] || seen.has(number)) continue;
     seen.add(number);
-    const each = model.looks[number], value = model.events.gives[event][Math.max(0, each.target.indexOf(name))];
+    const each = model.samples[number], value = model.events.gives[event][Math.max(0, each.target.indexOf(name))];
     rows.push(h("div", { class: "frame" }, h("a", { onclick: () => app.select(event) }, ":" + each.at.line), " ", h("code", {}, each.code), " ", h("code", { class: "shape" }, value === undefined ? "" : model.values.word[value])));
   }
   return rows.length > 1 ? section(`life of ${name}`, rows) : "";

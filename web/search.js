@@ -1,5 +1,5 @@
 // Search: words, and op:, shape:, line:, module:, kind:; all must hold. Asked once for each way of saying an event.
-import { itemWith, lookOf } from "./data.js";
+import { itemWith, sampleOf } from "./data.js";
 
 export function search(app, query) {
   const terms = query.trim().match(/\S+:"[^"]*"|\S+/g);
@@ -7,8 +7,8 @@ export function search(app, query) {
   const { model } = app, tests = terms.map((term) => test(model, term)), known = new Map();
   const found = { events: new Set(), hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
   for (let event = 0; event < model.events.size; event++) {
-    const number = model.events.look[event];
-    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.looks[number])));
+    const number = model.events.sample[event];
+    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.samples[number])));
     if (!known.get(number)) continue;
     const item = itemWith(model, event);
     if (!item || !app.shows(top(model, item))) continue;
@@ -32,13 +32,13 @@ function top(model, item) {
 
 function test(model, term) {
   const [, key, rest] = term.match(/^(?:(op|shape|line|module|kind|file):)?(.*)$/s), wanted = rest.replace(/^"|"$/g, "").toLowerCase();
-  if (key === "op") return (_, look) => (look.kind === "op" || look.kind === "function") && glob(wanted).test(look.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
+  if (key === "op") return (_, sample) => (sample.kind === "op" || sample.kind === "function") && glob(wanted).test(sample.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
   if (key === "shape") return (event) => [...model.events.takes[event], ...model.events.gives[event]].some((value) => isShape(model.values.word[value], wanted));
-  if (key === "line") return (_, look) => !!look.at && look.at.line <= Number(wanted) && look.at.endLine >= Number(wanted);
-  if (key === "module") return (_, look) => look.kind === "module" && (glob(wanted).test(look.module.toLowerCase()) || look.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
-  if (key === "kind") return (_, look) => look.kind === wanted;
-  if (key === "file") return (_, look) => !!look.at && look.at.file >= 0 && model.files[look.at.file].name.toLowerCase().includes(wanted);
-  return (_, look) => [look.name, look.code, look.detail, look.error, look.target.join(" "), look.kind === "module" ? look.module : ""].some((text) => text.toLowerCase().includes(wanted));
+  if (key === "line") return (_, sample) => !!sample.at && sample.at.line <= Number(wanted) && sample.at.endLine >= Number(wanted);
+  if (key === "module") return (_, sample) => sample.kind === "module" && (glob(wanted).test(sample.module.toLowerCase()) || sample.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
+  if (key === "kind") return (_, sample) => sample.kind === wanted;
+  if (key === "file") return (_, sample) => !!sample.at && sample.at.file >= 0 && model.files[sample.at.file].name.toLowerCase().includes(wanted);
+  return (_, sample) => [sample.name, sample.code, sample.detail, sample.error, sample.target.join(" "), sample.kind === "module" ? sample.module : ""].some((text) => text.toLowerCase().includes(wanted));
 }
 
 function glob(pattern) {

@@ -1,5 +1,5 @@
 // The steps: one row an item, what is in it below where it is open. Only rows in sight are made.
-import { lookOf } from "./data.js";
+import { sampleOf } from "./data.js";
 import { fill, h } from "./dom.js";
 
 const ROW = 23;
@@ -48,13 +48,13 @@ export function makeSteps(app, pane) {
 }
 
 function stepRow(app, { item, depth }, at) {
-  const { model } = app, event = app.eventOf(item), look = event >= 0 ? lookOf(model, event) : null;
+  const { model } = app, event = app.eventOf(item), sample = event >= 0 ? sampleOf(model, event) : null;
   const near = app.near.get(item.number), isFailed = model.failing.has(item.number);
   const classes = ["row", item === app.item ? "selected" : near || "", isFailed ? "failed" : "", app.found && !app.found.hits.has(item.number) ? "faint" : ""].join(" ");
   const chevron = h("i", { class: "chevron" + (item.children.length ? (app.open.has(item.number) ? " open" : " closed") : "") , onclick: (click) => { click.stopPropagation(); app.toggle(item); } });
-  const isLayer = look && look.kind === "module";
+  const isLayer = sample && sample.kind === "module";
   const name = isLayer || item.kind === "repeat" ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
-  const gives = isFailed && look && look.error ? h("span", { class: "error" }, "✗ " + look.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
+  const gives = isFailed && sample && sample.error ? h("span", { class: "error" }, "✗ " + sample.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
   return h("div", { class: classes, role: "treeitem", "data-item": item.number, "aria-selected": item === app.item ? "true" : undefined,
     style: `top:${at * ROW}px;padding-left:${10 + Math.min(depth, 30) * 14}px`, onclick: () => app.select(event >= 0 ? event : app.firstInside(item)), ondblclick: () => app.toggle(item) },
     chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.often && h("span", { class: "often" }, item.often), item.only && h("span", { class: "only" }, item.only), gives);

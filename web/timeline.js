@@ -1,5 +1,5 @@
 // The timeline: host time by thread, a row a level, on a canvas: a hundred thousand events are as many rectangles.
-import { lookOf, shownEvent } from "./data.js";
+import { sampleOf, shownEvent } from "./data.js";
 import { duration, fill, h, safe } from "./dom.js";
 
 const ROW = 15, MOST_LEVELS = 12;
@@ -13,10 +13,10 @@ export function makeTimeline(app, pane) {
   function prepare() {
     const threads = new Map(), depth = new Int32Array(model.events.size);
     for (let event = 0; event < model.events.size; event++) {
-      const look = lookOf(model, event), key = look.process + " " + look.thread, parent = model.events.parent[event];
-      const isSame = parent >= 0 && lookOf(model, parent).thread === look.thread && lookOf(model, parent).process === look.process;
+      const sample = sampleOf(model, event), key = sample.process + " " + sample.thread, parent = model.events.parent[event];
+      const isSame = parent >= 0 && sampleOf(model, parent).thread === sample.thread && sampleOf(model, parent).process === sample.process;
       depth[event] = isSame ? depth[parent] + 1 : 0;
-      if (!threads.has(key)) threads.set(key, { name: look.thread, levels: 0, events: [] });
+      if (!threads.has(key)) threads.set(key, { name: sample.thread, levels: 0, events: [] });
       const thread = threads.get(key);
       thread.levels = Math.min(MOST_LEVELS, Math.max(thread.levels, depth[event] + 1));
       thread.events.push(event);
@@ -51,9 +51,9 @@ export function makeTimeline(app, pane) {
         const isLit = event === app.selected || chosen.has(event), isHit = app.found && app.found.events.has(event);
         if (x + w <= painted[level] + 0.5 && !isLit && !isHit) continue;
         painted[level] = Math.max(painted[level], x + w);
-        const look = lookOf(model, event);
+        const sample = sampleOf(model, event);
         pen.globalAlpha = app.found && !isHit ? 0.25 : 1;
-        pen.fillStyle = look.error ? colours.failed : event === app.selected ? colours.lit : isLit || isHit ? colours.near : colours.box;
+        pen.fillStyle = sample.error ? colours.failed : event === app.selected ? colours.lit : isLit || isHit ? colours.near : colours.box;
         pen.fillRect(x, y + level * ROW, Math.max(0.6, w - 0.6), ROW - 2);
         if (w > 34) {
           pen.save();
@@ -68,14 +68,14 @@ export function makeTimeline(app, pane) {
     }
     title.textContent = `host time, ${duration(view.to - view.from, model.tick)} · scroll to zoom`;
   }
-  function name(look) { return look.kind === "module" ? look.module || look.name : look.name; }
+  function name(sample) { return sample.kind === "module" ? sample.module || sample.name : sample.name; }
   // Inside another layer the path below it is enough, and fits.
   function shortName(event) {
-    const whole = name(lookOf(model, event));
+    const whole = name(sampleOf(model, event));
     let around = model.events.parent[event];
-    while (around >= 0 && lookOf(model, around).kind !== "module") around = model.events.parent[around];
-    const above = around >= 0 ? lookOf(model, around).module : "";
-    return lookOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
+    while (around >= 0 && sampleOf(model, around).kind !== "module") around = model.events.parent[around];
+    const above = around >= 0 ? sampleOf(model, around).module : "";
+    return sampleOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
   }
   function at(pointer) {
     const box = canvas.getBoundingClientRect(), scale = box.width / (view.to - view.from), time = view.from + (pointer.clientX - box.left) / scale;
@@ -106,7 +106,7 @@ export function makeTimeline(app, pane) {
   canvas.addEventListener("click", (click) => { const event = at(click); if (event >= 0) app.select(event); });
   canvas.addEventListener("pointermove", (move) => {
     const event = at(move);
-    canvas.title = event < 0 ? "" : safe(`${name(lookOf(model, event))} · ${duration(model.events.spent[event], model.tick)}`);
+    canvas.title = event < 0 ? "" : safe(`${name(sampleOf(model, event))} · ${duration(model.events.spent[event], model.tick)}`);
   });
   new ResizeObserver(paint).observe(pane);
   return { draw: paint, at: (event) => shownEvent(model, event) };

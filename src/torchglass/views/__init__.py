@@ -1,4 +1,4 @@
-"""What a trace means and how it looks: a folder a view, found by its name."""
+"""What a trace means and how it looks: a file or a folder a view, found by its name."""
 
 from __future__ import annotations
 

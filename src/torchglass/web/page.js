@@ -59,7 +59,7 @@ function count(number) {
 return { h, put, fill, safe, svgElement, duration, count };
 })();
 const in_code = (() => {
-const { lookOf } = in_data;
+const { sampleOf } = in_data;
 const { fill, h, safe } = in_dom;
 
 const WORDS = new Set("and as assert async await break class continue def del elif else except finally for from global if import in is lambda None nonlocal not or pass raise return try while with yield True False self".split(" "));
@@ -107,10 +107,10 @@ function makeCode(app, pane) {
   }
   function linesOf(events) {
     const found = new Map();
-    for (const look of new Set([...events].map((event) => lookOf(app.model, event)))) {
-      if (!look.at || look.at.file < 0) continue;
-      if (!found.has(look.at.file)) found.set(look.at.file, new Set());
-      for (let line = look.at.line; line <= look.at.endLine; line++) found.get(look.at.file).add(line);
+    for (const sample of new Set([...events].map((event) => sampleOf(app.model, event)))) {
+      if (!sample.at || sample.at.file < 0) continue;
+      if (!found.has(sample.at.file)) found.set(sample.at.file, new Set());
+      for (let line = sample.at.line; line <= sample.at.endLine; line++) found.get(sample.at.file).add(line);
     }
     return found;
   }
@@ -122,7 +122,7 @@ function makeCode(app, pane) {
     draw(isFollowed) {
       for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
       marked = [];
-      const at = app.selected >= 0 ? lookOf(app.model, app.selected).at : null;
+      const at = app.selected >= 0 ? sampleOf(app.model, app.selected).at : null;
       steps.replaceChildren(...app.lineButtons());
       const hits = app.found ? linesOf(app.found.events) : null;
       lines.classList.toggle("searched", !!hits && hits.size > 0);
@@ -135,7 +135,7 @@ function makeCode(app, pane) {
         const found = rowOf.get(line);
         if (!found) continue;
         found.row.classList.add("selected");
-        if (lookOf(app.model, app.selected).error) found.row.classList.add("failed");
+        if (sampleOf(app.model, app.selected).error) found.row.classList.add("failed");
         marked.push(found);
         const from = line === at.line ? at.col : found.text.search(/\S|$/), to = line === at.endLine ? at.endCol : found.text.length;
         fill(found.source, coloured(found.text.slice(0, from)), h("mark", {}, coloured(found.text.slice(from, to))), coloured(found.text.slice(to)));
@@ -164,7 +164,7 @@ function coloured(text) {
 return { makeCode, coloured };
 })();
 const in_steps = (() => {
-const { lookOf } = in_data;
+const { sampleOf } = in_data;
 const { fill, h } = in_dom;
 
 const ROW = 23;
@@ -213,13 +213,13 @@ function makeSteps(app, pane) {
 }
 
 function stepRow(app, { item, depth }, at) {
-  const { model } = app, event = app.eventOf(item), look = event >= 0 ? lookOf(model, event) : null;
+  const { model } = app, event = app.eventOf(item), sample = event >= 0 ? sampleOf(model, event) : null;
   const near = app.near.get(item.number), isFailed = model.failing.has(item.number);
   const classes = ["row", item === app.item ? "selected" : near || "", isFailed ? "failed" : "", app.found && !app.found.hits.has(item.number) ? "faint" : ""].join(" ");
   const chevron = h("i", { class: "chevron" + (item.children.length ? (app.open.has(item.number) ? " open" : " closed") : "") , onclick: (click) => { click.stopPropagation(); app.toggle(item); } });
-  const isLayer = look && look.kind === "module";
+  const isLayer = sample && sample.kind === "module";
   const name = isLayer || item.kind === "repeat" ? [h("b", {}, item.title || "repeat"), h("span", { class: "dim" }, item.detail)] : [h("code", {}, item.code || item.title)];
-  const gives = isFailed && look && look.error ? h("span", { class: "error" }, "✗ " + look.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
+  const gives = isFailed && sample && sample.error ? h("span", { class: "error" }, "✗ " + sample.error.split(":")[0]) : h("code", { class: "shape" }, item.gives);
   return h("div", { class: classes, role: "treeitem", "data-item": item.number, "aria-selected": item === app.item ? "true" : undefined,
     style: `top:${at * ROW}px;padding-left:${10 + Math.min(depth, 30) * 14}px`, onclick: () => app.select(event >= 0 ? event : app.firstInside(item)), ondblclick: () => app.toggle(item) },
     chevron, h("i", { class: "dot " + item.hue }), h("span", { class: "label" }, name), item.often && h("span", { class: "often" }, item.often), item.only && h("span", { class: "only" }, item.only), gives);
@@ -354,7 +354,7 @@ function wheelAndDrag(root, now, moveTo, zoom) {
 return { makeFlow };
 })();
 const in_details = (() => {
-const { itemWith, lookOf, seenFrom, shownEvent, sourceValue } = in_data;
+const { itemWith, sampleOf, seenFrom, shownEvent, sourceValue } = in_data;
 const { count, duration, fill, h } = in_dom;
 
 const MOST = 4;
@@ -366,11 +366,11 @@ function makeDetails(app, pane) {
     draw() {
       const { model, selected } = app;
       if (selected < 0) { title.textContent = ""; fill(body, notes(model), h("p", { class: "nothing" }, "Select a step, a box or a line.")); return; }
-      const look = lookOf(model, selected);
+      const sample = sampleOf(model, selected);
       title.textContent = "#" + selected;
       rounds.replaceChildren(...app.roundButtons());
       body.scrollTop = 0;
-      fill(body, path(app), headline(app, look), takes(app, look), gives(app, look), time(app), stack(app, look), life(app, look), notes(model));
+      fill(body, path(app), headline(app, sample), takes(app, sample), gives(app, sample), time(app), stack(app, sample), life(app, sample), notes(model));
     },
   };
 }
@@ -387,14 +387,14 @@ function path(app) {
   return h("p", { class: "path" }, around.map((each) => [h("a", { onclick: () => app.select(app.eventOf(each) >= 0 ? app.eventOf(each) : app.firstInside(each)) }, each.title || "repeat"), " › "]));
 }
 
-function headline(app, look) {
-  const item = app.model.itemOf.get(app.selected), at = look.at;
+function headline(app, sample) {
+  const item = app.model.itemOf.get(app.selected), at = sample.at;
   return [
-    h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, look.code || look.name)),
-    h("p", {}, h("span", { class: "tag" }, look.kind), " ", look.kind === "module" ? look.detail : look.name, look.module && look.kind !== "module" ? h("span", { class: "dim" }, "  in " + look.module) : "", look.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
+    h("h2", {}, h("i", { class: "dot " + (item ? item.hue : "") }), h("code", {}, sample.code || sample.name)),
+    h("p", {}, h("span", { class: "tag" }, sample.kind), " ", sample.kind === "module" ? sample.detail : sample.name, sample.module && sample.kind !== "module" ? h("span", { class: "dim" }, "  in " + sample.module) : "", sample.phase === "backward" ? h("span", { class: "dim" }, "  backward") : ""),
     item && item.only && h("p", { class: "dim" }, item.only),
-    look.error && h("p", { class: "error" }, "✗ " + look.error),
-    look.note && h("p", { class: "note" }, look.note),
+    sample.error && h("p", { class: "error" }, "✗ " + sample.error),
+    sample.note && h("p", { class: "note" }, sample.note),
     at && h("p", {}, place(app, at, app.selected), h("span", { class: "dim" }, " in " + at.function)),
   ];
 }
@@ -404,25 +404,25 @@ function place(app, at, event) {
   return h("a", { onclick: () => app.select(event) }, `${file.split("/").pop()}:${at.line}`);
 }
 
-function takes(app, look) {
+function takes(app, sample) {
   const { model, selected } = app, ids = model.events.takes[selected];
   return section("takes", ids.length ? ids.map((value, at) => {
-    const source = sourceValue(model, selected, at), isParameter = model.values.parameters.has(value), operand = look.operands[at] || "";
+    const source = sourceValue(model, selected, at), isParameter = model.values.parameters.has(value), operand = sample.operands[at] || "";
     const maker = model.values.maker[source];
-    return line(look.roles[at], [h("code", { class: "shape" }, model.values.word[value]), " ", isParameter ? h("span", { class: "tag" }, "parameter") : "", " ", operand !== look.roles[at] ? h("code", { class: "dim" }, operand) : "",
+    return line(sample.roles[at], [h("code", { class: "shape" }, model.values.word[value]), " ", isParameter ? h("span", { class: "tag" }, "parameter") : "", " ", operand !== sample.roles[at] ? h("code", { class: "dim" }, operand) : "",
       !isParameter && maker >= 0 && maker !== selected ? h("div", {}, h("span", { class: "dim" }, "from "), step(app, seen(app, maker))) : "", stats(model, value)]);
-  }) : look.args && look.args !== "()" ? h("code", { class: "dim" }, look.args) : h("span", { class: "dim" }, "nothing"));
+  }) : sample.args && sample.args !== "()" ? h("code", { class: "dim" }, sample.args) : h("span", { class: "dim" }, "nothing"));
 }
 
-function gives(app, look) {
+function gives(app, sample) {
   const { model, selected } = app, ids = model.events.gives[selected];
-  if (look.error) return section("gives", h("span", { class: "dim" }, "nothing: it failed"));
+  if (sample.error) return section("gives", h("span", { class: "dim" }, "nothing: it failed"));
   return section("gives", ids.length ? ids.map((value, at) => {
     const readers = [...new Set((model.readers.get(value) || []).filter((event) => event > selected && !inside(model, event, selected)).map((event) => seen(app, event)))];
-    const name = look.target.length === ids.length ? look.target[at] : at === 0 && look.target.length === 1 ? look.target[0] : "";
-    return line(look.results[at], [h("code", { class: "shape" }, model.values.word[value]), " ", h("code", { class: "dim" }, name),
+    const name = sample.target.length === ids.length ? sample.target[at] : at === 0 && sample.target.length === 1 ? sample.target[0] : "";
+    return line(sample.results[at], [h("code", { class: "shape" }, model.values.word[value]), " ", h("code", { class: "dim" }, name),
       readers.length ? h("div", {}, h("span", { class: "dim" }, "to "), readers.slice(0, MOST).map((event) => step(app, event)), readers.length > MOST ? h("span", { class: "dim" }, ` +${readers.length - MOST} more`) : "") : "", stats(model, value)]);
-  }) : h("code", { class: "dim" }, look.result && look.result !== "None" ? look.result : "nothing"));
+  }) : h("code", { class: "dim" }, sample.result && sample.result !== "None" ? sample.result : "nothing"));
 }
 
 function inside(model, event, around) {
@@ -435,9 +435,9 @@ function seen(app, event) {
 }
 
 function step(app, event) {
-  const shown = shownEvent(app.model, event), look = lookOf(app.model, shown >= 0 ? shown : event), item = itemWith(app.model, event);
-  const name = look.kind === "module" ? (item ? item.title : look.name) : look.code || look.name;
-  return h("a", { class: "step", title: name, onclick: () => app.select(shown >= 0 ? shown : event) }, h("i", { class: "dot " + (item ? item.hue : "") }), look.kind === "module" ? name : h("code", {}, name));
+  const shown = shownEvent(app.model, event), sample = sampleOf(app.model, shown >= 0 ? shown : event), item = itemWith(app.model, event);
+  const name = sample.kind === "module" ? (item ? item.title : sample.name) : sample.code || sample.name;
+  return h("a", { class: "step", title: name, onclick: () => app.select(shown >= 0 ? shown : event) }, h("i", { class: "dot " + (item ? item.hue : "") }), sample.kind === "module" ? name : h("code", {}, name));
 }
 
 function section(name, ...content) {
@@ -462,24 +462,24 @@ function time(app) {
   const whole = parent >= 0 ? model.events.spent[parent] : -1, part = whole > 0 && spent >= 0 ? spent / whole : null;
   let inner = 0;
   for (let event = selected + 1; event < model.events.size && model.events.parent[event] >= selected; event++) inner++;
-  return section("time", h("p", {}, h("b", {}, duration(spent, model.tick)), h("span", { class: "dim" }, " host time "), part !== null ? [h("span", { class: "bar" }, h("i", { style: `width:${(100 * part).toFixed(1)}%` })), h("span", { class: "dim" }, ` ${(100 * part).toFixed(1)} % of ${lookOf(model, parent).module || lookOf(model, parent).name}`)] : ""),
+  return section("time", h("p", {}, h("b", {}, duration(spent, model.tick)), h("span", { class: "dim" }, " host time "), part !== null ? [h("span", { class: "bar" }, h("i", { style: `width:${(100 * part).toFixed(1)}%` })), h("span", { class: "dim" }, ` ${(100 * part).toFixed(1)} % of ${sampleOf(model, parent).module || sampleOf(model, parent).name}`)] : ""),
     inner ? h("p", { class: "dim" }, `${count(inner)} events inside`) : "");
 }
 
-function stack(app, look) {
-  if (look.stack.length < 2) return "";
-  return section("stack", look.stack.slice().reverse().map((at) => h("div", { class: "frame" }, h("code", {}, `${(at.file >= 0 ? app.model.files[at.file].name : at.path).split("/").pop()}:${at.line}`), " ", h("span", { class: "dim" }, at.function))));
+function stack(app, sample) {
+  if (sample.stack.length < 2) return "";
+  return section("stack", sample.stack.slice().reverse().map((at) => h("div", { class: "frame" }, h("code", {}, `${(at.file >= 0 ? app.model.files[at.file].name : at.path).split("/").pop()}:${at.line}`), " ", h("span", { class: "dim" }, at.function))));
 }
-function life(app, look) {
-  const { model } = app, name = look.target[0] || (look.kind === "variable" ? look.name : "");
-  if (!name || !look.at) return "";
-  const isMeant = model.looks.map((each) => !!each.at && each.at.function === look.at.function && each.at.file === look.at.file && (each.target.includes(name) || (each.kind === "variable" && each.name === name)));
+function life(app, sample) {
+  const { model } = app, name = sample.target[0] || (sample.kind === "variable" ? sample.name : "");
+  if (!name || !sample.at) return "";
+  const isMeant = model.samples.map((each) => !!each.at && each.at.function === sample.at.function && each.at.file === sample.at.file && (each.target.includes(name) || (each.kind === "variable" && each.name === name)));
   const seen = new Set(), rows = [];
   for (let event = 0; event < model.events.size && rows.length < 40; event++) {
-    const number = model.events.look[event];
+    const number = model.events.sample[event];
     if (!isMeant[number] || seen.has(number)) continue;
     seen.add(number);
-    const each = model.looks[number], value = model.events.gives[event][Math.max(0, each.target.indexOf(name))];
+    const each = model.samples[number], value = model.events.gives[event][Math.max(0, each.target.indexOf(name))];
     rows.push(h("div", { class: "frame" }, h("a", { onclick: () => app.select(event) }, ":" + each.at.line), " ", h("code", {}, each.code), " ", h("code", { class: "shape" }, value === undefined ? "" : model.values.word[value])));
   }
   return rows.length > 1 ? section(`life of ${name}`, rows) : "";
@@ -487,7 +487,7 @@ function life(app, look) {
 return { makeDetails };
 })();
 const in_timeline = (() => {
-const { lookOf, shownEvent } = in_data;
+const { sampleOf, shownEvent } = in_data;
 const { duration, fill, h, safe } = in_dom;
 
 const ROW = 15, MOST_LEVELS = 12;
@@ -501,10 +501,10 @@ function makeTimeline(app, pane) {
   function prepare() {
     const threads = new Map(), depth = new Int32Array(model.events.size);
     for (let event = 0; event < model.events.size; event++) {
-      const look = lookOf(model, event), key = look.process + " " + look.thread, parent = model.events.parent[event];
-      const isSame = parent >= 0 && lookOf(model, parent).thread === look.thread && lookOf(model, parent).process === look.process;
+      const sample = sampleOf(model, event), key = sample.process + " " + sample.thread, parent = model.events.parent[event];
+      const isSame = parent >= 0 && sampleOf(model, parent).thread === sample.thread && sampleOf(model, parent).process === sample.process;
       depth[event] = isSame ? depth[parent] + 1 : 0;
-      if (!threads.has(key)) threads.set(key, { name: look.thread, levels: 0, events: [] });
+      if (!threads.has(key)) threads.set(key, { name: sample.thread, levels: 0, events: [] });
       const thread = threads.get(key);
       thread.levels = Math.min(MOST_LEVELS, Math.max(thread.levels, depth[event] + 1));
       thread.events.push(event);
@@ -539,9 +539,9 @@ function makeTimeline(app, pane) {
         const isLit = event === app.selected || chosen.has(event), isHit = app.found && app.found.events.has(event);
         if (x + w <= painted[level] + 0.5 && !isLit && !isHit) continue;
         painted[level] = Math.max(painted[level], x + w);
-        const look = lookOf(model, event);
+        const sample = sampleOf(model, event);
         pen.globalAlpha = app.found && !isHit ? 0.25 : 1;
-        pen.fillStyle = look.error ? colours.failed : event === app.selected ? colours.lit : isLit || isHit ? colours.near : colours.box;
+        pen.fillStyle = sample.error ? colours.failed : event === app.selected ? colours.lit : isLit || isHit ? colours.near : colours.box;
         pen.fillRect(x, y + level * ROW, Math.max(0.6, w - 0.6), ROW - 2);
         if (w > 34) {
           pen.save();
@@ -556,13 +556,13 @@ function makeTimeline(app, pane) {
     }
     title.textContent = `host time, ${duration(view.to - view.from, model.tick)} · scroll to zoom`;
   }
-  function name(look) { return look.kind === "module" ? look.module || look.name : look.name; }
+  function name(sample) { return sample.kind === "module" ? sample.module || sample.name : sample.name; }
   function shortName(event) {
-    const whole = name(lookOf(model, event));
+    const whole = name(sampleOf(model, event));
     let around = model.events.parent[event];
-    while (around >= 0 && lookOf(model, around).kind !== "module") around = model.events.parent[around];
-    const above = around >= 0 ? lookOf(model, around).module : "";
-    return lookOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
+    while (around >= 0 && sampleOf(model, around).kind !== "module") around = model.events.parent[around];
+    const above = around >= 0 ? sampleOf(model, around).module : "";
+    return sampleOf(model, event).kind === "module" && above && whole.startsWith(above + ".") ? whole.slice(above.length + 1) : whole;
   }
   function at(pointer) {
     const box = canvas.getBoundingClientRect(), scale = box.width / (view.to - view.from), time = view.from + (pointer.clientX - box.left) / scale;
@@ -593,7 +593,7 @@ function makeTimeline(app, pane) {
   canvas.addEventListener("click", (click) => { const event = at(click); if (event >= 0) app.select(event); });
   canvas.addEventListener("pointermove", (move) => {
     const event = at(move);
-    canvas.title = event < 0 ? "" : safe(`${name(lookOf(model, event))} · ${duration(model.events.spent[event], model.tick)}`);
+    canvas.title = event < 0 ? "" : safe(`${name(sampleOf(model, event))} · ${duration(model.events.spent[event], model.tick)}`);
   });
   new ResizeObserver(paint).observe(pane);
   return { draw: paint, at: (event) => shownEvent(model, event) };
@@ -601,7 +601,7 @@ function makeTimeline(app, pane) {
 return { makeTimeline };
 })();
 const in_search = (() => {
-const { itemWith, lookOf } = in_data;
+const { itemWith, sampleOf } = in_data;
 
 function search(app, query) {
   const terms = query.trim().match(/\S+:"[^"]*"|\S+/g);
@@ -609,8 +609,8 @@ function search(app, query) {
   const { model } = app, tests = terms.map((term) => test(model, term)), known = new Map();
   const found = { events: new Set(), hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
   for (let event = 0; event < model.events.size; event++) {
-    const number = model.events.look[event];
-    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.looks[number])));
+    const number = model.events.sample[event];
+    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.samples[number])));
     if (!known.get(number)) continue;
     const item = itemWith(model, event);
     if (!item || !app.shows(top(model, item))) continue;
@@ -634,13 +634,13 @@ function top(model, item) {
 
 function test(model, term) {
   const [, key, rest] = term.match(/^(?:(op|shape|line|module|kind|file):)?(.*)$/s), wanted = rest.replace(/^"|"$/g, "").toLowerCase();
-  if (key === "op") return (_, look) => (look.kind === "op" || look.kind === "function") && glob(wanted).test(look.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
+  if (key === "op") return (_, sample) => (sample.kind === "op" || sample.kind === "function") && glob(wanted).test(sample.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
   if (key === "shape") return (event) => [...model.events.takes[event], ...model.events.gives[event]].some((value) => isShape(model.values.word[value], wanted));
-  if (key === "line") return (_, look) => !!look.at && look.at.line <= Number(wanted) && look.at.endLine >= Number(wanted);
-  if (key === "module") return (_, look) => look.kind === "module" && (glob(wanted).test(look.module.toLowerCase()) || look.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
-  if (key === "kind") return (_, look) => look.kind === wanted;
-  if (key === "file") return (_, look) => !!look.at && look.at.file >= 0 && model.files[look.at.file].name.toLowerCase().includes(wanted);
-  return (_, look) => [look.name, look.code, look.detail, look.error, look.target.join(" "), look.kind === "module" ? look.module : ""].some((text) => text.toLowerCase().includes(wanted));
+  if (key === "line") return (_, sample) => !!sample.at && sample.at.line <= Number(wanted) && sample.at.endLine >= Number(wanted);
+  if (key === "module") return (_, sample) => sample.kind === "module" && (glob(wanted).test(sample.module.toLowerCase()) || sample.module.toLowerCase().split(".").some((_, at, parts) => glob(wanted).test(parts.slice(at).join("."))));
+  if (key === "kind") return (_, sample) => sample.kind === wanted;
+  if (key === "file") return (_, sample) => !!sample.at && sample.at.file >= 0 && model.files[sample.at.file].name.toLowerCase().includes(wanted);
+  return (_, sample) => [sample.name, sample.code, sample.detail, sample.error, sample.target.join(" "), sample.kind === "module" ? sample.module : ""].some((text) => text.toLowerCase().includes(wanted));
 }
 
 function glob(pattern) {
@@ -662,7 +662,7 @@ function nextMatch(app, step) {
 return { search, nextMatch };
 })();
 const in_app = (() => {
-const { itemWith, lookOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } = in_data;
+const { itemWith, sampleOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } = in_data;
 const { h, safe } = in_dom;
 const { makeCode } = in_code;
 const { makeDetails } = in_details;
@@ -680,7 +680,7 @@ class App {
 
   processOf(item) {
     const event = item.nodes.length ? item.nodes[0] : this.firstInside(item);
-    return lookOf(this.model, event).process;
+    return sampleOf(this.model, event).process;
   }
 
   emptyWord() {
@@ -763,12 +763,12 @@ class App {
     const events = this.model.byLine.get(file + ":" + line);
     if (!events) return;
     const at = events.indexOf(this.selected);
-    const outermost = events.reduce((best, event) => { const a = lookOf(this.model, event).at, b = lookOf(this.model, best).at; return a.endLine - a.line > b.endLine - b.line || (a.endLine === b.endLine && a.endCol - a.col > b.endCol - b.col) ? event : best; }, events[0]);
+    const outermost = events.reduce((best, event) => { const a = sampleOf(this.model, event).at, b = sampleOf(this.model, best).at; return a.endLine - a.line > b.endLine - b.line || (a.endLine === b.endLine && a.endCol - a.col > b.endCol - b.col) ? event : best; }, events[0]);
     this.select(at < 0 ? outermost : this.selected);
   }
 
   lineButtons() {
-    const at = this.selected >= 0 ? lookOf(this.model, this.selected).at : null, events = at ? this.model.byLine.get(at.file + ":" + at.line) || [] : [];
+    const at = this.selected >= 0 ? sampleOf(this.model, this.selected).at : null, events = at ? this.model.byLine.get(at.file + ":" + at.line) || [] : [];
     const number = events.indexOf(this.selected);
     if (events.length < 2 || number < 0) return [];
     return turner(number, events.length, (to) => this.select(events[to]), ` at line ${at.line}`);
@@ -867,7 +867,7 @@ function failure(app) {
 }
 
 function processes(app) {
-  const all = [...new Set(app.model.looks.map((look) => look.process))];
+  const all = [...new Set(app.model.samples.map((sample) => sample.process))];
   if (all.length < 2) return "";
   const chooser = h("select", { "aria-label": "process", onchange: () => { app.process = chooser.value === "" ? null : Number(chooser.value); app.drawAll(); } }, h("option", { value: "" }, `all ${all.length} processes`), all.map((each) => h("option", { value: each }, "process " + each)));
   return chooser;

@@ -4,7 +4,7 @@
   const check = (how, event) => {
     const item = app.model.itemOf.get(app.selected), row = document.querySelector('.steps .row.selected');
     const box = document.querySelector('.sheet .selected'), title = document.querySelector('.details header .dim').textContent;
-    const line = document.querySelector('.code .line.selected'), at = app.model.looks[app.model.events.look[app.selected]].at;
+    const line = document.querySelector('.code .line.selected'), at = app.model.samples[app.model.events.sample[app.selected]].at;
     if (event >= 0 && app.selected !== event) wrong.push([how, event, 'selected', app.selected]);
     if (!row || Number(row.dataset.item) !== item.number) wrong.push([how, event, 'row']);
     if (!box || Number(box.dataset.item) !== item.number) wrong.push([how, event, 'box']);
@@ -32,7 +32,7 @@
     const line = document.querySelector(`.code .line.ran[data-line="${number}"]`);
     if (!line) continue;
     click(line); clicked++; check('line', -1);
-    const at = app.model.looks[app.model.events.look[app.selected]].at;
+    const at = app.model.samples[app.model.events.sample[app.selected]].at;
     if (at.line !== Number(number)) wrong.push(['line', number, 'at', at.line]);
   }
   for (const event of [...app.model.itemOf.keys()].slice(0, 60)) {

@@ -112,7 +112,7 @@ def test_the_keyboard_alone_is_enough(browser: Any, files: Any) -> None:
     page.page.keyboard.type("op:addmm")
     page.until("torchglass.found && torchglass.found.count === 48")
     press("Enter")
-    assert page.ask("torchglass.model.looks[torchglass.model.events.look[torchglass.selected]].name") == "addmm"
+    assert page.ask("torchglass.model.samples[torchglass.model.events.sample[torchglass.selected]].name") == "addmm"
     before = page.selected
     press("Enter")
     assert page.selected != before
@@ -145,7 +145,7 @@ def test_search_finds_what_it_says(browser: Any, files: Any, query: str, is_righ
     page = Page(browser, files("experts"))
     page.ask(f"torchglass.searchFor({query!r})")
     found = page.ask(
-        f"[...torchglass.found.events].map((event) => torchglass.model.looks[torchglass.model.events.look[event]])"
+        f"[...torchglass.found.events].map((event) => torchglass.model.samples[torchglass.model.events.sample[event]])"
         f".map(({{name, code, module, kind}}) => !!({is_right}))"
     )
     assert found
@@ -257,7 +257,7 @@ def test_a_search_is_answered_in_all_panes_as_soon_as_enter_is_pressed(browser: 
     page.page.keyboard.press("/")
     page.page.keyboard.insert_text("op:addmm")
     page.page.keyboard.press("Enter")  # before the page has had time to search by itself
-    assert page.ask("torchglass.model.looks[torchglass.model.events.look[torchglass.selected]].name").endswith("addmm")
+    assert page.ask("torchglass.model.samples[torchglass.model.events.sample[torchglass.selected]].name").endswith("addmm")
     assert page.page.locator(".code .line.hit").count() == 1
     assert page.page.locator(".code .line.hit.selected").count() == 1
     page.page.keyboard.press("Escape")

@@ -53,8 +53,8 @@ def test_equal_rounds_give_equal_columns() -> None:
 
 def test_all_of_the_trace_is_in_the_page(trace: tg.Trace) -> None:
     data = data_in(page(trace))
-    assert data["run"]["events"] == len(data["events"]["look"]) == len(trace)
-    names = {data["text"][look[1]] for look in data["looks"]}
+    assert data["run"]["events"] == len(data["events"]["sample"]) == len(trace)
+    names = {data["text"][sample[1]] for sample in data["samples"]}
     assert names == {event.name for event in trace.events()}
     assert sum(data["items"]["count"]) == sum(1 for _ in data["items"]["nodes"])
 
@@ -71,7 +71,7 @@ def test_every_program_has_a_page_and_its_numbers_point_somewhere(name: str) -> 
     texts, events = len(data["text"]), len(trace)
     columns = data["items"]
     assert all(0 <= number < texts for name in ("title", "kind", "detail", "gives", "code") for number in columns[name])
-    assert all(0 <= look < len(data["looks"]) for look in data["events"]["look"])
+    assert all(0 <= sample < len(data["samples"]) for sample in data["events"]["sample"])
     total = 0
     for step in columns["nodes"]:
         total += step

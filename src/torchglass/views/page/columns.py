@@ -1,4 +1,4 @@
-"""What the page reads, as columns: events (a look for all that are alike, and times), values, boxes and edges."""
+"""What the page reads, as columns: events (a sample for all that are alike, and times), values, boxes and edges."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PageEvents:
         self._values: FlowValues = flow.values
         self._place = ById(self._make_place)
 
-    def looks(self) -> list[list[Any]]:
-        """One entry for each way of saying an event."""
-        return [self._look(event) for event in self._digest.samples]
+    def samples(self) -> list[list[Any]]:
+        """One entry for all events that are alike."""
+        return [self._said_of(event) for event in self._digest.samples]
 
-    def _look(self, event: Event) -> list[Any]:
+    def _said_of(self, event: Event) -> list[Any]:
         number = self._texts.number
         name = (event.module or "") if event.kind == "module" else ""
         settings = settings_of(event.detail, event.module) if event.kind == "module" else event.detail
@@ -73,7 +73,7 @@ class PageEvents:
             for value in ids
         ]
         return {
-            "look": digest.alike,
+            "sample": digest.alike,
             "up": [at - parent if parent >= 0 else 0 for at, parent in enumerate(digest.parents)],
             "start": differences([(start - begin) // TICK_NS for start in starts]),
             "spent": [-1 if end < 0 else (end - start) // TICK_NS for start, end in zip(starts, ends, strict=True)],

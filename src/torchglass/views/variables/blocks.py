@@ -42,10 +42,6 @@ class Block:
     variable: Variable
     groups: list[LifeGroup]
 
-    @property
-    def changes(self) -> int:
-        return sum(len(life.changes) for life in self.variable.lives)
-
 
 @dataclass(slots=True)
 class Variables:

@@ -105,8 +105,11 @@ def read_changes(trace: Recorded) -> ChangesRead:
         if old.value is not None or new.value is not None:
             inputs, outputs = own_values(number)
             old, new = _with_value(old, inputs), _with_value(new, outputs)
-        numbered = call_number(number)
-        call = calls.call_of(event, numbered if numbered >= 0 else ("in", parent))
+        within: Hashable = call_number(number)
+        if within == -1:  # from before calls were numbered
+            reading.levels = reading.levels or Levels(digest)
+            within = ("in", reading.levels.call_of(number, parent))
+        call = calls.call_of(event, within)
         reading.changes.append(Change(number, event, how, old, new, call, parent))
     return reading
 
