@@ -257,7 +257,8 @@ def test_a_search_is_answered_in_all_panes_as_soon_as_enter_is_pressed(browser: 
     page.page.keyboard.press("/")
     page.page.keyboard.insert_text("op:addmm")
     page.page.keyboard.press("Enter")  # before the page has had time to search by itself
-    assert page.ask("torchglass.model.samples[torchglass.model.events.sample[torchglass.selected]].name").endswith("addmm")
+    name = page.ask("torchglass.model.samples[torchglass.model.events.sample[torchglass.selected]].name")
+    assert name.endswith("addmm")
     assert page.page.locator(".code .line.hit").count() == 1
     assert page.page.locator(".code .line.hit.selected").count() == 1
     page.page.keyboard.press("Escape")
