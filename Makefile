@@ -16,6 +16,8 @@ READY_BENCH := $(VENV)/.ready-bench
 # One process a core; each with one torch thread, or they would fight for the cores.
 PYTEST_ARGS ?= -n auto --dist worksteal
 export OMP_NUM_THREADS ?= 1
+# Without it each process that the tests start would compile this package anew: a second of its three or four.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list these targets

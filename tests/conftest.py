@@ -43,6 +43,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is there by now (torch, transformers, the tests) stays: no collection in a test walks all that once more."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def only_the_tests_own_callbacks() -> Iterator[None]:
     """Hypothesis leaves a callback with the garbage collector: Python code that would run, and be recorded, anywhere.
