@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
 from itertools import islice, pairwise
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
 from torch.utils._pytree import tree_leaves
 
-from tests.conformance.compare import Case
+from tests.conformance.compare import Case, seed
 
 # Their elements are whatever the memory held.
 UNINITIALISED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
@@ -44,20 +46,32 @@ def op_cases(op: Any) -> Iterator[Case]:
 def more_op_cases(op: Any) -> Iterator[Case]:
     """Further samples of an operator, in several dtypes and without gradients."""
     for dtype in MORE_DTYPES:
-        if dtype in op.dtypes:
-            most = MANY_SAMPLES if op.name in BRANCHING else MORE_SAMPLES
-            count = sum(1 for _ in islice(_samples(op, dtype, False), 1 + most))
+        if dtype in op.dtypes and op.name in BRANCHING:
+            yield from _many_cases(op, dtype)
+        elif dtype in op.dtypes:
+            count = sum(1 for _ in islice(_samples(op, dtype, False), 1 + MORE_SAMPLES))
             for index in range(1, count):
-                yield _further_case(op, dtype, index)
+                yield _further_case(op, f"{index} {dtype}", partial(_sample_at, op, dtype, index))
 
 
-def _further_case(op: Any, dtype: torch.dtype, index: int) -> Case:
-    def prepare() -> Any:
-        sample = next(islice(_samples(op, dtype, False), index, None))
-        return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+def _many_cases(op: Any, dtype: torch.dtype) -> Iterator[Case]:
+    """Each a copy of a sample made once: to make the one at 40 anew is to make the 39 before it."""
+    seed()
+    for index, sample in enumerate(islice(_samples(op, dtype, False), 1, 1 + MANY_SAMPLES), 1):
+        yield _further_case(op, f"{index} {dtype}", partial(deepcopy, _inputs(sample)))
 
+
+def _further_case(op: Any, which: str, prepare: Callable[[], Any]) -> Case:
     ignore = ".bytes" if op.name in UNINITIALISED else ""
-    return Case(f"{op.full_name} {index} {dtype}", prepare, lambda s: call(op.op, s), ignore)
+    return Case(f"{op.full_name} {which}", prepare, lambda s: call(op.op, s), ignore)
+
+
+def _sample_at(op: Any, dtype: torch.dtype, index: int) -> dict[str, Any]:
+    return _inputs(next(islice(_samples(op, dtype, False), index, None)))
+
+
+def _inputs(sample: Any) -> dict[str, Any]:
+    return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
 
 
 def _op_samples(op: Any, dtype: torch.dtype) -> Iterator[Case]:
@@ -65,8 +79,7 @@ def _op_samples(op: Any, dtype: torch.dtype) -> Iterator[Case]:
     with_grad = op.supports_autograd and dtype.is_floating_point
 
     def prepare(requires_grad: bool = with_grad) -> Any:
-        sample = next(_samples(op, dtype, requires_grad))
-        return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+        return _inputs(next(_samples(op, dtype, requires_grad)))
 
     if next(_samples(op, dtype, False), None) is None:
         return
@@ -89,8 +102,7 @@ def _errors(op: Any) -> Iterator[Any]:
 
 def _error_case(op: Any, index: int, label: str) -> Case:
     def prepare() -> Any:
-        sample = next(islice(_errors(op), index, None)).sample_input
-        return {"input": sample.input, "args": sample.args, "kwargs": sample.kwargs}
+        return _inputs(next(islice(_errors(op), index, None)).sample_input)
 
     return Case(f"{op.full_name} error {index} ({label})", prepare, lambda s: call(op.op, s))
 
