@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchglass as tg
-from tests import programs, programs_plain, zoo
+from tests import programs, programs_plain
 from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, SKETCHED, VALUE_WORDS, VALUES
 from torchglass.settle.interned import Interned
 from torchglass.source.sites import origin_of
@@ -270,8 +270,15 @@ def generated(seed: int) -> None:
     total.backward()
 
 
-def run_zoo(name: str) -> None:
-    model, inputs = zoo.FAMILIES[name]()
+def families() -> dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]]:
+    """The transformers, for the process that runs them: to import that library takes as long as many a program."""
+    from tests import zoo
+
+    return zoo.FAMILIES
+
+
+def run_zoo(build: Callable[[], tuple[nn.Module, dict[str, Tensor]]]) -> None:
+    model, inputs = build()
     model(**inputs)
 
 
@@ -369,15 +376,17 @@ NOT_MEASURED = frozenset({"copies"})
 """It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
     "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
-    "zoo": lambda: {name: partial(run_zoo, name) for name in zoo.FAMILIES},
-    "training": lambda: {name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
-    "failures": lambda: {
-        f"{error.__name__}-{deep}": partial(fails, error, deep)
-        for error in (ValueError, KeyboardInterrupt, SystemExit)
-        for deep in (0, 5, 40)
+    "zoo": lambda: {name: partial(run_zoo, build) for name, build in families().items()},
+    "small": lambda: {
+        **{name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
+        **{
+            f"{error.__name__}-{deep}": partial(fails, error, deep)
+            for error in (ValueError, KeyboardInterrupt, SystemExit)
+            for deep in (0, 5, 40)
+        },
+        "in turn": in_threads,
+        **{f"seed {seed}": partial(generated, seed) for seed in range(60)},
     },
-    "threads": lambda: {"in turn": in_threads},
-    "generated": lambda: {f"seed {seed}": partial(generated, seed) for seed in range(60)},
     "variables": lambda: {
         **{name: programs_plain.load(name).main for name in programs_plain.names() if name != "threads"},
         "all kinds": all_kinds,
@@ -386,6 +395,7 @@ GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
         "training": partial(train, "AdamW", 2),
     },
 }
+"""Each is two processes, of which most of the time is their start unless they have much to do."""
 
 
 def main() -> None:
