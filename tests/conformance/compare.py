@@ -40,10 +40,25 @@ class Case:
     raises: type[BaseException] = Exception  # what `act` may raise; all else ends the comparison
 
 
-def differences(case: Case, context: Context) -> list[str]:
-    """Say in which facets `case` under `context` differs from `case` alone; empty when in none."""
+@dataclasses.dataclass(frozen=True)
+class Alone:
+    """What a case shows when nothing is done to it, and on which facets two such runs differ."""
+
+    facets: Facets
+    by_chance: set[str]
+
+
+def alone(case: Case) -> Alone:
+    """Run `case` twice without any context: once for all the contexts that it is then compared under."""
     first, second = observe(case, nullcontext), observe(case, nullcontext)
-    found = _unequal(first, observe(case, context)) - _unequal(first, second)
+    return Alone(first, _unequal(first, second))
+
+
+def differences(case: Case, context: Context, plain: Alone | None = None) -> list[str]:
+    """Say in which facets `case` under `context` differs from `case` alone; empty when in none."""
+    plain = plain or alone(case)
+    first = plain.facets
+    found = _unequal(first, observe(case, context)) - plain.by_chance
     found = {name for name in found if not (case.ignore and name.endswith(case.ignore))}
     for _ in range(CONFIRMING_RUNS if found else 0):
         found -= _unequal(first, observe(case, nullcontext))

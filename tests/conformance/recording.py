@@ -8,14 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import torchglass as tg
-from tests.conformance.compare import Case, Context, differences
+from tests.conformance.compare import Alone, Case, Context, alone, differences
 
 
-def failures(case: Case, **options: Any) -> list[str]:
+def failures(case: Case, plain: Alone | None = None, **options: Any) -> list[str]:
     """In what `case` differs under recording, and what went wrong in the recorder itself."""
     traces: list[tg.Trace] = []
-    found = differences(case, _keeping(traces, options))
+    found = differences(case, _keeping(traces, options), plain)
     return found + [f"{case.name}: {fault}" for trace in traces for fault in _faults(trace)]
+
+
+def failures_of_each(case: Case, *probes: dict[str, Any]) -> list[str]:
+    """The same under each of some options, without what `ops=True` has by design."""
+    plain = alone(case)
+    found = [(options, line) for options in probes for line in failures(case, plain, **options)]
+    return [f"{options}: {line}" for options, line in found if not (options.get("ops") and is_price_of_ops(line))]
 
 
 def is_price_of_ops(line: str) -> bool:

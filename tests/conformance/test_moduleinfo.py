@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.recording import failures, is_price_of_ops
+from tests.conformance.recording import failures_of_each
 from tests.conformance.samples import MODULES, chunks, label, module_cases
 
-
-@pytest.mark.parametrize("modules", chunks(MODULES, 8), ids=label)
-def test_modules_are_the_same_under_recording_with_statistics(modules: list[Any]) -> None:
-    found = [line for info in modules for case in module_cases(info) for line in failures(case, values="stats")]
-    assert not found, "\n".join(found)
+PROBES: list[dict[str, Any]] = [{"values": "stats"}, {"ops": True}]
 
 
 @pytest.mark.parametrize("modules", chunks(MODULES, 8), ids=label)
-def test_modules_are_the_same_under_recording_of_ops(modules: list[Any]) -> None:
-    found = [line for info in modules for case in module_cases(info) for line in failures(case, ops=True)]
-    found = [line for line in found if not is_price_of_ops(line)]
+def test_modules_are_the_same_under_recording_with_statistics_and_of_ops(modules: list[Any]) -> None:
+    found = [line for info in modules for case in module_cases(info) for line in failures_of_each(case, *PROBES)]
     assert not found, "\n".join(found)

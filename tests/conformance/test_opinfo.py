@@ -6,20 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.recording import failures, is_price_of_ops
+from tests.conformance.recording import failures, failures_of_each
 from tests.conformance.samples import OPS, chunks, label, more_op_cases, op_cases
 
 
 @pytest.mark.parametrize("ops", chunks(OPS, 16), ids=label)
-def test_operators_are_the_same_under_recording(ops: list[Any]) -> None:
-    found = [line for op in ops for case in op_cases(op) for line in failures(case)]
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.parametrize("ops", chunks(OPS, 16), ids=label)
-def test_operators_are_the_same_under_recording_of_ops(ops: list[Any]) -> None:
-    found = [line for op in ops for case in op_cases(op) for line in failures(case, ops=True)]
-    found = [line for line in found if not is_price_of_ops(line)]
+def test_operators_are_the_same_under_recording_of_functions_and_of_ops(ops: list[Any]) -> None:
+    found = [line for op in ops for case in op_cases(op) for line in failures_of_each(case, {}, {"ops": True})]
     assert not found, "\n".join(found)
 
 

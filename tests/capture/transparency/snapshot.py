@@ -21,6 +21,7 @@ WATCHED: tuple[Any, ...] = (
     threading, threading.Thread,
 )  # fmt: skip
 CONTAINERS = (dict, list, set)
+_NOWHERE = object()
 
 
 def take() -> Snapshot:
@@ -43,9 +44,12 @@ def take() -> Snapshot:
 def changed(before: Snapshot) -> list[str]:
     """What is not the same object as `before`. What an import inside the block added is no change."""
     after = take()
-    lost = [place for place in before if place not in after and _matters(before[place])]
-    swapped = [p for p in before if p in after and not _same(before[p], after[p])]
-    return [f"{owner}.{name}" for owner, name in sorted({*lost, *swapped, *_added(before, after)})]
+    other = [place for place, value in after.items() if before.get(place, _NOWHERE) is not value]
+    new = [place for place in other if place not in before]
+    swapped = [place for place in other if place in before and not _same(before[place], after[place])]
+    is_less = len(after) - len(new) < len(before)
+    lost = [place for place in before if place not in after and _matters(before[place])] if is_less else []
+    return [f"{owner}.{name}" for owner, name in sorted({*lost, *swapped, *_added(before, new, after)})]
 
 
 def _add_callables(found: Snapshot, name: str, module: ModuleType) -> None:
@@ -80,11 +84,10 @@ def _hook_tables() -> list[tuple[Place, Any]]:
     ]
 
 
-def _added(before: Snapshot, after: Snapshot) -> list[Place]:
+def _added(before: Snapshot, new: list[Place], after: Snapshot) -> list[Place]:
     """New names in what was loaded before; a module that appeared was imported by the program."""
-    owners = {owner for owner, _ in before}
-    new = [place for place in after if place not in before and place[0] in owners]
-    return [place for place in new if _is_code(after[place]) and not _lazily_made(*place)]
+    owners = {owner for owner, _ in before} if new else set()
+    return [place for place in new if place[0] in owners and _is_code(after[place]) and not _lazily_made(*place)]
 
 
 def _lazily_made(owner: str, name: str) -> bool:

@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from tests import programs
-from tests.conformance.compare import Case, leaves
-from tests.conformance.recording import failures, is_price_of_ops
+from tests.conformance.compare import Case, alone, leaves
+from tests.conformance.recording import failures, failures_of_each
 from tests.zoo import FAMILIES
 
 PROBES: list[dict[str, Any]] = [{}, {"ops": True}, {"ops": True, "values": "stats"}]
-EACH_PROBE = pytest.mark.parametrize("options", PROBES, ids=["functions", "ops", "statistics"])
 
 # Where a version differs with `ops=True`: gradients (see `is_price_of_ops`), and what a custom op wrote into, if it
 # declares that it does: the writes inside its kernel are not counted a second time.
@@ -30,13 +29,14 @@ OTHER_VERSION = {
 }
 
 
-@EACH_PROBE
 @pytest.mark.parametrize("name", programs.names())
-def test_a_program_does_the_same(name: str, options: dict[str, Any], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_does_the_same(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     case = Case(name, _forget_compiled, lambda _: programs.load(name).main(), raises=BaseException)
-    price = f"{name}: {OTHER_VERSION.get(name)}._version: " if options else "none"
-    assert [line for line in failures(case, **options) if not line.startswith(price)] == []
-    assert capfd.readouterr() == ("", "")
+    plain = alone(case)
+    for options in PROBES:
+        price = f"{name}: {OTHER_VERSION.get(name)}._version: " if options else "none"
+        assert [line for line in failures(case, plain, **options) if not line.startswith(price)] == [], options
+        assert capfd.readouterr() == ("", ""), options
 
 
 def _forget_compiled() -> None:
@@ -45,17 +45,17 @@ def _forget_compiled() -> None:
         dynamo.reset()
 
 
-@EACH_PROBE
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_transformer_does_the_same_in_training(name: str, options: dict[str, Any]) -> None:
-    found = failures(Case(name, _training(FAMILIES[name]), _train), **options)
-    assert [line for line in found if not (options and is_price_of_ops(line))] == []
+def test_a_transformer_does_the_same_in_training(name: str) -> None:
+    assert failures_of_each(Case(name, _training(FAMILIES[name]), _train), *PROBES) == []
 
 
-@EACH_PROBE
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_transformer_does_the_same_in_evaluation(name: str, options: dict[str, Any]) -> None:
-    assert failures(Case(name, lambda: FAMILIES[name](), _evaluate), **options) == []
+def test_a_transformer_does_the_same_in_evaluation(name: str) -> None:
+    case = Case(name, lambda: FAMILIES[name](), _evaluate)
+    plain = alone(case)
+    for options in PROBES:
+        assert failures(case, plain, **options) == [], options
 
 
 def _training(build: Callable[[], tuple[nn.Module, dict[str, Tensor]]]) -> Callable[[], Any]:
