@@ -67,9 +67,12 @@ def journal_of(program: Program, **options: Any) -> dict[str, Any]:
     session = trace._source._recorder.session  # type: ignore[attr-defined]
     streams, interned = session.journal.streams, Interned(session.journal.streams)
     interned.update()
+    stacks = Stacks(interned)
+    threads = [list(_records(streams, interned, number, stacks)) for number in sorted(interned.threads)]
     return {
         "left": left,
-        "threads": [list(_records(streams, interned, number)) for number in sorted(interned.threads)],
+        "stacks": stacks.met,
+        "threads": threads,
         "values": list(_values(streams, interned)),
         "measured": dict(_measured(streams)),
         "sketched": dict(_sketched(streams)),
@@ -82,19 +85,38 @@ def journal_of(program: Program, **options: Any) -> dict[str, Any]:
     }
 
 
-def _records(streams: Any, interned: Interned, thread: int) -> Iterator[list[Any]]:
+def _records(streams: Any, interned: Interned, thread: int, stacks: Stacks) -> Iterator[list[Any]]:
     for chunk in streams.of(RECORDS, thread):
         for at in range(chunk.first, chunk.written()):
-            yield _record(streams, interned, thread, chunk.words(at, at + 1).tolist())
+            yield _record(streams, interned, thread, chunk.words(at, at + 1).tolist(), stacks)
 
 
-def _record(streams: Any, interned: Interned, thread: int, words: list[int]) -> list[Any]:
+def _record(streams: Any, interned: Interned, thread: int, words: list[int], stacks: Stacks) -> list[Any]:
     what, parent, stack, args, inputs, call, result, outputs, error, nodes, *_ = words
     assert len(words) == RECORD_WORDS
     name = ["module", -2 - what] if what < 0 else list(interned.whats[what][:4])
     held = [_held(streams, interned, thread, *each) for each in ((args, inputs), (result, outputs))]
     left_by = interned.errors.get(error) if error != NONE else None
-    return [name, parent, _frames(interned, stack), *held, call, nodes, left_by]
+    return [name, parent, stacks.number(stack), *held, call, nodes, left_by]
+
+
+class Stacks:
+    """The stacks of a journal, each once and in the order in which records have them."""
+
+    def __init__(self, interned: Interned) -> None:
+        self.met: list[tuple[Any, ...]] = []
+        self._interned = interned
+        self._by_id: dict[int, int] = {}
+        self._by_frames: dict[tuple[Any, ...], int] = {}
+
+    def number(self, stack: int) -> int:
+        """Which of those met a stack is, by its frames: an engine may have several that differ in our own."""
+        if stack not in self._by_id:
+            frames = _frames(self._interned, stack)
+            self._by_id[stack] = self._by_frames.setdefault(frames, len(self.met))
+            if self._by_id[stack] == len(self.met):
+                self.met.append(frames)
+        return self._by_id[stack]
 
 
 def _held(streams: Any, interned: Interned, thread: int, form: int, first: int) -> Any:
@@ -111,10 +133,10 @@ def _tensors_in(form: Any) -> int:
     return sum(map(_tensors_in, form)) if isinstance(form, tuple) else int(form is None)
 
 
-def _frames(interned: Interned, stack: int) -> list[Any]:
+def _frames(interned: Interned, stack: int) -> tuple[Any, ...]:
     """The program's frames and torch's, innermost first; ours are none of them, and one engine has none."""
     if stack == NONE:
-        return []
+        return ()
     base, *pairs = interned.stacks[stack]
     own = []
     for code, offset in zip(pairs[::2], pairs[1::2], strict=True):
@@ -122,8 +144,8 @@ def _frames(interned: Interned, stack: int) -> list[Any]:
         if origin_of(row.file) != "ours":
             # Not the offset: while it calls, a frame is said to be at the call, or at the end of its cache.
             position = interned.code(code).ranges[offset // 2] if offset >= 0 else None
-            own.append([Path(row.file).name, row.qualname, position])
-    return own + _frames(interned, base)
+            own.append((row.file.rpartition("/")[2], row.qualname, position))
+    return (*own, *_frames(interned, base))
 
 
 def _values(streams: Any, interned: Interned) -> Iterator[list[Any]]:
