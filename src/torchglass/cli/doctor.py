@@ -14,7 +14,7 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torchglass._version import __version__
@@ -109,7 +109,10 @@ def recording() -> Finding:
     if switched_off():
         return Finding("recording", "not tried, since it is switched off")
     try:
-        seen = names_of_one_addition()
+        import torchglass
+
+        ones = importlib.import_module("torch").ones(2)
+        seen = [event.name for event in torchglass.trace(lambda: ones + ones).events()]
     except Exception as error:  # whatever is wrong, the report must say it
         return Finding("recording", f"fails: {type(error).__name__}: {error}", "please report this as a bug")
     if "Tensor.add" not in seen:
@@ -128,15 +131,6 @@ def engine() -> Finding:
     if compiled.engine() == compiled.COMPILED:
         return Finding("engine", "compiled")
     return Finding("engine", f"in Python, not compiled: {compiled.why_not}")
-
-
-def names_of_one_addition() -> list[str]:
-    """The names of the events of `ones + ones`."""
-    import torchglass
-
-    ones = importlib.import_module("torch").ones(2)
-    add: Callable[..., object] = lambda: ones + ones  # noqa: E731 - one expression, one event
-    return [event.name for event in torchglass.trace(add).events()]
 
 
 def switch() -> Finding:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from torchglass.cli.progress import loaded
+from torchglass.cli.progress import add_bundle, loaded
 from torchglass.cli.views import add_options, given
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the file, and what a picture shows."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
+    add_bundle(parser)
     parser.add_argument("out", metavar="OUT", help="the file to write; its suffix says what it is")
     add_options(parser, ["graph"])
 

@@ -15,15 +15,13 @@ import argparse
 import webbrowser
 from pathlib import Path
 
-from torchglass.cli.progress import loaded
+from torchglass.cli.progress import add_bundle, loaded
 from torchglass.cli.views import add_options, given
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, where the page goes, and whether to show it."""
-    parser.add_argument(
-        "bundle", metavar="BUNDLE", type=Path, help="a trace kept by torchglass run, record(to=…) or save()"
-    )
+    add_bundle(parser)
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page (default: beside the bundle, .html)")
     parser.add_argument("--no-browser", action="store_true", help="only write the page")
     add_options(parser, ["graph"])
@@ -33,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the page, say where, and show it."""
     from torchglass.api import export
 
-    bundle: Path = options.bundle
+    bundle = Path(options.bundle)
     out: Path = options.out or bundle.with_name(bundle.name.removesuffix(".trace") + ".html")
     export(loaded(bundle), out, **given(options, "graph", ["graph"]))
     print(f"wrote {out}")

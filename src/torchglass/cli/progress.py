@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import threading
@@ -74,6 +75,11 @@ class Bar:
             full = int(LENGTH * self._done)
             state = f"[{'#' * full}{'.' * (LENGTH - full)}] {self._done:4.0%}"
         return f"{self._label} {state}"[-max(width - 1, 0) :]
+
+
+def add_bundle(parser: argparse.ArgumentParser) -> None:
+    """The argument that names the bundle of a command."""
+    parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
 
 
 def loaded(bundle: str | Path) -> Trace:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
 
-from torchglass.cli.progress import loaded
+from torchglass.cli.progress import add_bundle, loaded
 from torchglass.cli.views import add_options, given
 from torchglass.errors import UsageError
 from torchglass.views import VIEWS
@@ -36,7 +36,7 @@ from torchglass.views.text.style import is_terminal
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The bundle, the view, and where lines go; then the options of all views, each with the views that have it."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
+    add_bundle(parser)
     parser.add_argument("named", metavar="VIEW", nargs="?", choices=VIEWS, help=f"one of {', '.join(VIEWS)}")
     parser.add_argument(
         "--view", choices=VIEWS, help="the same; default: tree, or failure where an exception ended the program"

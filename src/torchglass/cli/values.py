@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from torchglass.cli.progress import Bar, loaded
+from torchglass.cli.progress import Bar, add_bundle, loaded
 from torchglass.errors import MissingExtra, NotRecorded, TorchglassError, UsageError, closest
 from torchglass.events.spelling import clean
 from torchglass.store.layout import whole_file
@@ -28,7 +28,7 @@ from torchglass.store.layout import whole_file
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Which bundle, which tensor, and where it goes."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
+    add_bundle(parser)
     parser.add_argument("--name", help="the name it was marked with; the last one counts")
     parser.add_argument("--id", type=int, metavar="N", help="the number in the list")
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"write it there: {', '.join(WRITERS)}")

@@ -124,14 +124,8 @@ class MappedFile(Home):
 
     def close(self) -> None:
         """Mappings go when nobody refers to them; never where that would close a file of the program's."""
-        ours = self._file.owned.are_ours
         for mapping in self._taken:
-            try:
-                if not ours:
-                    raise BufferError
-                mapping.close()
-            except BufferError:  # or somebody reads it just now
-                keep_for_ever(mapping)
+            close_mapping(mapping, self._file.owned)
         self._taken, self._free = [], []
         self._file.close()
 
@@ -288,6 +282,11 @@ class Owned:
                 os.close(file)
 
 
-def keep_for_ever(holder: Any) -> None:
-    """Never let go of what would close, and write into, a file that is no longer ours; not when Python ends either."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+def close_mapping(mapping: mmap.mmap, owned: Owned) -> None:
+    """Let go of a mapping, but never of one that would close, and write into, a file of the program's."""
+    try:
+        if not owned.are_ours:
+            raise BufferError
+        mapping.close()
+    except BufferError:  # or somebody reads it just now: it stays, also when Python ends
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapping))

@@ -105,19 +105,24 @@ def make_bundle(path: Path | str, launch: Launch | None = None) -> Bundle:
     except (OSError, ValueError) as error:
         raise refused(place, error) from None
     run = secrets.token_hex(16)
-    content = {"torchglass": __version__, "format": FORMAT, "run": run, "created": time.time(), "owner": os.getpid()}
+    content = new_manifest(run) if launch is None else new_manifest(run, job=launch.job)
     try:
         (place / layout.SOURCES).mkdir(mode=0o700)
         if launch is not None:
-            content["job"] = launch.job
             layout.write_first(place / layout.agent_name(launch.group), launch.agent.encode())
-        layout.write_first(place / layout.MANIFEST, json.dumps(content, indent=1).encode())
+        layout.write_first(place / layout.MANIFEST, content)
     except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):
             raise refused(place, error) from None
         raise
     return Bundle(place, run, owned=True)
+
+
+def new_manifest(run: str, **others: str) -> bytes:
+    """What the file says that makes a folder a bundle."""
+    content = {"torchglass": __version__, "format": FORMAT, "run": run, "created": time.time(), "owner": os.getpid()}
+    return json.dumps(content | others, indent=1).encode()
 
 
 def make_or_join(path: Path | str, run: str | None = None) -> Bundle:

@@ -31,7 +31,7 @@ FRAMES = 50_000_000
 def int_of(cell: Any) -> int:
     """A cell that must hold a whole number."""
     if type(cell) is not int:
-        raise Unsound("text stands where a number should")
+        raise Unsound("a cell that must hold a number holds something else")
     return cell
 
 
@@ -41,7 +41,7 @@ def text_of(cell: Any) -> str:
         return cell
     if type(cell) is bytes:
         return cell.decode("utf-8", "surrogatepass")
-    raise Unsound("no text stands where some should")
+    raise Unsound("a cell that must hold text holds something else")
 
 
 def text_or_none(cell: Any) -> str | None:
@@ -63,7 +63,7 @@ def _all_of(kind: type[T], cell: Any) -> tuple[T, ...]:
     found = json.loads(text_of(cell))
     items = cast("list[Any]", found if isinstance(found, list) else [None])
     if not all(type(each) is kind for each in items):
-        raise Unsound(f"no list of {kind.__name__} stands where one should")
+        raise Unsound(f"a cell that must hold a list of {kind.__name__} holds something else")
     return tuple(items)
 
 
@@ -72,7 +72,7 @@ def ints_of(column: array[int], cells: Iterable[Any]) -> None:
     try:
         column.extend(cells)
     except (TypeError, OverflowError):
-        raise Unsound("text stands where a number should") from None
+        raise Unsound("a cell that must hold a number holds something else") from None
 
 
 def reals_of(column: array[float], cells: Iterable[Any]) -> None:
@@ -80,7 +80,7 @@ def reals_of(column: array[float], cells: Iterable[Any]) -> None:
     try:
         column.extend([nan if each is None else each for each in cells])
     except TypeError:
-        raise Unsound("text stands where a number should") from None
+        raise Unsound("a cell that must hold a number holds something else") from None
 
 
 def row_ids(ids: Sequence[Any], first: int, table: str) -> None:
@@ -136,7 +136,7 @@ def _check_places(tables: Tables) -> None:
         at = site.location
         numbers = (at.line, at.end_line, at.col, at.end_col)
         if at.origin not in ORIGINS or min(numbers) < -1 or max(numbers) >= 1 << 31:
-            raise Unsound("a place in the code makes no sense")
+            raise Unsound("a place in the code has a line, column or origin that cannot be")
 
 
 # ---------------------------------------------------------------- opening
@@ -181,7 +181,7 @@ def check_schema(connection: sqlite3.Connection) -> bool:
     found: dict[str, str] = {}
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master LIMIT 10000"):
         if type(name) is not str or (kind == "table" and (type(sql) is not str or name in found)):
-            raise Unsound("its list of tables makes no sense")
+            raise Unsound("its list of tables has a name that is no text, or a table twice")
         if kind == "table":
             found[name] = sql
     if not found:

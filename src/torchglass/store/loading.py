@@ -221,14 +221,14 @@ def settle_stored(streams: Streams, recording: int, texts: Texts) -> PartContent
     except BadJournal:
         raise
     except FAULTS as fault:
-        raise BadJournal(f"it makes no sense: {type(fault).__name__}: {fault}") from None
+        raise BadJournal(f"its records do not fit together: {type(fault).__name__}: {fault}") from None
     return PartContents(tables, tensors=saved)
 
 
 def _read_source(bundle: Path, digest: str) -> str:
     """A text that was kept under the name of its content."""
     if not layout.DIGEST.fullmatch(digest):
-        raise layout.Unsound("the name of a source text is none")
+        raise layout.Unsound("the name of a source text is not the SHA-256 of a text")
     content = layout.read_small(bundle / layout.SOURCES / f"{digest}.py", layout.SOURCE_FILE)
     if hashlib.sha256(content).hexdigest() != digest:
         raise layout.Unsound("it is not what was written")

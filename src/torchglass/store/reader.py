@@ -78,7 +78,7 @@ def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
     _describe_unknown(tables)
     for saved in contents.tensors:
         if not (NONE <= saved.value < len(tables.value_meta) and NONE <= saved.event < len(tables)):
-            raise Unsound(f"the saved tensor {saved.id} belongs to nothing that is there")
+            raise Unsound(f"the saved tensor {saved.id} belongs to a value or event that is not there")
     return contents
 
 
@@ -253,7 +253,7 @@ def _read_sketches(connection: sqlite3.Connection, values: int, number: int) -> 
     found: dict[int, bytes] = {}
     for value, sketch in connection.execute("SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"):
         if type(sketch) is not bytes or len(sketch) != SKETCH.size or not 0 <= int_of(value) < values:
-            raise Unsound("a sketch is none, or of a value that is not there")
+            raise Unsound("a sketch has another size than is made here, or belongs to a value that is not there")
         found[value] = sketch if number >= schema.HASH_SINCE else without_hash(sketch)
     return found
 

@@ -7,20 +7,17 @@ so. Doing it twice is doing it once.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import Generator
 from pathlib import Path
 
-from torchglass._version import __version__
 from torchglass.errors import BundleError
 from torchglass.events.schema import FORMAT
 from torchglass.events.spelling import clean
 from torchglass.store import layout
-from torchglass.store.bundle import read_manifest
+from torchglass.store.bundle import new_manifest, read_manifest
 from torchglass.store.loading import nobody, piece, read_part
 from torchglass.store.part import fill, new_database, seal
 from torchglass.store.reader import PartContents, Tell
@@ -75,9 +72,8 @@ def _mend_manifest(bundle: Path) -> list[str]:
     except BundleError:
         if not bundle.is_dir() or _is_newer(bundle / layout.MANIFEST) or not layout.part_paths(bundle):
             raise
-    content = {"torchglass": __version__, "format": FORMAT, "run": secrets.token_hex(16), "created": time.time()}
     with _mending(bundle / layout.MANIFEST):
-        layout.write_whole(bundle / layout.MANIFEST, json.dumps({**content, "owner": os.getpid()}, indent=1).encode())
+        layout.write_whole(bundle / layout.MANIFEST, new_manifest(secrets.token_hex(16)))
     return [f"{layout.MANIFEST} was made anew"]
 
 

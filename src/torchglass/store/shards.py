@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.events.schema import NONE, SavedTensor
-from torchglass.journal.homes import MAPPED_SYSTEMS, Owned, file_system, keep_for_ever, write_all
+from torchglass.journal.homes import MAPPED_SYSTEMS, Owned, close_mapping, file_system, write_all
 from torchglass.journal.layout import PAGE
 from torchglass.store.layout import shard_name, shard_paths
 
@@ -111,14 +111,8 @@ class Shards:
     def release_region(self, region: mmap.mmap) -> None:
         """Nobody writes to a region any more; never closes a file of the program's."""
         mapping, owned = self._mapped.pop(id(region), (None, None))
-        if mapping is None or owned is None:
-            return
-        try:
-            if not owned.are_ours:
-                raise BufferError
-            mapping.close()
-        except BufferError:  # or somebody reads it just now
-            keep_for_ever(mapping)
+        if mapping is not None and owned is not None:
+            close_mapping(mapping, owned)
 
     @cached_property
     def _may_map(self) -> bool:
