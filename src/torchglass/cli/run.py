@@ -212,6 +212,13 @@ def _values(given: str | None) -> Any:
     return selection(given.split(","), "--values")
 
 
+def _tell_what_is_missing(trace: Any) -> None:
+    """Where --values named nothing that ran, the run was in vain."""
+    for note in trace.notes:
+        if "kept nothing: " in note and sys.stderr is not None:
+            print(f"torchglass: {clean(note)}", file=sys.stderr)
+
+
 class _Ending:
     """What happens when the program and its exit handlers are done."""
 
@@ -246,9 +253,8 @@ class _Ending:
         trace = self.trace
         if self.bundle is not None and self.ranks.started:
             trace = load(self.bundle)  # the launcher itself does little with tensors
-        for note in trace.notes if not self.is_quiet and sys.stderr is not None else ():
-            if "kept nothing: " in note:  # --values named nothing that ran: the run was in vain
-                print(f"torchglass: {clean(note)}", file=sys.stderr)
+        if not self.is_quiet:
+            _tell_what_is_missing(trace)
         if self.view or self.first_bad:
             sys.stdout.flush()
         if self.view:

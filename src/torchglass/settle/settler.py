@@ -5,6 +5,7 @@ The same for a block that has ended, for a look inside of it, for a bundle that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -236,10 +237,12 @@ class Settler:
         found = self._ids[thread].read(words)
         ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
         state.last_start = words[layout.START - layout.RECORD_WORDS]
+        fields = (words[field :: layout.RECORD_WORDS] for field in _FIELDS)
+        records: Iterable[tuple[int, ...]] = zip(*fields, backward, strict=True)
         try:
             for (
                 what, parent_at, stack, args, inputs, python_call, result, outputs, error, end, start, is_backward,
-            ) in zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True):  # fmt: skip
+            ) in records:  # fmt: skip
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:

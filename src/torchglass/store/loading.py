@@ -306,8 +306,11 @@ def _read_sources(bundle: Path, contents: PartContents, forgiving: bool) -> None
 
 LISTS = ("whats", "forms", "metas", "texts", "operand_texts", "sites", "threads")
 """Lists that are laid one behind the other."""
-POINTERS = {each.field: schema.BY_NAME[each.to].rows for each in schema.NUMBERS if each.to}
-POINTERS |= {"first_io": "io", "io": "value_meta"}
+POINTERS = {
+    **{each.field: schema.BY_NAME[each.to].rows for each in schema.NUMBERS if each.to},
+    "first_io": "io",
+    "io": "value_meta",
+}
 """By column: the list or column that its numbers count in."""
 PLAIN = tuple(
     each.field for each in schema.NUMBERS if not each.to and not each.counts_on and each not in schema.MEASURED
