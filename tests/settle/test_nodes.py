@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchglass as tg
 from torchglass.journal.layout import NODE_BITS
-from torchglass.settle.columns import Nodes
+from torchglass.settle.values import Nodes
 
 
 class Tagging(TorchFunctionMode):

@@ -26,7 +26,6 @@ from torchglass.settle.columns import (
     Columns,
     Combination,
     Fixed,
-    Nodes,
 )
 from torchglass.settle.interned import Interned, RecordingState
 from torchglass.settle.places import PlaceTable, Sources, Texts
@@ -40,7 +39,7 @@ from torchglass.settle.spans import (
     make_sound,
     spans_of,
 )
-from torchglass.settle.values import Values, fill_measured, fill_sketches, link_storages, link_values
+from torchglass.settle.values import Nodes, Values, fill_measured, fill_sketches, link_storages, link_values
 from torchglass.source.sites import NO_EXPRESSION
 
 BEGIN = "begin"

@@ -233,7 +233,7 @@ def kept_values(streams: Streams, values: Values, *owners: int) -> list[dict[int
 
 # ---------------------------------------------------------------- links
 
-# How values hang together: which event made each, and which share memory.
+# How they hang together: which event made each value, which values share memory, what backward ran for whom.
 
 
 def link_values(tables: Tables) -> None:
@@ -287,3 +287,57 @@ def link_storages(tables: Tables, addresses: Sequence[int], before: Sequence[int
                     break
         storage.append(found)
     tables.value_storage = array("q", storage)
+
+
+class Nodes:
+    """Which forward event an event of backward belongs to: by the numbers of the autograd nodes that each one made."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, list[tuple[int, int, int]]] = {}
+        """By thread: the first node of an event, the one behind its last, and the event; in order of opening."""
+        self._ran: list[tuple[int, int, int]] = []
+        """Thread, node and event."""
+
+    def take(self, thread: int, words: list[int], events: list[int]) -> None:
+        """What records say of nodes; NONE for those that are no events."""
+        made, before = self._made.setdefault(thread, []), (0, 0)
+        for call, nodes, event in zip(
+            words[layout.CALL :: layout.RECORD_WORDS], words[layout.NODES :: layout.RECORD_WORDS], events, strict=True
+        ):
+            if call >= NONE or nodes < 0 or event == NONE:
+                continue
+            first = -2 - call
+            count = ((nodes & layout.NODE_MASK) - first) & layout.NODE_MASK
+            if count:
+                made.append((first, first + count, event))
+            node = (nodes >> layout.NODE_BITS) - 1
+            if 0 <= node < layout.MOST_NODES:
+                self._ran.append((thread, node, event))
+                # Double backward: the node of an op is made before the op itself opens.
+                since = before[1] if before[1] <= first else before[0]
+                if since < first and before != (0, 0):
+                    made.append((since, first, event))
+            before = (first, first + count)
+
+    def link(self, tables: Tables, callers: dict[int, int]) -> None:
+        """Fill the column ``forward``; what the engine ran in a thread of its own has the nodes of its caller's."""
+        if not self._ran:
+            return
+        wanted = {node for _, node, _ in self._ran}
+        owners = {thread: _owners(made, wanted) for thread, made in self._made.items()}
+        for thread, node, event in self._ran:
+            caller = callers.get(thread, NONE)
+            owner = owners.get(caller if caller != NONE else thread, {}).get(node, NONE)
+            # An event is not its own reason; nor is one that came later, where numbers began anew.
+            tables.forward[event] = owner if owner < event else NONE
+
+
+def _owners(made: list[tuple[int, int, int]], wanted: set[int]) -> dict[int, int]:
+    """By node: the innermost event that made it. Events come in order of opening, so the inner ones come last."""
+    owners: dict[int, int] = {}
+    for first, last, event in made:
+        if last - first > len(wanted):
+            owners.update((node, event) for node in wanted if first <= node < last)
+        else:
+            owners.update((node, event) for node in range(first, last) if node in wanted)
+    return owners

@@ -23,6 +23,13 @@ class Range(NamedTuple):
 NOWHERE = Range(None, None, None, None)
 
 
+def char_column(line: str, byte: int) -> int:
+    """The column in characters of a column that was counted in UTF-8 bytes."""
+    if line.isascii():
+        return byte
+    return len(line.encode("utf-8", "surrogatepass")[:byte].decode("utf-8", "ignore"))
+
+
 @dataclass(frozen=True, slots=True)
 class Opcodes:
     """What the numbers in instructions mean, which differs from one Python to the next."""

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchglass.events.types import Location
-from torchglass.source.codes import Code, Instruction, instruction_at
+from torchglass.source.codes import Code, Instruction, char_column, instruction_at
 from torchglass.source.expressions import Argument, CallShape, Expression, Key, read_expression
-from torchglass.source.syntax import char_column
 from torchglass.source.text import SourceText, is_cell
 
 NO_COLUMNS = "Python keeps no columns here (-X no_debug_ranges)"

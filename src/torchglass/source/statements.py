@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from torchglass.source.syntax import Located, Syntax, char_column, excerpt
+from torchglass.source.codes import char_column
+from torchglass.source.syntax import Located, Syntax, excerpt
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Point = tuple[int, int]

@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from functools import cache
 from typing import TypeAlias, cast
 
-from torchglass.source.codes import Range
+from torchglass.source.codes import Range, char_column
 
 Located: TypeAlias = ast.expr | ast.stmt | ast.pattern | ast.excepthandler
 _Block: TypeAlias = ast.stmt | ast.excepthandler | ast.match_case
@@ -21,13 +21,6 @@ _LOCATED = (ast.expr, ast.stmt, ast.pattern, ast.excepthandler)
 _OPERATORS = frozenset({"ctx", "op", "ops"})
 _BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
 _FSTRINGS_KEEP_THEIR_PLACES = sys.version_info >= (3, 12)
-
-
-def char_column(line: str, byte: int) -> int:
-    """The column in characters of a column that was counted in UTF-8 bytes."""
-    if line.isascii():
-        return byte
-    return len(line.encode("utf-8", "surrogatepass")[:byte].decode("utf-8", "ignore"))
 
 
 def excerpt(lines: Sequence[str], first: Located, last: Located) -> str:
