@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from torchglass.cli.progress import Bar, add_bundle, loaded
 from torchglass.errors import MissingExtra, NotRecorded, TorchglassError, UsageError, closest
 from torchglass.events.spelling import clean
-from torchglass.store.layout import whole_file
+from torchglass.store.layout import system_error, whole_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     except (OSError, RuntimeError) as error:  # torch.save has errors of its own
         if isinstance(error, TorchglassError):
             raise
-        raise UsageError(f"{str(options.out)!r} cannot be written: {reason_of(error)}; choose another path") from None
+        said = system_error(error)
+        reason = said.strerror if said is not None else clean(str(error).strip().partition("\n")[0])
+        raise UsageError(f"{str(options.out)!r} cannot be written: {reason}; choose another path") from None
     return 0
 
 
@@ -204,13 +206,3 @@ def needed(name: str) -> Any:
     except ImportError:
         package = name.partition(".")[0]
         raise MissingExtra(f"this format needs {package}: pip install {package}") from None
-
-
-def reason_of(error: BaseException) -> str:
-    """The disk's own words, which torch hides behind its own, in one line."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return clean(str(error).strip().partition("\n")[0])

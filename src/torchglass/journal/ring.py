@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torchglass.journal import layout
 from torchglass.journal.homes import Home
@@ -52,11 +52,11 @@ class Thread(Protocol):
 class Ring(Chunks):
     """Counts the chunks of records that were handed out, and gives up the oldest when that is too much."""
 
+    threads: Sequence[Thread]
+
     def __init__(self, home: Home, limits: Limits) -> None:
         super().__init__(home)
         self.limits = limits
-        self.threads: list[Any] = []
-        """The writers of their records."""
         self.passing = RowWriter(self, layout.PASSING)
         self.on_drop: Callable[[int, int], None] = ignore
         """Told of the values that were dropped: the first, and behind the last."""

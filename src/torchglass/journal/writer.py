@@ -64,6 +64,7 @@ class Journal(Ring):
 
     def __init__(self, home: Home | None = None, limits: Limits | None = None) -> None:
         super().__init__(home or Memory(), limits or Limits())
+        self.threads: list[ThreadWriter] = []
         self.rows = RowWriter(self, ROWS)
         self._numbered = tuple(NumberedWriter(self, stream) for stream in OF_VALUES)
         self.values, self.measured, self.sketched, self.kept = self._numbered

@@ -6,10 +6,8 @@ import ast
 from collections.abc import Collection, Iterable
 from functools import cached_property
 
-from torchglass.source.statements import Statement, Statements, walk_head
+from torchglass.source.statements import LOOPS, WITH, Statement, Statements, walk_head
 
-WITH = (ast.With, ast.AsyncWith)
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom)
 _TRY = (ast.Try, ast.TryStar)
 _RESHAPING = frozenset(
@@ -27,7 +25,7 @@ class ControlFlow(Statements):
         found = self._and_around(*_LEAVES)
         for statement in self.all:
             number = statement.number if isinstance(statement.node, ast.Break | ast.Continue) else -1
-            while number >= 0 and not isinstance(self.all[number].node, _LOOPS):
+            while number >= 0 and not isinstance(self.all[number].node, LOOPS):
                 found.add(number)
                 number = self.all[number].parent
         return found

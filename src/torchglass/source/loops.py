@@ -6,11 +6,10 @@ import ast
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from torchglass.source.statements import Span, Statement, Statements, evaluated, may_break, may_jump, yields
+from torchglass.source.statements import WITH, Span, Statement, Statements, evaluated, may_break, may_jump, yields
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FOR = (ast.For, ast.AsyncFor)
-_WITH = (ast.With, ast.AsyncWith)
 
 
 @dataclass(slots=True, eq=False)
@@ -150,7 +149,7 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
         return node, "before"
     if isinstance(node, Comprehension) and callee.endswith("next__"):
         return node, "next"
-    if isinstance(node, _WITH) and callee.endswith("exit__"):
+    if isinstance(node, WITH) and callee.endswith("exit__"):
         return node, "after"
     return node, "store" if stores and isinstance(node, ast.Subscript | ast.Attribute | ast.Name) else ""
 
@@ -245,7 +244,7 @@ class _Reader:
             self._expression(node.test, context)
             self._suite(statement.number, "body", context.inside(node, "body"))
             self._suite(statement.number, "orelse", context.inside(node, "orelse"))
-        elif isinstance(node, _WITH):
+        elif isinstance(node, WITH):
             for item in node.items:
                 self._expression(item.context_expr, context)
                 self.steps_of[item.context_expr] = node

@@ -213,12 +213,17 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
+def walk(node: ast.AST, without: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
+    """A node and what is in it, the outermost first, without such nodes and what is in those."""
+    waiting: list[ast.AST] = [node]
+    for each in waiting:
+        yield each
+        waiting.extend(child for child in ast.iter_child_nodes(each) if not isinstance(child, without))
+
+
 def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of statements inside; the outermost first."""
-    waiting: list[ast.AST] = [statement]
-    for node in waiting:
-        yield node
-        waiting.extend(each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.stmt))
+    """The nodes of a statement without those of statements inside."""
+    return walk(statement, ast.stmt)
 
 
 def _sometimes(node: ast.AST) -> list[ast.expr]:
@@ -270,42 +275,25 @@ def store_text(syntax: Syntax, nodes: list[Located]) -> str:
 
 # What makes code leave its place: ``return``, ``break`` and ``continue``, and the ``yield`` that suspends it.
 
-_Inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef
+_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes inside of one, without those of functions in it."""
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        if each is node or not isinstance(each, _Inner):
-            waiting.extend(ast.iter_child_nodes(each))
+WITH = (ast.With, ast.AsyncWith)
 
 
 def yields(node: ast.AST) -> bool:
     """Whether a function is a generator or coroutine."""
-    return any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in _own(node))
+    return any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in walk(node, _INNER))
 
 
 def may_jump(node: ast.stmt) -> bool:
     """Whether what follows a statement may be left out although no error occurs."""
-    return any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in _own(node))
+    return any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in walk(node, _INNER))
 
 
 def may_break(node: ast.stmt) -> bool:
     """Whether a loop may be left before its end: by a ``return``, or a ``break`` that is its own."""
-    waiting: list[ast.AST] = [*ast.iter_child_nodes(node)]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, ast.Return | ast.Break):
-            return True
-        if isinstance(each, LOOPS):
-            waiting.extend(inner for inner in _own(each) if isinstance(inner, ast.Return))
-        elif not isinstance(each, _Inner):
-            waiting.extend(ast.iter_child_nodes(each))
-    return False
+    returns = any(isinstance(each, ast.Return) for each in walk(node, _INNER))
+    return returns or any(isinstance(each, ast.Break) for each in walk(node, (*LOOPS, *_INNER)))
 
 
 def evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:

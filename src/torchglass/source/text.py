@@ -142,8 +142,12 @@ def look_at(filename: str) -> tuple[bool, os.stat_result | None]:
         found = _stat(filename)
     except (OSError, ValueError):
         return not (is_cell(filename) or _was_registered(filename)), None
-    in_doubt = max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
-    return in_doubt, found
+    return _is_in_doubt(filename, found), found
+
+
+def _is_in_doubt(filename: str, found: os.stat_result) -> bool:
+    """Whether a file may have changed since its code ran; a relative name may mean another file by now."""
+    return max(found.st_mtime, found.st_ctime) >= PROCESS_START - _COARSE_CLOCK or not _is_absolute(filename)
 
 
 _read_before: dict[str, tuple[tuple[int, ...], SourceText]] = {}
@@ -168,9 +172,7 @@ def read_source(filename: str, met: os.stat_result | None = None) -> SourceText:
         found = _stat(filename)
     except (OSError, ValueError):
         return _read_elsewhere(filename) if filename else SourceText(filename, None, NOT_AVAILABLE)
-    newest = max(found.st_mtime, found.st_ctime)
-    # A relative name may mean another file by now.
-    trusted = newest < PROCESS_START - _COARSE_CLOCK and _is_absolute(filename)
+    trusted = not _is_in_doubt(filename, found)
     source = _read_file(filename, _stamp(found), trusted)
     source.state = state_of(found)
     if trusted:

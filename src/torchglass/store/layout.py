@@ -123,6 +123,15 @@ def whole_file(path: Path) -> Generator[Path]:
         draft.replace(path)
 
 
+def system_error(error: BaseException | None) -> OSError | None:
+    """What the disk itself said, which torch hides behind its own words; None where it was something else."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file that is never seen half written."""
     with whole_file(path) as draft:

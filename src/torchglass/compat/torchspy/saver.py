@@ -16,7 +16,7 @@ from torchglass.capture.transparency.ours import unseen
 from torchglass.compat.torchspy._base import BaseDebugger, Classes, Filter, Names, file_name
 from torchglass.compat.torchspy.context import contexts_here
 from torchglass.events.spelling import clean
-from torchglass.store.layout import whole_file
+from torchglass.store.layout import system_error, whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -158,10 +158,8 @@ def _reason(error: BaseException) -> str:
     """What to say of an error: the disk's own words, which torch hides behind its own, in one line."""
     if isinstance(error, CannotSave):
         return str(error)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return f"{cause.strerror} ({clean(str(cause.filename))})" if cause.filename else cause.strerror
-        cause = cause.__cause__ or cause.__context__
+    said = system_error(error)
+    if said is not None:
+        return f"{said.strerror} ({clean(str(said.filename))})" if said.filename else str(said.strerror)
     first = str(error).strip().partition("\n")[0]
     return clean(f"{type(error).__name__}: {first}" if first else type(error).__name__)[:300]
