@@ -143,7 +143,7 @@ def test_words_of_dtypes_are_cleaned(
     metas = trace.tables.metas
     for number, meta in enumerate(metas):
         metas[number] = replace(meta, word="\x1b[2J\n[1]")
-    monkeypatch.setattr("torchglass.api.load", lambda path: trace)
+    monkeypatch.setattr("torchglass.recording.load_trace", lambda *given: trace)
     rows = listed(capsys, str(odd))
     assert len(rows) == 6
     assert all("\\x1b[2J\\n[1]" in text and text.isprintable() for _, text in rows[:-1])

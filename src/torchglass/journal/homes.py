@@ -124,8 +124,9 @@ class MappedFile(Home):
 
     def close(self) -> None:
         """Mappings go when nobody refers to them; never where that would close a file of the program's."""
+        ours = self._file.owned.are_ours  # asked before the first: some Pythons keep a descriptor with each mapping
         for mapping in self._taken:
-            close_mapping(mapping, self._file.owned)
+            close_mapping(mapping, ours)
         self._taken, self._free = [], []
         self._file.close()
 
@@ -282,10 +283,10 @@ class Owned:
                 os.close(file)
 
 
-def close_mapping(mapping: mmap.mmap, owned: Owned) -> None:
+def close_mapping(mapping: mmap.mmap, is_ours: bool) -> None:
     """Let go of a mapping, but never of one that would close, and write into, a file of the program's."""
     try:
-        if not owned.are_ours:
+        if not is_ours:
             raise BufferError
         mapping.close()
     except BufferError:  # or somebody reads it just now: it stays, also when Python ends

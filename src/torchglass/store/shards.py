@@ -112,7 +112,7 @@ class Shards:
         """Nobody writes to a region any more; never closes a file of the program's."""
         mapping, owned = self._mapped.pop(id(region), (None, None))
         if mapping is not None and owned is not None:
-            close_mapping(mapping, owned)
+            close_mapping(mapping, owned.are_ours)
 
     @cached_property
     def _may_map(self) -> bool:
