@@ -148,7 +148,8 @@ def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
 def test_memory_that_runs_out_while_a_row_is_written_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """In Python; C takes no memory here."""
     testcapi = pytest.importorskip("_testcapi")
-    monkeypatch.setattr("torchglass.journal.writer.RowWriter", PythonRowWriter)
+    for home in ("ring", "writer"):
+        monkeypatch.setattr(f"torchglass.journal.{home}.RowWriter", PythonRowWriter)
     journal = Journal()
     journal.rows.add(layout.NOTE, 1000, b"first")
     added = [1000, *range(12)]
