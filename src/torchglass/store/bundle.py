@@ -52,10 +52,6 @@ class Bundle:
     owned: bool
     """This process made it."""
 
-    def environment(self) -> dict[str, str]:
-        """What a child process needs in its environment to join."""
-        return {RUN: self.run}
-
     def new_part(self) -> Path:
         """A folder of this process's own; a second recording of the same process gets another."""
         self._check_room()
