@@ -292,6 +292,7 @@ def generated(seed: int) -> None:
     total.backward()
 
 
+<<<<<<< HEAD
 def families() -> dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]]:
     """The transformers, for the process that runs them: to import that library takes as long as many a program."""
     from tests import zoo
@@ -301,6 +302,36 @@ def families() -> dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]]:
 
 def run_zoo(build: Callable[[], tuple[nn.Module, dict[str, Tensor]]]) -> None:
     model, inputs = build()
+=======
+def kinds_of_tensors() -> None:
+    """Tensors of many kinds and layouts as arguments and results of modules and functions."""
+    dense = torch.arange(24.0).reshape(4, 6)
+    with torch.inference_mode():
+        inference = dense + 1
+    tensors: list[Any] = [
+        torch.tensor(2.0), torch.empty(0, 3), dense.t(), dense[1:, ::2], dense.expand(2, 4, 6), dense.to(torch.int64),
+        dense.bool(), dense.half(), dense.to(torch.complex64).conj(), dense.clone().requires_grad_(), nn.Parameter(dense),
+        torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d), torch.zeros((1, 2) * 4), inference,
+        torch.empty(3, 4, device="meta"), dense.to_sparse(), torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), dense.detach(),
+    ]  # fmt: skip
+    model = nn.Sequential(nn.Identity(), nn.Identity())
+    for _ in range(2):
+        for tensor in tensors:
+            torch.clone(model(tensor))
+    torch.vmap(lambda each: model(each).sin())(dense)
+    torch.func.grad(lambda each: model(each).sin().sum())(dense)
+    changing = torch.zeros(3)
+    for change in (lambda: changing.add_(1), lambda: changing.resize_(2, 5), lambda: changing.requires_grad_()):
+        change()
+        model(changing)
+    changing.data = torch.zeros(7)
+    model(changing)
+
+
+def run_zoo(name: str) -> None:
+    model, inputs = zoo.FAMILIES[name]()
+>>>>>>> 82e4666 (Plain tensors are read where they are, and no mode is taken off for that)
     model(**inputs)
 
 
@@ -398,6 +429,7 @@ NOT_MEASURED = frozenset({"copies"})
 """It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
     "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
+<<<<<<< HEAD
     "zoo": lambda: {name: partial(run_zoo, build) for name, build in families().items()},
     "small": lambda: {
         **{name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
@@ -408,6 +440,15 @@ GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
         },
         "in turn": in_threads,
         **{f"seed {seed}": partial(generated, seed) for seed in range(60)},
+=======
+    "tensors": lambda: {"kinds": kinds_of_tensors},
+    "zoo": lambda: {name: partial(run_zoo, name) for name in zoo.FAMILIES},
+    "training": lambda: {name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
+    "failures": lambda: {
+        f"{error.__name__}-{deep}": partial(fails, error, deep)
+        for error in (ValueError, KeyboardInterrupt, SystemExit)
+        for deep in (0, 5, 40)
+>>>>>>> 82e4666 (Plain tensors are read where they are, and no mode is taken off for that)
     },
     "variables": lambda: {
         **{name: programs_plain.load(name).main for name in programs_plain.names() if name != "threads"},

@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from torchglass import compiled
+from torchglass.capture.engine.fast.direct import read_directly
 from torchglass.capture.engine.fast.names import torch_names
 from torchglass.capture.engine.fast.values import FastValues as FastValues
 from torchglass.capture.engine.forms import Describe, Form, form_bytes
@@ -31,6 +32,7 @@ def is_used() -> bool:
             if not HAS_TORCH:
                 raise TypeError("torch is not installed")
             extension.set_torch(torch_names())
+            read_directly()
         except Exception as reason:
             compiled.give_up(f"this torch is not what was expected ({reason})")
             return False

@@ -31,6 +31,7 @@ static int engine_clear(Engine *engine)
     table_clear(&engine->opaque);
     table_clear(&engine->stacks);
     table_clear(&engine->module_places);
+    table_clear(&engine->child_places);
     PyMem_Free(engine->module_rows);
     PyMem_Free(engine->described);
     engine->module_rows = NULL;
@@ -348,6 +349,9 @@ static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
 static PyMethodDef module_methods[] = {
     {"set_torch", set_torch, METH_O, "Take over the names of torch."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
+    {"read_directly", read_directly, METH_O, "Read tensors and torch's state where they are, by these offsets."},
+    {"read_tensor", words_of_tensor, METH_O, "What is read of a tensor so."},
+    {"read_state", words_of_torch, METH_NOARGS, "What is read of torch's state so."},
     {"zeros", zeros, METH_O, "Memory for a chunk."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
     {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},

@@ -62,7 +62,7 @@ static int tell(Engine *engine, Log *log, int64_t at, const char *edge)
 /* The number that this thread gives to its next autograd node. */
 static int64_t next_node(void)
 {
-    return as_number(PyObject_CallNoArgs(torch.next_node));
+    return is_direct ? direct_node() : as_number(PyObject_CallNoArgs(torch.next_node));
 }
 
 /* The word NODES of an event that closes: how far the numbers are, and in backward which node was being run. */

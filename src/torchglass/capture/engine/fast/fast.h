@@ -2,12 +2,21 @@
  *
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
+<<<<<<< HEAD
  * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
  * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it
  * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c,
  * sums_avx2.c and hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
  * of a variable, known.c, following.c, tracing.c and monitoring.c when, signing.c what
  * a container holds and looking.c whether that has changed.
+=======
+ * is which, metas.c what it is like, tensors.c what is read of one where it is, forms.c how arguments stood, stacks.c
+ * where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the three that torch and the
+ * program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c which values are
+ * measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known again, saved.c keeps
+ * them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c, following.c, tracing.c and
+ * monitoring.c when, signing.c what a container holds and looking.c whether that has changed.
+>>>>>>> bc34c76 (Plain tensors are read where they are, and no mode is taken off for that)
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -129,7 +138,7 @@ typedef struct {
     PyObject *tensor; /* its address only: it may be gone, and another live there */
     PyObject *ref;    /* a weak reference, which tells */
     int64_t value, version;
-    PyObject *meta;   /* of one that an op made: what is known of it so far, as a tuple */
+    char had_grad;    /* of one that an op made, and autograd has not seen yet */
     int64_t before;
     int64_t measured; /* the number of the value, + 1, that it was when it was measured last */
 } Living;
@@ -168,6 +177,7 @@ typedef struct Engine {
     Py_ssize_t described_room;
     /* meeting.c */
     struct class_row { PyObject *ref; int64_t row; } class_rows[CLASS_ROWS]; /* the row of a class, by its address */
+    Table child_places; /* (a dictionary of children, its length, a child) → its place there, and with 0: they are there */
     PyObject *module_table, *modules_met; /* dicts of the session's: rows by number, and by the id of the module */
     PyObject *module_numbers, *class_number, *encoded_module, *quoted, *settings, *rows, *take_lock, *leave_lock;
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
@@ -213,7 +223,7 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor); /* whose class is Tens
 int64_t made_value(Engine *engine, PyObject *tensor);     /* as an op leaves it */
 void living_clear(Engine *engine);
 int has_changed(Engine *engine, PyObject *tensor, int64_t number); /* it was another value when it was measured last */
-int version_of(PyObject *tensor, int64_t *version);                /* -1: it has none */
+int is_plain_tensor(const PyObject *object); /* its class is Tensor or Parameter */
 PyObject *engine_value_of(Engine *engine, PyObject *tensor);
 PyObject *engine_plain_value_of(Engine *engine, PyObject *tensor);
 PyObject *engine_made(Engine *engine, PyObject *tensor);
@@ -240,6 +250,27 @@ int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize
 int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
                    PyObject *kwargs); /* the number of the record; NONE when there is no room; FAILED */
 int close_event(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
+
+/* ---------------------------------------------------------------- metas.c */
+
+int version_of(PyObject *tensor, int64_t *version); /* -1: it has none */
+int grad_of(PyObject *tensor);                      /* whether it takes gradients; -1 error */
+/* The row of a plain tensor's metadata, and where its memory is. FAILED: it refuses; what it refuses is asked before a row is
+ * made. */
+int64_t read_meta(Engine *engine, PyObject *tensor, int64_t *address);
+
+/* ---------------------------------------------------------------- tensors.c */
+
+enum { DIRECT_GRAD = 3, DIRECT_SIZES = 5, DIRECT_WORDS = DIRECT_SIZES + 10 }; /* places in a key, and its length */
+extern int is_direct; /* whether plain tensors and torch's state are read where they are; else none of these is called */
+int64_t direct_node(void);                                  /* the number that this thread gives to its next autograd node */
+long direct_modes(void);                                    /* function modes on this thread's stack */
+int direct_version(const PyObject *tensor, int64_t *version); /* 0: it has none */
+int direct_grad(const PyObject *tensor);
+Py_ssize_t direct_key(const PyObject *tensor, int64_t *words, int64_t *address); /* what tells its metadata; 0: not so simple */
+PyObject *read_directly(PyObject *module, PyObject *found);
+PyObject *words_of_tensor(PyObject *module, PyObject *tensor);
+PyObject *words_of_torch(PyObject *module, PyObject *unused);
 
 /* ---------------------------------------------------------------- errors.c */
 
@@ -272,6 +303,10 @@ PyObject *after_fork(PyObject *module, PyObject *unused);
 typedef struct { PyObject *mode, *context; } Unseen; /* what is off while we read tensors */
 int enter_unseen(Unseen *unseen); /* -1 error, else how many modes were on */
 int leave_unseen(Unseen *unseen);
+/* The same around an event: not where tensors are read where they are, and whoever asks Python or a getter takes our mode
+ * off for that while, or finds no mode but ours, which passes on what it is told while the log is off. */
+int enter_reading(const Engine *engine, const Log *log, Unseen *unseen);
+PyObject *call_unseen(PyObject *callable, PyObject *first, PyObject *second);
 
 /* ---------------------------------------------------------------- tally.c, measuring.c */
 

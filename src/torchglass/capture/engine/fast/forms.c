@@ -273,7 +273,7 @@ static int64_t described_call(Engine *engine, Log *log, PyObject *const *args, P
     PyObject *packed = pack(args, count);
     if (packed == NULL)
         return FAILED;
-    PyObject *answer = PyObject_CallFunctionObjArgs(engine->describe_call, packed, kwargs == NULL ? Py_None : kwargs, NULL);
+    PyObject *answer = call_unseen(engine->describe_call, packed, kwargs == NULL ? Py_None : kwargs);
     Py_DECREF(packed);
     return take_described(log, answer, first);
 }
@@ -293,7 +293,7 @@ static PyObject *find_form(Engine *engine, const Reading *reading, uint64_t hash
     int64_t place = table_find(&known, reading->words, reading->length, &same);
     if (place != NONE)
         return Py_NewRef(PyList_GET_ITEM(known_forms, place));
-    PyObject *form = PyObject_CallFunctionObjArgs(make, given[0], given[1], NULL);
+    PyObject *form = call_unseen(make, given[0], given[1]);
     PyObject *bytes = form == NULL ? NULL : PyObject_CallOneArg(engine->form_bytes, form);
     PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, form, bytes);
     Py_XDECREF(bytes);
@@ -404,11 +404,8 @@ int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, 
         done = read_item(&reading, result, 0);
     if (done == ERROR)
         return FAILED;
-    if (done == NOT_HERE) {
-        PyObject *answer =
-            PyObject_CallFunctionObjArgs(engine->describe_result, result, from_op ? Py_True : Py_False, NULL);
-        return take_described(log, answer, first);
-    }
+    if (done == NOT_HERE)
+        return take_described(log, call_unseen(engine->describe_result, result, from_op ? Py_True : Py_False), first);
     if (reading.id_count && put_ids(log, &reading, first) < 0)
         return FAILED;
     int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);

@@ -21,6 +21,8 @@ typedef struct {
 
 long count_modes(void)
 {
+    if (is_direct)
+        return direct_modes();
     PyObject *answer = PyObject_CallNoArgs(torch.count_modes);
     if (answer == NULL)
         return -1;
@@ -169,6 +171,25 @@ int leave_unseen(Unseen *unseen)
         return -1;
     }
     return done == NULL ? -1 : 0;
+}
+
+int enter_reading(const Engine *engine, const Log *log, Unseen *unseen)
+{
+    unseen->mode = unseen->context = NULL;
+    if (is_direct && engine->measurer == NULL && !log->listening && direct_modes() <= 1)
+        return 0;
+    return enter_unseen(unseen);
+}
+
+PyObject *call_unseen(PyObject *callable, PyObject *first, PyObject *second)
+{
+    Unseen unseen;
+    if (enter_unseen(&unseen) < 0)
+        return NULL;
+    PyObject *answer = PyObject_CallFunctionObjArgs(callable, first, second, NULL);
+    if (leave_unseen(&unseen) < 0)
+        Py_CLEAR(answer);
+    return answer;
 }
 
 /* ---------------------------------------------------------------- threads inside

@@ -7,6 +7,7 @@
 #include "structmember.h"
 
 #define MOST_CHILDREN 256
+#define MANY_CHILDREN 16 /* from so many on their places are kept */
 #define DEEPEST_MODEL 256
 #define MOST_VISITS 20000 /* of modules below a root, each way to one counted: they may be shared, or contain themselves */
 #define LONGEST_PATH 400 /* that is spelt here */
@@ -125,11 +126,44 @@ PyObject *held(PyObject *module, PyObject *name)
     return found;
 }
 
-/* The name of a child, borrowed from the dictionary. */
-static PyObject *name_in(PyObject *children, const PyObject *module)
+/* The place of each child in a dictionary of many, by their addresses and its length; the first of those that are there
+ * twice. All of them are looked for one after the other. */
+static int index_children(Engine *engine, PyObject *children)
 {
     PyObject *name, *child;
+    uint64_t hash;
+    Py_ssize_t at = 0, place = 0;
+    int64_t key[3] = {(int64_t)(intptr_t)children, PyDict_GET_SIZE(children), 0};
+    if (table_find(&engine->child_places, key, 3, &hash) != NONE)
+        return 0;
+    if (table_add(&engine->child_places, key, 3, hash, 0) < 0)
+        return -1;
+    for (; PyDict_Next(children, &at, &name, &child); place = at) {
+        key[2] = (int64_t)(intptr_t)child;
+        if (table_find(&engine->child_places, key, 3, &hash) == NONE
+            && table_add(&engine->child_places, key, 3, hash, place) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The name of a child, borrowed from the dictionary. What was found in it before may be there no longer. */
+static PyObject *name_in(Engine *engine, PyObject *children, const PyObject *module)
+{
+    PyObject *name, *child;
+    uint64_t hash;
     Py_ssize_t at = 0;
+    if (PyDict_GET_SIZE(children) >= MANY_CHILDREN && index_children(engine, children) == 0) {
+        const int64_t key[3] = {(int64_t)(intptr_t)children, PyDict_GET_SIZE(children), (int64_t)(intptr_t)module};
+        const int64_t place = table_find(&engine->child_places, key, 3, &hash);
+        if (place == NONE)
+            return NULL; /* Python looks everywhere */
+        at = (Py_ssize_t)place;
+        if (PyDict_Next(children, &at, &name, &child) && child == module)
+            return PyUnicode_CheckExact(name) ? name : NULL;
+        at = 0;
+    }
+    PyErr_Clear();
     while (PyDict_Next(children, &at, &name, &child))
         if (child == module)
             return PyUnicode_CheckExact(name) ? name : NULL;
@@ -153,7 +187,7 @@ static PyObject *joined(PyObject *first, PyObject *second)
 }
 
 /* The same one level below: in a list that the module holds. */
-static PyObject *way_through(PyObject *children, PyObject *module)
+static PyObject *way_through(Engine *engine, PyObject *children, PyObject *module)
 {
     PyObject *name, *child, *way = NULL;
     Py_ssize_t at = 0, size = PyDict_GET_SIZE(children);
@@ -165,7 +199,7 @@ static PyObject *way_through(PyObject *children, PyObject *module)
             Py_XDECREF(below);
             return NULL;
         }
-        PyObject *inner = PyDict_GET_SIZE(below) <= MOST_CHILDREN ? name_in(below, module) : NULL;
+        PyObject *inner = PyDict_GET_SIZE(below) <= MOST_CHILDREN ? name_in(engine, below, module) : NULL;
         if (inner != NULL)
             way = joined(name, inner);
         Py_DECREF(below);
@@ -174,22 +208,22 @@ static PyObject *way_through(PyObject *children, PyObject *module)
 }
 
 /* The way from a module to one that it holds itself or in a list, owned; NULL where it is not so simple. */
-static PyObject *way_to(PyObject *owner, PyObject *module)
+static PyObject *way_to(Engine *engine, PyObject *owner, PyObject *module)
 {
     PyObject *children = held(owner, modules_name), *way = NULL;
     if (children != NULL && PyDict_GET_SIZE(children) <= MOST_CHILDREN) {
-        PyObject *name = name_in(children, module);
-        way = name != NULL ? Py_NewRef(name) : way_through(children, module);
+        PyObject *name = name_in(engine, children, module);
+        way = name != NULL ? Py_NewRef(name) : way_through(engine, children, module);
     }
     Py_XDECREF(children);
     return way;
 }
 
 /* Its path in the root; NULL, with an exception or without. */
-static PyObject *path_of(const ModuleRow *above, PyObject *module)
+static PyObject *path_of(Engine *engine, const ModuleRow *above, PyObject *module)
 {
     PyObject *owner = referent(above->module), *path = above->path, *found = NULL;
-    PyObject *way = owner == NULL || owner == module ? NULL : way_to(owner, module);
+    PyObject *way = owner == NULL || owner == module ? NULL : way_to(engine, owner, module);
     if (way != NULL && PyUnicode_GET_LENGTH(way))
         found = PyUnicode_GET_LENGTH(path) ? joined(path, way) : Py_NewRef(way);
     Py_XDECREF(way);
@@ -318,7 +352,7 @@ static int64_t add_new_row(Engine *engine, const Place *place)
 int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
 {
     ModuleRow *above = (ModuleRow *)Py_XNewRef((PyObject *)module_row(engine, caller));
-    PyObject *path = above == NULL ? NULL : path_of(above, module);
+    PyObject *path = above == NULL ? NULL : path_of(engine, above, module);
     PyObject *id = path == NULL ? NULL : PyLong_FromVoidPtr(module);
     int64_t row = NONE;
     if (id != NULL) {

@@ -59,6 +59,19 @@ static int remember_row(Engine *engine, const int64_t place[2], uint64_t hash, i
     return done < 0 ? -1 : table_add(&engine->module_places, place, 2, hash, index);
 }
 
+/* Of one that is new: Python is asked with no mode on. */
+static int64_t new_row_of(Engine *engine, int64_t caller, PyObject *module)
+{
+    Unseen unseen;
+    int64_t row = meet_module(engine, caller, module);
+    if (row != NONE)
+        return row;
+    if (enter_unseen(&unseen) < 0)
+        return FAILED;
+    row = as_number(PyObject_CallFunction(engine->identify, "LO", caller, module));
+    return leave_unseen(&unseen) < 0 ? FAILED : row;
+}
+
 /* The row of a module below the one that is under way. */
 static int64_t row_of(Engine *engine, Log *log, PyObject *module)
 {
@@ -67,9 +80,7 @@ static int64_t row_of(Engine *engine, Log *log, PyObject *module)
     int64_t index, row = known_row(engine, place, &hash, &index);
     if (row != NONE)
         return row;
-    row = meet_module(engine, log->module, module);
-    if (row == NONE)
-        row = as_number(PyObject_CallFunction(engine->identify, "LO", log->module, module));
+    row = new_row_of(engine, log->module, module);
     if (row == FAILED)
         return FAILED;
     known_row(engine, place, &hash, &index); /* looked for again: Python may have come back here */
@@ -92,6 +103,9 @@ static int is_described(Engine *engine, int64_t row)
 
 static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
 {
+    Unseen unseen;
+    if (enter_unseen(&unseen) < 0)
+        return -1;
     int done = describe_module(engine, log, row, module);
     if (done == 0) {
         PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
@@ -100,7 +114,7 @@ static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
     }
     if (done > 0 && row < engine->described_room)
         engine->described[row] = 1;
-    return done < 0 ? -1 : 0;
+    return leave_unseen(&unseen) < 0 || done < 0 ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- one call */
@@ -109,7 +123,7 @@ static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObje
                          int64_t *row)
 {
     Unseen unseen;
-    if (enter_unseen(&unseen) < 0)
+    if (enter_reading(engine, log, &unseen) < 0)
         return FAILED;
     int64_t at = FAILED;
     *row = row_of(engine, log, module);
@@ -120,14 +134,26 @@ static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObje
     return at;
 }
 
+/* Before its record is closed: what it shows of itself, and with the outermost call the settings of all that were met. */
+static int finish_call(Engine *engine, Log *log, int64_t row, PyObject *module)
+{
+    Unseen unseen;
+    if (!is_described(engine, row) && describe(engine, log, row, module) < 0)
+        return -1;
+    if (log->module != NONE || log->unread == NULL || PyList_GET_SIZE(log->unread) == 0)
+        return 0;
+    if (enter_unseen(&unseen) < 0)
+        return -1;
+    int done = read_settings(engine, log);
+    return leave_unseen(&unseen) < 0 ? -1 : done;
+}
+
 static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObject *module, PyObject *result)
 {
     Unseen unseen;
-    if (enter_unseen(&unseen) < 0)
+    if (enter_reading(engine, log, &unseen) < 0)
         return -1;
-    int done = is_described(engine, row) ? 0 : describe(engine, log, row, module);
-    if (done == 0 && log->module == NONE && log->unread != NULL && PyList_GET_SIZE(log->unread))
-        done = read_settings(engine, log);
+    int done = finish_call(engine, log, row, module);
     if (done == 0)
         done = close_event(engine, log, at, result, 0);
     return leave_unseen(&unseen) < 0 ? -1 : done;

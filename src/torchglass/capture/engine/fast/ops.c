@@ -134,7 +134,7 @@ static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, P
 {
     Unseen unseen;
     int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, NUMBER));
-    if (enter_unseen(&unseen) < 0)
+    if (enter_reading(mode->engine, log, &unseen) < 0)
         return FAILED;
     int64_t at = open_event(mode->engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
     return leave_unseen(&unseen) < 0 ? FAILED : at;
@@ -143,7 +143,7 @@ static int64_t open_op(OpMode *mode, Log *log, PyObject *plan, PyObject *args, P
 static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
 {
     Unseen unseen;
-    if (enter_unseen(&unseen) < 0)
+    if (enter_reading(mode->engine, log, &unseen) < 0)
         return -1;
     int done = finish(mode, log, at, plan, args, kwargs, result);
     return leave_unseen(&unseen) < 0 ? -1 : done;

@@ -2,9 +2,8 @@
 #include "fast.h"
 
 enum { CHANGED = -2, PENDING = -3 }; /* in place of a version, as in values.py; what Python reads with care has smaller ones */
-#define MOST_DIMENSIONS 32
 
-static int is_plain(PyObject *object)
+int is_plain_tensor(const PyObject *object)
 {
     return Py_TYPE(object) == torch.Tensor || Py_TYPE(object) == torch.Parameter;
 }
@@ -67,7 +66,6 @@ static int grow_living(Engine *engine)
             if (old[at].ref != NULL && PyList_Append(gone, old[at].ref) < 0)
                 PyErr_Clear();
             Py_XDECREF(old[at].ref); /* not the last reference, or a weak one of nothing: runs no code */
-            Py_XDECREF(old[at].meta);
         }
     }
     PyMem_Free(old);
@@ -75,23 +73,20 @@ static int grow_living(Engine *engine)
     return 0;
 }
 
-/* Remember an object; `meta` is taken over. */
-static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t version, PyObject *meta, int64_t before)
+static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t version, int had_grad, int64_t before)
 {
     PyObject *ref = PyWeakref_NewRef(tensor, NULL);
     if (ref == NULL || (2 * (engine->living_count + 1) > (engine->living == NULL ? 0 : engine->living_mask + 1)
                         && grow_living(engine) < 0)) {
         Py_XDECREF(ref);
-        Py_XDECREF(meta);
         return -1;
     }
     Living *known = &engine->living[place_of(engine, tensor)];
-    PyObject *old_ref = known->ref, *old_meta = known->meta;
+    PyObject *old_ref = known->ref;
     const int64_t measured = known->tensor == tensor && is_alive(known) ? known->measured : 0; /* or it was another's */
     engine->living_count += known->tensor == NULL;
-    *known = (Living){tensor, ref, value, version, meta, before, measured};
+    *known = (Living){tensor, ref, value, version, (char)had_grad, before, measured};
     Py_XDECREF(old_ref);
-    Py_XDECREF(old_meta);
     return 0;
 }
 
@@ -101,151 +96,12 @@ void living_clear(Engine *engine)
     Py_ssize_t size = old == NULL ? 0 : engine->living_mask + 1;
     engine->living = NULL;
     engine->living_count = engine->living_mask = 0;
-    for (Py_ssize_t at = 0; at < size; at++) {
+    for (Py_ssize_t at = 0; at < size; at++)
         Py_XDECREF(old[at].ref);
-        Py_XDECREF(old[at].meta);
-    }
     PyMem_Free(old);
 }
 
-/* ---------------------------------------------------------------- metadata */
-
-static PyObject *get(PyGetSetDef *attribute, PyObject *tensor)
-{
-    return attribute->get(tensor, attribute->closure);
-}
-
-int version_of(PyObject *tensor, int64_t *version)
-{
-    PyObject *found = get(torch.version, tensor);
-    if (found == NULL)
-        return -1;
-    *version = PyLong_AsLongLong(found);
-    Py_DECREF(found);
-    return *version == -1 && PyErr_Occurred() ? -1 : 0;
-}
-
-static int add_sizes(PyObject *sizes, int64_t *words, Py_ssize_t *length)
-{
-    Py_ssize_t count = PyTuple_GET_SIZE(sizes);
-    words[(*length)++] = count;
-    for (Py_ssize_t at = 0; at < count; at++) {
-        PyObject *size = PyTuple_GET_ITEM(sizes, at); /* borrowed from `sizes` */
-        if (!PyLong_CheckExact(size))
-            return -1; /* symbolic */
-        words[(*length)++] = PyLong_AsLongLong(size);
-    }
-    return PyErr_Occurred() ? -1 : 0;
-}
-
-static int64_t read_address(PyObject *tensor)
-{
-    return as_number(PyObject_CallOneArg(torch.storage_address, tensor));
-}
-
-/* ---------------------------------------------------------------- metadata that is new in this session
- *
- * Programs have tensors of the same few shapes in every recording: the bytes of a row are kept for the process. */
-
-#define META_ROW 9 /* a kind of row (journal/layout.py) */
-#define MOST_KNOWN 4096
-static Table known; /* words → a place in the list */
-static PyObject *known_metas; /* a list: pairs of metadata, as Python has it, and its bytes */
-
-/* The metadata that was read, and its bytes, as they were before or are now; owned. */
-static PyObject *find_meta(Engine *engine, const int64_t *words, Py_ssize_t length, uint64_t hash, PyObject *const *parts,
-                           PyObject *cls)
-{
-    uint64_t same;
-    int64_t place = table_find(&known, words, length, &same);
-    if (place != NONE)
-        return Py_NewRef(PyList_GET_ITEM(known_metas, place));
-    PyObject *meta = PyTuple_Pack(6, parts[0], parts[1], parts[2], parts[3], parts[4], cls);
-    PyObject *bytes = meta == NULL ? NULL : PyObject_CallOneArg(engine->meta_bytes, meta);
-    PyObject *pair = bytes == NULL || !PyBytes_Check(bytes) ? NULL : PyTuple_Pack(2, meta, bytes);
-    Py_XDECREF(bytes);
-    Py_XDECREF(meta);
-    if (pair == NULL || (known_metas == NULL && (known_metas = PyList_New(0)) == NULL)) {
-        Py_XDECREF(pair);
-        return NULL;
-    }
-    if (PyList_GET_SIZE(known_metas) < MOST_KNOWN && table_find(&known, words, length, &same) == NONE
-        && (PyList_Append(known_metas, pair) < 0
-            || table_add(&known, words, length, hash, PyList_GET_SIZE(known_metas) - 1) < 0))
-        Py_CLEAR(pair);
-    return pair;
-}
-
-/* Its number in this session, given now if it is new (values.py: meta_id). */
-static int64_t number_of_meta(Engine *engine, PyObject *meta, PyObject *bytes)
-{
-    PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->meta_ids, meta));
-    if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->meta_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->rows, META_ROW, PyLong_AsLongLong(number), PyBytes_AS_STRING(bytes),
-                            PyBytes_GET_SIZE(bytes)) < 0
-            || PyDict_SetItem(engine->meta_ids, meta, number) < 0))
-        Py_CLEAR(number);
-    return as_number(number);
-}
-
-static int64_t new_meta(Engine *engine, const int64_t *words, Py_ssize_t length, uint64_t hash, PyObject *const *parts,
-                        PyObject *cls)
-{
-    PyObject *pair = find_meta(engine, words, length, hash, parts, cls);
-    int64_t row = pair == NULL ? FAILED : number_of_meta(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
-    Py_XDECREF(pair);
-    return row == FAILED || table_add(&engine->metas, words, length, hash, row) < 0 ? FAILED : row;
-}
-
-/* The row of a tensor's metadata, and where its memory is; `tuple`, if wanted, gets the metadata as Python knows it.
- * FAILED: this tensor refuses; what it refuses is asked before a row is made. */
-static int64_t read_meta(Engine *engine, PyObject *tensor, int64_t *address, PyObject **tuple)
-{
-    PyObject *parts[5] = {NULL}; /* shape, stride, dtype, device, requires_grad */
-    PyObject *nothing = NULL, *meta = NULL;
-    int64_t words[2 * MOST_DIMENSIONS + 8], row = FAILED;
-    Py_ssize_t length = 0;
-    uint64_t hash;
-    nothing = PyTuple_New(0);
-    if (nothing == NULL)
-        return FAILED;
-    /* The stride comes first: tensors without one (sparse) are read with care. */
-    parts[1] = ((PyCFunctionWithKeywords)(void (*)(void))torch.stride->ml_meth)(tensor, nothing, NULL);
-    if (parts[1] == NULL || (parts[0] = get(torch.shape, tensor)) == NULL || (parts[2] = get(torch.dtype, tensor)) == NULL
-        || (parts[3] = get(torch.device, tensor)) == NULL || (parts[4] = get(torch.requires_grad, tensor)) == NULL)
-        goto done;
-    if (!PyTuple_Check(parts[0]) || !PyTuple_Check(parts[1]) || PyTuple_GET_SIZE(parts[0]) > MOST_DIMENSIONS
-        || PyTuple_GET_SIZE(parts[1]) > MOST_DIMENSIONS)
-        goto done;
-    Py_hash_t device = PyObject_Hash(parts[3]); /* tells devices apart: it is made of type and index */
-    if (device == -1)
-        goto done;
-    words[length++] = (int64_t)(intptr_t)Py_TYPE(tensor);
-    words[length++] = (int64_t)(intptr_t)parts[2]; /* dtypes live for ever */
-    words[length++] = device;
-    words[length++] = parts[4] == Py_True;
-    int is_plain_shape = add_sizes(parts[0], words, &length) == 0 && add_sizes(parts[1], words, &length) == 0;
-    if (PyErr_Occurred() || (*address = read_address(tensor)) == FAILED)
-        goto done;
-    row = is_plain_shape ? table_find(&engine->metas, words, length, &hash) : NONE;
-    if (row == NONE && is_plain_shape)
-        row = new_meta(engine, words, length, hash, parts, (PyObject *)Py_TYPE(tensor));
-    if (row == NONE || (row != FAILED && tuple != NULL)) {
-        meta = PyTuple_Pack(6, parts[0], parts[1], parts[2], parts[3], parts[4], (PyObject *)Py_TYPE(tensor));
-        if (meta == NULL)
-            row = FAILED;
-        else if (row == NONE)
-            row = as_number(PyObject_CallOneArg(engine->meta_id, meta)); /* symbolic sizes cannot be hashed */
-    }
-    if (row != FAILED && tuple != NULL)
-        *tuple = Py_NewRef(meta);
-done:
-    Py_XDECREF(meta);
-    for (int at = 0; at < 5; at++)
-        Py_XDECREF(parts[at]);
-    Py_DECREF(nothing);
-    return row;
-}
+/* ---------------------------------------------------------------- reading them */
 
 static int write_value(Engine *engine, int64_t number, int64_t version, int64_t address, int64_t before, int64_t row)
 {
@@ -283,24 +139,21 @@ static int64_t with_care(Engine *engine, PyObject *tensor)
 static int64_t settle_op(Engine *engine, PyObject *tensor, const Living *pending)
 {
     int64_t value = pending->value, before = pending->before, version;
-    PyObject *meta = pending->meta; /* owned by the entry, which nobody touches before set_living below */
-    int had_grad = meta != NULL && PyTuple_GET_ITEM(meta, 4) == Py_True, grad = had_grad;
+    const int had_grad = pending->had_grad;
     if (version_of(tensor, &version) < 0)
         return with_care(engine, tensor);
-    PyObject *found = get(torch.requires_grad, tensor);
-    if (found == NULL)
+    const int grad = grad_of(tensor);
+    if (grad < 0)
         return with_care(engine, tensor);
-    grad = found == Py_True;
-    Py_DECREF(found);
     if (version || grad != had_grad) {
-        int64_t address, row = read_meta(engine, tensor, &address, NULL);
+        int64_t address, row = read_meta(engine, tensor, &address);
         if (row == FAILED)
             return with_care(engine, tensor);
         if (write_value(engine, value & NUMBER_MASK, version, address, before, row) < 0)
             return FAILED;
         value = (value & NUMBER_MASK) | row << NUMBER_BITS;
     }
-    return set_living(engine, tensor, value, version, NULL, NONE) < 0 ? FAILED : value;
+    return set_living(engine, tensor, value, version, 0, NONE) < 0 ? FAILED : value;
 }
 
 int64_t plain_value_of(Engine *engine, PyObject *tensor)
@@ -316,30 +169,30 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor)
             return settle_op(engine, tensor, known);
         before = known->value & NUMBER_MASK;
     }
-    int64_t address, row = read_meta(engine, tensor, &address, NULL);
+    int64_t address, row = read_meta(engine, tensor, &address);
     if (row == FAILED)
         return with_care(engine, tensor);
     int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
-    if (set_living(engine, tensor, value, version, NULL, NONE) < 0)
+    if (set_living(engine, tensor, value, version, 0, NONE) < 0)
         return FAILED;
     return write_value(engine, number, version, address, before, row) < 0 ? FAILED : value;
 }
 
 int64_t value_of(Engine *engine, PyObject *tensor)
 {
-    return is_plain(tensor) ? plain_value_of(engine, tensor) : ask_python(engine, tensor);
+    return is_plain_tensor(tensor) ? plain_value_of(engine, tensor) : ask_python(engine, tensor);
 }
 
 /* A new value of a tensor that an op gave or wrote into; autograd has yet to do its part. */
 static int64_t begin_value(Engine *engine, PyObject *tensor, int64_t before)
 {
     int64_t version, address;
-    PyObject *meta = NULL;
-    int64_t row = version_of(tensor, &version) < 0 ? FAILED : read_meta(engine, tensor, &address, &meta);
-    if (row == FAILED)
+    int64_t row = version_of(tensor, &version) < 0 ? FAILED : read_meta(engine, tensor, &address);
+    const int grad = row == FAILED ? -1 : grad_of(tensor);
+    if (grad < 0)
         return FAILED;
     int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
-    if (set_living(engine, tensor, value, PENDING, meta, before) < 0)
+    if (set_living(engine, tensor, value, PENDING, grad, before) < 0)
         return FAILED;
     return write_value(engine, number, version, address, before, row) < 0 ? FAILED : value;
 }
@@ -347,7 +200,7 @@ static int64_t begin_value(Engine *engine, PyObject *tensor, int64_t before)
 int64_t made_value(Engine *engine, PyObject *tensor)
 {
     const Living *known = find_living(engine, tensor);
-    if (is_plain(tensor) && known == NULL) {
+    if (is_plain_tensor(tensor) && known == NULL) {
         int64_t value = begin_value(engine, tensor, NONE);
         return value == FAILED ? with_care(engine, tensor) : value;
     }
@@ -403,10 +256,9 @@ PyObject *engine_forget(Engine *engine, PyObject *object)
     measuring_forget(engine);
     Living *known = find_living(engine, object);
     if (known != NULL) { /* the place stays taken, by an object that is not alive */
-        PyObject *ref = known->ref, *meta = known->meta;
-        known->ref = known->meta = NULL;
+        PyObject *ref = known->ref;
+        known->ref = NULL;
         Py_XDECREF(ref);
-        Py_XDECREF(meta);
     }
     Py_RETURN_NONE;
 }
@@ -415,12 +267,8 @@ PyObject *engine_forget(Engine *engine, PyObject *object)
 PyObject *engine_touch(Engine *engine, PyObject *object)
 {
     Living *known = find_living(engine, object);
-    if (known != NULL) {
-        PyObject *meta = known->meta;
+    if (known != NULL)
         known->version = CHANGED;
-        known->meta = NULL;
-        Py_XDECREF(meta);
-    }
     Py_RETURN_NONE;
 }
 
@@ -436,7 +284,7 @@ PyObject *engine_begin(Engine *engine, PyObject *tensor)
 {
     const Living *known = find_living(engine, tensor);
     int64_t before = known == NULL ? NONE : known->value & NUMBER_MASK;
-    if (!is_plain(tensor) || begin_value(engine, tensor, before) == FAILED) {
+    if (!is_plain_tensor(tensor) || begin_value(engine, tensor, before) == FAILED) {
         if (let_go(engine) < 0)
             return NULL;
         Py_RETURN_FALSE;
@@ -472,7 +320,7 @@ PyObject *engine_remember(Engine *engine, PyObject *args)
 {
     PyObject *object;
     long long value, version;
-    if (!PyArg_ParseTuple(args, "OLL", &object, &value, &version) || set_living(engine, object, value, version, NULL, NONE) < 0)
+    if (!PyArg_ParseTuple(args, "OLL", &object, &value, &version) || set_living(engine, object, value, version, 0, NONE) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
