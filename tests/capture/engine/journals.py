@@ -310,7 +310,8 @@ def kinds_of_tensors() -> None:
         inference = dense + 1
     tensors: list[Any] = [
         torch.tensor(2.0), torch.empty(0, 3), dense.t(), dense[1:, ::2], dense.expand(2, 4, 6), dense.to(torch.int64),
-        dense.bool(), dense.half(), dense.to(torch.complex64).conj(), dense.clone().requires_grad_(), nn.Parameter(dense),
+        dense.bool(), dense.half(), dense.to(torch.complex64).conj(), dense.clone().requires_grad_(),
+        nn.Parameter(dense),
         torch.zeros(2, 3, 4, 5, 6).to(memory_format=torch.channels_last_3d), torch.zeros((1, 2) * 4), inference,
         torch.empty(3, 4, device="meta"), dense.to_sparse(), torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8),
         torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), dense.detach(),

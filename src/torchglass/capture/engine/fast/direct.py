@@ -1,4 +1,4 @@
-"""Where plain tensors keep what C reads of them, and where torch keeps its state: looked for and tried, once in a process.
+"""Where plain tensors keep what C reads of them, and torch its state: looked for and tried, once in a process.
 
 Torch's getters take 250 to 900 instructions each, and an event asks for a dozen. The words that they read stand in the
 tensor at fixed places; these are looked for in tensors whose sizes, storage and versions are known. The three functions
@@ -83,7 +83,7 @@ def _only(found: list[int]) -> int:
 
 
 def _offsets() -> tuple[int, ...]:
-    """Of the tensor in its Python object; of storage, autograd's part, counter and sizes in that; of the count in that."""
+    """Of the tensor in its Python object; of storage, autograd's part, counter and sizes there; of the count."""
     memory, other = torch.empty(1000, device="cpu"), torch.empty(2, device="cpu")
     sample, learned = memory.as_strided((3, 5, 7), (11, 13, 17), 19), torch.empty(2, device="cpu").requires_grad_()
     with torch.inference_mode():
