@@ -290,6 +290,8 @@ PyFrameObject *caller_frame(void); /* owned; NULL where no Python code is below 
 PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, Py_ssize_t count);
 /* An attribute of a mode, owned. Torch asks twice a call for the handler, by a name that it makes anew each time. */
 PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *handler);
+/* Have the class of a mode do so: a class that is made in Python does not inherit that from one of C's. */
+void answer_by_letters(PyObject *mode, getattrfunc attribute);
 int heal_steps(Engine *engine, Log *log, PyFrameObject *frame); /* before the state of the log is read */
 PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with the exception that is set, which goes on */
 

@@ -54,6 +54,13 @@ PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *ha
     return found;
 }
 
+void answer_by_letters(PyObject *mode, getattrfunc attribute)
+{
+    PyTypeObject *cls = Py_TYPE(mode);
+    if (cls->tp_getattr == NULL && cls->tp_flags & Py_TPFLAGS_HEAPTYPE)
+        cls->tp_getattr = attribute;
+}
+
 static PyObject *at_name, *frame_id_name, *code_name, *out_name;
 
 /* Whether a frame, or one above it, is this very one: an address alone may be another's by now. */
@@ -285,10 +292,10 @@ static int drop_modes(void)
     return 0;
 }
 
-/* Call the function; a copy of it, to look inside, with our mode on the stack again. */
-static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs, int again)
+/* Call the function; a copy of it, to look inside, with our mode on the stack: again, where it was taken off. */
+static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs, int pushes)
 {
-    if (!again)
+    if (!pushes)
         return PyObject_Call(call, args, kwargs);
     PyObject *pushed = PyObject_CallOneArg(torch.push_mode, (PyObject *)mode);
     if (pushed == NULL)
@@ -645,6 +652,13 @@ static void mode_dealloc(FunctionMode *mode)
     Py_TYPE(mode)->tp_free((PyObject *)mode);
 }
 
+static PyMethodDef mode_methods[];
+
+static PyObject *mode_attribute(PyObject *mode, char *name)
+{
+    return handler_or_attribute(mode, name, &mode_methods[0]);
+}
+
 /* set_up(engine, table, handler, changed, on_write) */
 static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
 {
@@ -657,6 +671,7 @@ static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
     Py_XSETREF(mode->engine, (Engine *)Py_NewRef(engine));
     Py_XSETREF(mode->table, Py_NewRef(table));
     Py_XSETREF(mode->handler, Py_NewRef(handler));
+    answer_by_letters((PyObject *)mode, mode_attribute);
     Py_RETURN_NONE;
 }
 
@@ -665,11 +680,6 @@ static PyMethodDef mode_methods[] = {
     {"set_up", (PyCFunction)mode_set_up, METH_VARARGS, NULL},
     {NULL},
 };
-
-static PyObject *mode_attribute(PyObject *mode, char *name)
-{
-    return handler_or_attribute(mode, name, &mode_methods[0]);
-}
 
 PyTypeObject FunctionModeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.FunctionMode",

@@ -164,25 +164,29 @@ PyTypeObject ValueFieldsType = {
 
 /* ---------------------------------------------------------------- this thread's log */
 
-/* Asked for several times an event, and mostly by the same thread: its identifier as an int is kept. */
-Log *current_log(void)
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+/* Changes with each change of a dictionary, and is never given twice; later Pythons have none. */
+static uint64_t version_of_logs(void)
 {
-    static unsigned long last;
-    static PyObject *key;
+    return ((PyDictObject *)torch.logs)->ma_version_tag;
+}
+#pragma GCC diagnostic pop
+#else
+static uint64_t version_of_logs(void)
+{
+    return 0;
+}
+#endif
+
+/* The log of a thread, looked for; borrowed from the dictionary. */
+static Log *find_log(unsigned long ident)
+{
     static PyTypeObject *usual;
-    unsigned long ident = PyThread_get_thread_ident();
-    if (torch.logs == NULL)
-        return NULL;
-    if (key == NULL || ident != last) {
-        PyObject *fresh = PyLong_FromUnsignedLong(ident);
-        if (fresh == NULL) {
-            PyErr_Clear();
-            return NULL;
-        }
-        last = ident;
-        Py_XSETREF(key, fresh);
-    }
-    PyObject *log = PyDict_GetItemWithError(torch.logs, key); /* borrowed from the dictionary */
+    PyObject *key = PyLong_FromUnsignedLong(ident);
+    PyObject *log = key == NULL ? NULL : PyDict_GetItemWithError(torch.logs, key);
+    Py_XDECREF(key);
     if (log == NULL) {
         PyErr_Clear();
         return NULL;
@@ -193,6 +197,24 @@ Log *current_log(void)
         usual = Py_TYPE(log);
     }
     return (Log *)log;
+}
+
+/* Asked for several times an event, and mostly by the same thread while no other comes or goes: the answer is kept. */
+Log *current_log(void)
+{
+    static unsigned long last;
+    static uint64_t version;
+    static Log *known; /* borrowed from the dictionary, as long as that is as it was */
+    if (torch.logs == NULL)
+        return NULL;
+    const unsigned long ident = PyThread_get_thread_ident();
+    const uint64_t now = version_of_logs();
+    if (now == 0 || now != version || ident != last) {
+        known = find_log(ident);
+        version = version_of_logs();
+        last = ident;
+    }
+    return known;
 }
 
 /* ---------------------------------------------------------------- room, and closing */

@@ -260,6 +260,13 @@ static void mode_dealloc(OpMode *mode)
     Py_TYPE(mode)->tp_free((PyObject *)mode);
 }
 
+static PyMethodDef mode_methods[];
+
+static PyObject *mode_attribute(PyObject *mode, char *name)
+{
+    return handler_or_attribute(mode, name, &mode_methods[0]);
+}
+
 /* set_up(engine, table, handler) */
 static PyObject *mode_set_up(OpMode *mode, PyObject *args)
 {
@@ -272,6 +279,7 @@ static PyObject *mode_set_up(OpMode *mode, PyObject *args)
     Py_XSETREF(mode->plans, PyList_New(0));
     if (mode->plans == NULL)
         return NULL;
+    answer_by_letters((PyObject *)mode, mode_attribute);
     Py_RETURN_NONE;
 }
 
@@ -280,11 +288,6 @@ static PyMethodDef mode_methods[] = {
     {"set_up", (PyCFunction)mode_set_up, METH_VARARGS, NULL},
     {NULL},
 };
-
-static PyObject *mode_attribute(PyObject *mode, char *name)
-{
-    return handler_or_attribute(mode, name, &mode_methods[0]);
-}
 
 static PyTypeObject OpModeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.OpMode",
