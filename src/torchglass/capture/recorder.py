@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import get_ident
 from types import FrameType
 from typing import Any
@@ -45,6 +46,12 @@ class Window:
     log: ThreadLog
     begin: int
     end: int | None = None
+
+
+@lru_cache(maxsize=64)
+def _window_bytes(thread: int, begin: int, module: int) -> bytes:
+    """The same in each recording that begins with a thread."""
+    return rows.encoded(rows.WindowRow(thread, begin, module))
 
 
 _THREADS = (
@@ -161,8 +168,8 @@ class Recorder:
     def own(self, log: ThreadLog) -> None:
         """Record this thread too, from its next record on."""
         assert self.session is not None
-        row = rows.WindowRow(log.number, log.at, log.module_under_way())
-        self.session.journal.rows.add(layout.WINDOW, self.number, rows.encoded(row))
+        row = _window_bytes(log.number, log.at, log.module_under_way())
+        self.session.journal.rows.add(layout.WINDOW, self.number, row)
         self.windows.append(Window(log, log.at))
 
     def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:

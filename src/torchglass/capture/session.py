@@ -160,7 +160,7 @@ class Session:
         if self._named_threads.get(log.number) != label:
             self._named_threads[log.number] = label
             caller, record = (NONE, NONE) if log.spawned_by is None else (log.spawned_by[0].number, log.spawned_by[1])
-            self.journal.rows.add(layout.THREAD, log.number, rows.encoded(rows.ThreadRow(label, caller, record)))
+            self.journal.rows.add(layout.THREAD, log.number, _thread_bytes(label, caller, record))
 
     def extend_windows(self, starter: ThreadLog, log: ThreadLog) -> None:
         """The recordings that own a thread own the threads it starts."""
@@ -315,10 +315,7 @@ class Session:
             at = log.word(at, PARENT)
         for chunk in self.journal.streams.of(layout.RECORDS, log.number):
             first, last = max(chunk.first, begin), min(chunk.last, log.at)
-            ends = chunk.words(first, last)[END :: layout.RECORD_WORDS].tolist() if first < last else []
-            if NONE not in ends:
-                continue
-            for at in [first + offset for offset, end in enumerate(ends) if end == NONE]:
+            for at in _left_open(chunk, first, last) if first < last else ():
                 if at not in under_way:
                     log.close(at, NONE, NONE, self._text_number(LEFT), NONE, perf_counter_ns())
 
@@ -369,6 +366,20 @@ class Session:
         self.faults[text] = known + 1
         if not known:
             self.journal.rows.add(layout.FAULT, len(self.faults), rows.encoded(text))
+
+
+def _left_open(chunk: layout.Chunk, first: int, last: int) -> list[int]:
+    """The records of a chunk that have no end."""
+    if compiled.extension is not None:
+        begin = chunk.start + (first - chunk.first) * layout.RECORD
+        return [first + offset for offset in compiled.extension.left_open(chunk.buffer, begin, last - first)]
+    ends = chunk.words(first, last)[END :: layout.RECORD_WORDS].tolist()
+    return [first + offset for offset, end in enumerate(ends) if end == NONE] if NONE in ends else []
+
+
+@lru_cache(maxsize=64)
+def _thread_bytes(label: str, caller: int, record: int) -> bytes:
+    return rows.encoded(rows.ThreadRow(label, caller, record))
 
 
 @lru_cache(maxsize=1)

@@ -352,6 +352,7 @@ static PyMethodDef module_methods[] = {
     {"read_directly", read_directly, METH_O, "Read tensors and torch's state where they are, by these offsets."},
     {"read_tensor", words_of_tensor, METH_O, "What is read of a tensor so."},
     {"read_state", words_of_torch, METH_NOARGS, "What is read of torch's state so."},
+    {"left_open", left_open, METH_VARARGS, "Which records have no end."},
     {"zeros", zeros, METH_O, "Memory for a chunk."},
     {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
     {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},

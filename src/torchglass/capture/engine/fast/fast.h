@@ -96,6 +96,7 @@ int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count);         /* the 
 int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS]); /* 0: there is no room any more */
 int close_record(Log *log, int64_t at, const int64_t closing[5]);        /* wherever it lies */
 int64_t word_of(Log *log, int64_t at, int word);                         /* of a record that is kept; FAILED */
+PyObject *left_open(PyObject *module, PyObject *args);
 
 /* ---------------------------------------------------------------- meeting.c */
 

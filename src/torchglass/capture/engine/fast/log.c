@@ -304,3 +304,28 @@ int64_t word_of(Log *log, int64_t at, int word)
         return record[word];
     return as_number(PyObject_CallMethod((PyObject *)log, "word", "Li", (long long)at, word));
 }
+
+/* left_open(memory, where the first record begins, how many) → which of them have no end, counted from the first */
+PyObject *left_open(PyObject *module, PyObject *args)
+{
+    Py_buffer memory;
+    Py_ssize_t begin, count;
+    if (!PyArg_ParseTuple(args, "y*nn", &memory, &begin, &count))
+        return NULL;
+    PyObject *found = PyList_New(0);
+    const int fits = begin >= 0 && count >= 0 && begin <= memory.len && count <= (memory.len - begin) / RECORD_BYTES;
+    for (Py_ssize_t at = 0; found != NULL && fits && at < count; at++) {
+        int64_t end;
+        memcpy(&end, (const char *)memory.buf + begin + at * RECORD_BYTES + END * 8, 8);
+        PyObject *number = end == NONE ? PyLong_FromSsize_t(at) : NULL;
+        if (end == NONE && (number == NULL || PyList_Append(found, number) < 0))
+            Py_CLEAR(found);
+        Py_XDECREF(number);
+    }
+    PyBuffer_Release(&memory);
+    if (found != NULL && !fits) {
+        PyErr_SetString(PyExc_ValueError, "there are not so many records");
+        Py_CLEAR(found);
+    }
+    return found;
+}
