@@ -292,17 +292,6 @@ def generated(seed: int) -> None:
     total.backward()
 
 
-<<<<<<< HEAD
-def families() -> dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]]:
-    """The transformers, for the process that runs them: to import that library takes as long as many a program."""
-    from tests import zoo
-
-    return zoo.FAMILIES
-
-
-def run_zoo(build: Callable[[], tuple[nn.Module, dict[str, Tensor]]]) -> None:
-    model, inputs = build()
-=======
 def kinds_of_tensors() -> None:
     """Tensors of many kinds and layouts as arguments and results of modules and functions."""
     dense = torch.arange(24.0).reshape(4, 6)
@@ -330,9 +319,15 @@ def kinds_of_tensors() -> None:
     model(changing)
 
 
-def run_zoo(name: str) -> None:
-    model, inputs = zoo.FAMILIES[name]()
->>>>>>> 82e4666 (Plain tensors are read where they are, and no mode is taken off for that)
+def families() -> dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]]:
+    """The transformers, for the process that runs them: to import that library takes as long as many a program."""
+    from tests import zoo
+
+    return zoo.FAMILIES
+
+
+def run_zoo(build: Callable[[], tuple[nn.Module, dict[str, Tensor]]]) -> None:
+    model, inputs = build()
     model(**inputs)
 
 
@@ -430,7 +425,6 @@ NOT_MEASURED = frozenset({"copies"})
 """It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
     "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
-<<<<<<< HEAD
     "zoo": lambda: {name: partial(run_zoo, build) for name, build in families().items()},
     "small": lambda: {
         **{name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
@@ -440,16 +434,8 @@ GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
             for deep in (0, 5, 40)
         },
         "in turn": in_threads,
+        "kinds of tensors": kinds_of_tensors,
         **{f"seed {seed}": partial(generated, seed) for seed in range(60)},
-=======
-    "tensors": lambda: {"kinds": kinds_of_tensors},
-    "zoo": lambda: {name: partial(run_zoo, name) for name in zoo.FAMILIES},
-    "training": lambda: {name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
-    "failures": lambda: {
-        f"{error.__name__}-{deep}": partial(fails, error, deep)
-        for error in (ValueError, KeyboardInterrupt, SystemExit)
-        for deep in (0, 5, 40)
->>>>>>> 82e4666 (Plain tensors are read where they are, and no mode is taken off for that)
     },
     "variables": lambda: {
         **{name: programs_plain.load(name).main for name in programs_plain.names() if name != "threads"},
