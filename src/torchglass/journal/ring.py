@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torchglass.journal import layout
 from torchglass.journal.homes import Home
@@ -52,7 +52,8 @@ class Thread(Protocol):
 class Ring(Chunks):
     """Counts the chunks of records that were handed out, and gives up the oldest when that is too much."""
 
-    threads: Sequence[Thread]
+    threads: list[Any]
+    """The writers of the threads: each is a ``Thread``."""
 
     def __init__(self, home: Home, limits: Limits) -> None:
         super().__init__(home)

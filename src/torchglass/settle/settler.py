@@ -236,12 +236,10 @@ class Settler:
         found = self._ids[thread].read(words)
         ids, base, trusted = found.words, found.base, found.is_whole and self._is_here
         state.last_start = words[layout.START - layout.RECORD_WORDS]
-        fields = (words[field :: layout.RECORD_WORDS] for field in _FIELDS)
-        records: Iterable[tuple[int, ...]] = zip(*fields, backward, strict=True)
         try:
             for (
                 what, parent_at, stack, args, inputs, python_call, result, outputs, error, end, start, is_backward,
-            ) in records:  # fmt: skip
+            ) in _records(words, backward):  # fmt: skip
                 if parent_at >= first_record:
                     parent = numbers[parent_at - first_record]
                 else:
@@ -354,6 +352,11 @@ class Settler:
             f"{self._unreadable:,} kinds of events name what is not there" if self._unreadable else "",
         ]
         return f"{' and '.join(filter(None, parts))}: the journal is damaged, or its disk was full"
+
+
+def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]:
+    """What is asked of each record, and whether it was made in backward."""
+    return zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True)
 
 
 def unread_files(tables: Tables) -> list[str]:
