@@ -125,8 +125,9 @@ class _Answers:
         form: list[Any] = [len(args)]
         for arg in args:
             form.append(describe(arg, found))
-        for name, arg in (kwargs or {}).items():
-            form += (name, describe(arg, found))
+        # Not items(): where memory runs out, Python 3.11 itself fails at the pair that their iterator keeps.
+        for name in kwargs or ():
+            form += (name, describe(kwargs[name], found))
         return tuple(form)
 
     def _number(self, form: Form) -> int:
