@@ -23,6 +23,7 @@ class HandmadeTrace:
     duration_ns: int = 1_000_000
     complete: bool = True
     sources: dict[str, str] = field(default_factory=dict)
+    ended_by: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.made)
@@ -35,6 +36,11 @@ class HandmadeTrace:
 
     def modules(self) -> tuple[ModuleInfo, ...]:
         return self.infos
+
+    @property
+    def left_by(self) -> tuple[str, ...]:
+        failed = self.failure()
+        return self.ended_by if failed is None else (failed.error or "",)
 
     def failure(self) -> Event | None:
         return None if self.failed is None else self.made[self.failed]

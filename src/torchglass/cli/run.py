@@ -251,8 +251,9 @@ class _Ending:
         from torchglass.api import first_bad, load, show
 
         trace = self.trace
-        if self.bundle is not None and self.ranks.started:
-            trace = load(self.bundle)  # the launcher itself does little with tensors
+        in_child = bool(trace.left_by) and trace.failure() is None
+        if self.bundle is not None and (self.ranks.started or in_child):
+            trace = load(self.bundle)  # the launcher itself does little with tensors, and a worker may have failed
         if not self.is_quiet:
             _tell_what_is_missing(trace)
         if self.view or self.first_bad:

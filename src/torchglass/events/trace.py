@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sqlite3
 from array import array
 from collections.abc import Callable, Hashable, Iterator
@@ -19,6 +20,11 @@ from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import Event, ModuleInfo, Value
+
+_OF_A_CHILD = re.compile(
+    r"Caught (?P<error>\w+) in (?P<worker>DataLoader worker) process (?P<number>\d+)\.|-- Process \d+ terminated with"
+)
+"""What torch raises in the parent of a process that failed; the text of the error itself may be cut off."""
 
 
 class Settles(Protocol):
@@ -94,6 +100,11 @@ class Trace:
     def notes(self) -> tuple[str, ...]:
         """What was lost, not seen, or went wrong in the recorder itself."""
         return tuple(self.tables.notes)
+
+    @property
+    def left_by(self) -> tuple[str, ...]:
+        """The exception that left the block, then what it was raised in answer to; empty when the block ended well."""
+        return self.tables.left_by
 
     @property
     def duration_ns(self) -> int:
@@ -231,11 +242,22 @@ class Trace:
         return tables.event(calls[call]).outputs
 
     def failure(self) -> Event | None:
-        """The innermost event that the exception left which also left the block; None when the block ended well."""
+        """The innermost event that the exception left which also left the block; None when no event was.
+
+        Of a worker of a DataLoader, or a process that torch started, the one that it failed in.
+        """
         tables = self.tables
+        failed = [number for number in reversed(range(len(tables))) if tables.error[number] != NONE]
         for text in tables.left_by:
-            for number in reversed(range(len(tables))):
-                if tables.error[number] != NONE and tables.texts[tables.error[number]] == text:
+            for number in failed:
+                if tables.texts[tables.error[number]] == text:
+                    return tables.event(number)
+        for told in filter(None, map(_OF_A_CHILD.search, tables.left_by)):
+            name = f"DataLoader worker {told['number']}" if told["worker"] else "Process-"
+            for number in failed:
+                if name in tables.threads[tables.thread[number]] and (
+                    told["error"] is None or tables.texts[tables.error[number]].startswith(told["error"])
+                ):
                     return tables.event(number)
         return None
 

@@ -93,6 +93,10 @@ class TiedTrace:
     def modules(self) -> tuple[ModuleInfo, ...]:
         return self.trace.modules()
 
+    @property
+    def left_by(self) -> tuple[str, ...]:
+        return self.trace.left_by
+
     def failure(self) -> Event | None:
         return self.trace.failure()
 

@@ -63,6 +63,11 @@ class Recorded(Protocol):
 
     def modules(self) -> tuple[ModuleInfo, ...]: ...
 
+    @property
+    def left_by(self) -> tuple[str, ...]:
+        """The exception that ended the block, then what it was raised in answer to."""
+        ...
+
     def failure(self) -> Event | None:
         """The innermost event that the exception left which ended the block."""
         ...

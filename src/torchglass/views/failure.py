@@ -46,19 +46,32 @@ MOST_MISFITS = 6
 INPUT, MADE, MISFIT = "input", "made", "misfit"
 THE_REST = "all that happened: show(trace, 'tree'), or 'code', 'listing' … (on the command line --view tree)"
 ENDED_WELL = "No exception left the block: there is no failure to tell of."
+NOT_IN_A_CALL = "no recorded call failed: it was raised by other code"
+MEANT = ("SystemExit", "GeneratorExit")
+"""Exceptions by which a program ends as it should."""
 
 
 def sheet(trace: Recorded, options: FailureOptions | None = None) -> Sheet:
     """The rows of the story; a sentence when the block ended well."""
     event = trace.failure()
     if event is None:
-        return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
+        error = error_row(trace)
+        if error is None:
+            return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
+        return Sheet([error, _heading(NOT_IN_A_CALL), *_last_rows(trace)], [Cell(kinds.REMARK, THE_REST)])
     return Sheet(_Story(trace, event, options or FailureOptions()).rows(), [Cell(kinds.REMARK, THE_REST)])
 
 
-def error_row(event: Event) -> Row:
-    """The error that ended the block."""
-    return Row(0, kinds.ERROR, (Cell(kinds.ERROR, f"✗ {clean(event.error or 'the call did not return')}"),), event.id)
+def error_row(trace: Recorded) -> Row | None:
+    """The error alone; None when the block ended well."""
+    event = trace.failure()
+    if event is None:
+        text = trace.left_by[0].partition("\n")[0] if trace.left_by else ""
+        if not text or text.partition(":")[0] in MEANT:
+            return None
+    else:
+        text = event.error or "the call did not return"
+    return Row(0, kinds.ERROR, (Cell(kinds.ERROR, f"✗ {clean(text)}"),), -1 if event is None else event.id)
 
 
 class _Story:
@@ -73,16 +86,21 @@ class _Story:
         self._inputs = [Named(self._name(at, value), value) for at, value in enumerate(event.inputs)]
 
     def rows(self) -> list[Row]:
+        error = error_row(self._trace)
+        assert error is not None
         found = misfits(self._event, self._inputs, self._history)[:MOST_MISFITS]
         return [
-            error_row(self._event),
-            _heading("path to the failing call"),
+            error,
+            _heading("path to the failing call" + self._where()),
             *[_row(each, depth, kinds.PATH) for depth, each in enumerate(_shortened(self._path))],
             *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
             _heading("its inputs"),
             *self._input_rows(),
-            *self._last_rows(),
+            *_last_rows(self._trace, self._event, self._only),
         ]
+
+    def _where(self) -> str:
+        return "" if self._event.thread in ("MainThread", "") else f" in {clean(self._event.thread)}"
 
     # ------------------------------------------------------------ inputs
 
@@ -144,15 +162,16 @@ class _Story:
                     yield _made_row(earlier, kinds.ORIGIN)
                 return
 
-    # ------------------------------------------------------------ what came before
 
-    def _last_rows(self) -> list[Row]:
-        # What other processes and threads did last has as a rule nothing to do with it, and may be later or earlier.
-        at = (self._event.process, self._event.thread)
-        visible = visible_events(list(self._trace.events()))
-        own = [each for each in visible if (each.process, each.thread) == at and not _in_constructor(each)]
-        last = [each for each in own if self._only.matches(each)][-LAST:]
-        return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
+def _last_rows(trace: Recorded, event: Event | None = None, only: Selection | None = None) -> list[Row]:
+    """What the failing thread did last; what others did may be later or earlier, and has seldom to do with it."""
+    visible = visible_events(list(trace.events()))
+    first = event or next(iter(visible), None)
+    own = [each for each in visible if first and (each.process, each.thread) == (first.process, first.thread)]
+    if event is None or not _in_constructor(event):  # workers of a DataLoader are forked while one is made
+        own = [each for each in own if not _in_constructor(each)]
+    last = [each for each in own if only is None or only.matches(each)][-LAST:]
+    return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
 
 
 def _path(trace: Recorded, event: Event) -> list[Event]:
@@ -223,7 +242,7 @@ def _misfit_row(misfit: Misfit) -> Row:
     born, place = misfit.born, ()
     text = misfit.text
     if born is not None and born.location is not None:
-        text += f", from {_written(born)} at {place_word(born.location)}"
+        text += f", {misfit.how} {_written(born)} at {place_word(born.location)}"
         place = (Cell(kinds.PLACE, at=born.location),)
     return Row(0, MISFIT, (Cell(kinds.REMARK, text), *place), -1 if born is None else born.id)
 

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 from torchglass.events.types import Event, Value, is_contiguous
 from torchglass.views.digest import Recorded
-from torchglass.views.text.words import clean, dtype_word
+from torchglass.views.text.words import clean, dtype_word, tensor_word
 
 _MATMUL = frozenset(("Tensor.matmul", "matmul", "Tensor.mm", "mm", "Tensor.bmm", "bmm", "Tensor.__rmatmul__"))
 _EMBEDDING = frozenset(("embedding", "F.embedding", "embedding_bag", "F.embedding_bag"))
 _SIZES = re.compile(r"(?<![\w.])\d+")
 _MULTIPLIED = re.compile(r"(\d+)x(\d+) and (\d+)x(\d+)")
+_WRITTEN_TO = re.compile(
+    r"modified by an inplace operation: \[[\w.]+ (?P<shape>\[[^]]*\])\](?:, which is output \d+ of (?P<node>\w+))?,?"
+    r" is at version (?P<now>\d+); expected version (?P<needed>\d+)"
+)
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
@@ -35,17 +39,42 @@ class Misfit:
 
     text: str
     born: Event | None = None
+    how: str = "from"
+    """What joins the two."""
 
 
 def misfits(event: Event, inputs: Sequence[Named], history: History) -> list[Misfit]:
     """What the error is about, as far as the inputs tell it; none where that is not clear."""
     told = [each for each in inputs if each.value.shape is not None]
     error = event.error or ""
-    for tells in (_devices, _dtypes, _embedding, _order, _multiplied, _mentioned):
+    for tells in (_written_to, _devices, _dtypes, _embedding, _order, _multiplied, _mentioned):
         found = list(tells(event, error, told, history))
         if found:
             return found
     return []
+
+
+def _written_to(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
+    """A tensor that backward needs as it was, and who has written to it since."""
+    said = _WRITTEN_TO.search(error)
+    if said is None:
+        return
+    shape = sorted(int(size) for size in _SIZES.findall(said["shape"]))
+    found = history.writes(int(said["needed"]), int(said["now"]), shape)
+    by_name = [each for each in found if each[1] is not None and _is_of(each[1].name, said["node"])]
+    for needed, maker, writer in (by_name or found)[:1]:
+        name = history.parameter(needed)
+        what = f"{name} ({tensor_word(needed)})" if name else tensor_word(needed)
+        alike = len(by_name or found)
+        what = f"one of {alike} like {what}" if alike > 1 else what
+        yield Misfit(f"backward needs {what} as it was", None if name else maker)
+        yield Misfit("it has been written to since then", writer, "by")
+
+
+def _is_of(function: str, node: str | None) -> bool:
+    """Whether an autograd node (``Exp``, ``ExpBackward0``) is that of a function (``Tensor.exp``)."""
+    short = (node or "").partition("Backward")[0].lower()
+    return bool(short) and function.rpartition(".")[2].strip("_") == short
 
 
 def _devices(event: Event, error: str, inputs: Sequence[Named], history: History) -> Iterator[Misfit]:
@@ -195,6 +224,38 @@ class History:
             found.append(event)
             current = _closest(event.inputs, current)
         return found
+
+    def writes(self, needed: int, now: int, shape: Sequence[int]) -> list[tuple[Value, Event | None, Event]]:
+        """Memory that was needed at one version and is at another: the value then, its maker, the first who wrote."""
+        values: dict[int, Value] = {}
+        writers: dict[int, Event] = {}
+        newest: dict[int, int] = {}
+        for event in self._trace.events():
+            if event.kind == "op":  # below autograd, where versions are not counted yet
+                continue
+            for value in (*event.inputs, *event.outputs):
+                if value.storage is not None and value.version == needed and sorted(value.shape or ()) == shape:
+                    values.setdefault(value.storage, value)
+            taken = {value.storage for value in event.inputs if value.version == needed}
+            for value in event.outputs:
+                if value.storage is not None and value.version is not None:
+                    newest[value.storage] = max(newest.get(value.storage, 0), value.version)
+                    if value.version > needed and value.storage in taken:
+                        writers.setdefault(value.storage, self._step_around(event))
+        return [
+            (value, self.maker(value), writers[storage])
+            for storage, value in values.items()
+            if storage in writers and newest[storage] == now
+        ]
+
+    def _step_around(self, event: Event) -> Event:
+        """The step of an optimizer rather than what it does."""
+        at: Event = event
+        while at.parent is not None:
+            at = self._trace.event(at.parent)
+            if at.kind == "step":
+                return at
+        return event
 
     def birth(self, value: Value, had: Callable[[Value], bool]) -> Event | None:
         """The call that first gave a value something that none of those had that it was made from."""

@@ -73,10 +73,10 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
 
 def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
     """Of a trace that an exception left: the error, before everything else."""
-    event = trace.failure()
-    if event is not None:
-        failure = importlib.import_module("torchglass.views.failure")
-        yield from failure.error_lines(failure.error_row(event), page)
+    failure = importlib.import_module("torchglass.views.failure")
+    row = failure.error_row(trace) if trace.left_by else None
+    if row is not None:
+        yield from failure.error_lines(row, page)
         yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
 

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker
 from torchglass.views.failure import LAST, sheet
 
@@ -19,3 +29,95 @@ def test_the_last_events_are_those_of_the_failing_process_and_thread() -> None:
     rows = sheet(HandmadeTrace(make.made, failed=failed)).rows
     heading = max(at for at, row in enumerate(rows) if row.kind == "heading")
     assert [make.made[row.event].name for row in rows[heading + 1 :]] == ["F.relu"] * 3 + ["Tensor.matmul"]
+
+
+def left_by(error: type[BaseException], program: Callable[[], object], **options: Any) -> tg.Trace:
+    with pytest.raises(error), tg.record(**options) as trace:
+        program()
+    return trace
+
+
+def misfits_of(trace: tg.Trace) -> list[str]:
+    told = [row.text("remark") for row in sheet(trace).rows if row.kind == "misfit"]
+    return [text.rpartition(" at ")[0] or text for text in told]
+
+
+def test_who_wrote_to_what_backward_needs() -> None:
+    def program() -> None:
+        x = torch.ones(4, requires_grad=True)
+        other = x.exp()
+        other.add_(0)
+        y = x.sigmoid()
+        y[0] = 1
+        y.sum().backward()
+
+    for ops in (False, True):
+        assert misfits_of(left_by(RuntimeError, program, ops=ops)) == [
+            "backward needs f32[4] as it was, from y = x.sigmoid()",
+            "it has been written to since then, by y[0] = 1",
+        ]
+
+
+def test_a_step_between_forward_and_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def program() -> None:
+        out = model(torch.ones(2, 3))
+        out.sum().backward(retain_graph=True)
+        optimizer.step()
+        out.square().sum().backward()
+
+    assert misfits_of(left_by(RuntimeError, program)) == [
+        "backward needs 1.weight (f32[2, 3]) as it was",
+        "it has been written to since then, by optimizer.step()",
+    ]
+
+
+def test_an_error_of_other_code_is_told_with_what_came_before() -> None:
+    """It said that no exception left the block."""
+
+    def program() -> int:
+        torch.ones(2).add(1)
+        return {"x": 1}["image"]
+
+    trace = left_by(KeyError, program)
+    assert trace.failure() is None
+    told = ["✗ KeyError: 'image'", "no recorded call failed: it was raised by other code", "the last 2 events"]
+    assert tg.render(trace, "failure").split("\n")[:3] == told
+    assert tg.render(trace).startswith(told[0])
+
+
+@pytest.mark.parametrize("ends", [SystemExit, GeneratorExit])
+def test_a_program_that_ends_as_it_should_has_not_failed(ends: type[BaseException]) -> None:
+    def program() -> None:
+        torch.ones(2)
+        raise ends
+
+    trace = left_by(ends, program)
+    assert "✗" not in tg.render(trace)
+    assert tg.render(trace, "failure").startswith("No exception left the block")
+
+
+class Ragged:
+    """Its last item does not fit the others."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, item: int) -> torch.Tensor:
+        return torch.zeros(3 if item < 3 else 4)
+
+
+def test_the_worker_of_a_dataloader_that_failed(tmp_path: Path) -> None:
+    loader = DataLoader(Ragged(), batch_size=2, num_workers=1, multiprocessing_context="fork")  # type: ignore[arg-type]
+    error = left_by(RuntimeError, lambda: list(loader), to=tmp_path / "run.trace").left_by[0]
+    assert "in DataLoader worker process 0" in error
+    trace = tg.load(tmp_path / "run.trace")
+    failed = trace.failure()
+    assert failed is not None
+    assert (failed.name, failed.thread) == ("stack", "DataLoader worker 0")
+    text = tg.render(trace)
+    assert "path to the failing call in DataLoader worker 0" in text
+    assert "the last 0 events" not in text
+    assert "is 4, from torch.zeros(3 if item < 3 else 4)" in text
