@@ -9,6 +9,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
+from torchglass.capture.engine import fast
 from torchglass.capture.engine.edges import recorded_call
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import FUNCTION, UNSEEN, Session
@@ -88,18 +89,28 @@ def _end(run: Run, log: ThreadLog, frame: FrameType, always: bool) -> None:
         log.session.forgive(fault)
 
 
+asking: list[bool] = []
+"""One for each ``torch.jit.trace`` under way."""
+
+
 def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     """``torch.jit.trace`` fails on traced sizes when any dispatch mode is on: ours goes off for the while."""
 
     def without_op_mode(*args: Any, **kwargs: Any) -> Any:
         mode, above = modes.take_op_mode() if get_ident() in LOGS else (None, 0)
-        if mode is None:
-            return original(*args, **kwargs)
-        mode.session.note(TRACED)
+        if mode is not None:
+            mode.session.note(TRACED)
+        asking.append(True)
+        if fast.is_used():  # the tracer sees getters: all of its runs must ask the same
+            fast.extension.read_directly(None)
         try:
             return original(*args, **kwargs)
         finally:
-            modes.OP_MODES.insert(mode, above)
+            asking.pop()
+            if not asking and fast.is_used():
+                fast.read_directly()
+            if mode is not None:
+                modes.OP_MODES.insert(mode, above)
 
     return without_op_mode
 
