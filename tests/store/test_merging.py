@@ -9,7 +9,7 @@ import pytest
 
 from torchglass.events.schema import What
 from torchglass.events.tables import Tables
-from torchglass.store.loading import merged
+from torchglass.store.loading import in_order, merged
 from torchglass.store.reader import PartContents
 
 NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"
@@ -86,3 +86,13 @@ def test_processes_that_were_stopped_are_one_note() -> None:
     assert notes_of(*parts[:2]) == ["part-1: first", note.format("part-2")]
     once = "the recording in part-2, and in 1 more, has no end: its process was stopped"
     assert notes_of(*parts) == ["part-1: first", once, "part-3: else"]
+
+
+def test_processes_stand_as_they_began_also_where_their_numbers_began_again() -> None:
+    def began(at: float) -> PartContents:
+        return PartContents(Tables(started_at=at))
+
+    folders = ["rank00000-pid301", "rank00000-pid32760", "rank00001-pid299", "rank00000-pid302"]
+    contents, paths = in_order([began(20.0), began(10.0), began(5.0), began(0.0)], [Path(each) for each in folders])
+    assert [path.name for path in paths] == [folders[1], folders[0], folders[3], folders[2]]
+    assert [each.tables.started_at for each in contents] == [10.0, 20.0, 0.0, 5.0]  # the third wrote nothing

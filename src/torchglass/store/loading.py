@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from torchglass.errors import BundleError
@@ -24,7 +25,7 @@ from torchglass.settle.values import kept_values
 from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables, opened
-from torchglass.store.processes import notes_of, threads_of
+from torchglass.store.processes import notes_of, rank_of, threads_of
 from torchglass.store.reader import PartContents, Tell, check_saved, read_contents
 from torchglass.store.tensors import Content, Maps, are_there, check_extents, saved_rows
 
@@ -110,8 +111,8 @@ class Loaded:
         for number, part in enumerate(parts):
             contents.append(read_part(self.path, part, False, piece(self._tell, number, len(parts))))
             self._tell((number + 1) / len(parts))
-        self._parts = parts
-        self._tables, self._tensors = merged(contents, parts)
+        contents, self._parts = in_order(contents, parts)
+        self._tables, self._tensors = merged(contents, self._parts)
         if len(found) > layout.PARTS:
             self._tables.notes.append(
                 f"this bundle has more parts than are read, which are {layout.PARTS:,}: the rest is left out"
@@ -317,6 +318,13 @@ PLAIN = tuple(
 )
 COUNTING = tuple(each.field for each in schema.NUMBERS if each.counts_on)
 """Columns whose numbers each part begins from 0."""
+
+
+def in_order(contents: list[PartContents], parts: list[Path]) -> tuple[list[PartContents], list[Path]]:
+    """By rank, then as processes began: a later one may have the smaller number, since numbers begin again."""
+    began = [each.tables.started_at or inf for each in contents]
+    order = sorted(range(len(parts)), key=lambda number: (rank_of(parts[number].name), began[number]))
+    return [contents[number] for number in order], [parts[number] for number in order]
 
 
 def merged(parts: Sequence[PartContents], paths: Sequence[Path]) -> tuple[Tables, tuple[SavedTensor, ...]]:

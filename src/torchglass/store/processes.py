@@ -17,13 +17,18 @@ _NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the b
 """What the recorder says of a name that it was asked to follow."""
 
 
+def rank_of(folder: str) -> int:
+    """Which of several ranks wrote a part."""
+    found = _FOLDER.match(folder)
+    return 0 if found is None else int(found[1])
+
+
 def threads_of(parts: Sequence[Tables], folders: Sequence[str]) -> list[str]:
     """The names of all threads: each process has a main thread, and what several did is not what one did in turn.
 
     Workers of a DataLoader are called by their number, also those of the next epoch: these stay one.
     """
-    found = [_FOLDER.match(folder) for folder in folders]
-    ranks = [0 if each is None else int(each[1]) for each in found]
+    ranks = list(map(rank_of, folders))
     names: list[str] = []
     for part, rank in zip(parts, ranks, strict=True):
         for thread in part.threads:
