@@ -16,6 +16,7 @@ from torch import nn
 
 import torchglass as tg
 from torchglass.capture.engine.log import LOGS
+from torchglass.settle.settler import Settler
 
 X = torch.ones(2, 3)
 
@@ -175,3 +176,32 @@ def test_a_daemon_thread_at_work_when_python_ends(probe: str, ended: str) -> Non
     command = [sys.executable, "-c", DAEMON, probe, ended]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_what_is_recorded_while_somebody_looks_has_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place and its form are new: they are written before it, and so they are read behind it."""
+    looked = Settler._spans
+
+    def while_others_go_on(self: Settler) -> Any:
+        monkeypatch.setattr(Settler, "_spans", looked)
+        torch.ones(7, 5).flatten()
+        return looked(self)
+
+    with tg.record() as trace:
+        torch.relu(X)
+        monkeypatch.setattr(Settler, "_spans", while_others_go_on)
+        assert names(trace) == ["relu", "ones", "Tensor.flatten"]
+
+
+def test_a_call_that_ends_while_somebody_looks_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle, looks = Settler.settle, list[int]()
+
+    def missing_at_first(self: Settler) -> Any:
+        looks.append(len(looks))
+        return settle(self) if len(looks) > 2 else self.interned.forms[-7]
+
+    with tg.record() as trace:
+        torch.relu(X)
+        monkeypatch.setattr(Settler, "settle", missing_at_first)
+        assert names(trace) == ["relu"]
+    assert len(looks) == 3

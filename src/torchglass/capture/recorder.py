@@ -35,6 +35,8 @@ from torchglass.settle.values import Kept, kept_values
 listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""
 _WITH = dis.opmap.get("BEFORE_WITH")
+LOOKS = 5
+"""How often a recording that is under way is looked at once more, since other threads go on meanwhile."""
 _LONGEST_CHAIN = 20
 """Exceptions may be raised in answer to each other in a circle."""
 
@@ -315,11 +317,22 @@ class Recorder:
         if self.running and listeners is not None:
             listeners.read_all_settings(self.session)  # of models whose call is still under way
         with self.session.journal.lock:  # else a chunk might be given up, and used again, while it is read
-            self.settler = Settler(self.session.journal.streams, self.number, self.source())
-            tables, streams, values = self.settler.settle(), self.session.journal.streams, self.settler.values
+            self.settler, streams = self._settled(), self.session.journal.streams
             if self.options.measures:
-                self.kept_in_memory, self.kept_in_folder = kept_values(streams, values, NONE, self.number)
-            return tables
+                self.kept_in_memory, self.kept_in_folder = kept_values(streams, self.settler.values, NONE, self.number)
+            return self.settler.tables
+
+    def _settled(self, looks: int = LOOKS) -> Settler:
+        """All that was recorded until now, settled; again where a thread has just ended a call with a new form."""
+        assert self.session is not None
+        settler = Settler(self.session.journal.streams, self.number, self.source())
+        try:
+            settler.settle()
+        except KeyError:
+            if looks and self.running:
+                return self._settled(looks - 1)
+            raise
+        return settler
 
     @property
     def regions(self) -> dict[int, Any]:

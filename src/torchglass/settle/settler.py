@@ -93,7 +93,9 @@ class Settler:
 
     def settle(self) -> Tables:
         """All events of the recording so far, in order of opening."""
-        for span, first, last in in_order(self._spans()):
+        spans = self._spans()
+        self.interned.update()  # other threads go on: what their records speak of was written before them
+        for span, first, last in in_order(spans):
             self._fill_span(span, first, last)
         self._count_ends()
         self._check_values()
