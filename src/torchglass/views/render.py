@@ -73,8 +73,10 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
 
 def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
     """Of a trace that an exception left: the error, before everything else."""
+    if not trace.left_by:
+        return
     failure = importlib.import_module("torchglass.views.failure")
-    row = failure.error_row(trace) if trace.left_by else None
+    row = failure.error_row(trace)
     if row is not None:
         yield from failure.error_lines(row, page)
         yield page.paint("dim", "how it came about: the view 'failure'")

@@ -211,7 +211,7 @@ Log *current_log(void)
     const uint64_t now = version_of_logs();
     if (now == 0 || now != version || ident != last) {
         known = find_log(ident);
-        version = version_of_logs();
+        version = known == NULL ? 0 : version_of_logs(); /* none, or no memory to look for it: that is asked again */
         last = ident;
     }
     return known;
