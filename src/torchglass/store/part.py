@@ -95,6 +95,10 @@ class Part:
         self.bundle.unmake(self.path)
         return refused(self.bundle.path, problem)
 
+    def _drop_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.unlink(missing_ok=True)
+
     def share_journal(self, home: Home, recording: int) -> None:
         """The journal has a file in another bundle: the same file is in this one too, where the system can do that."""
         self._journal = self.path / layout.journal_name(recording)
@@ -184,8 +188,7 @@ class Part:
             if self.problem is None:
                 write_tables(self, tables, [*self.saved(number), *others])
                 seal(self.path)
-                if self._journal is not None:
-                    self._journal.unlink(missing_ok=True)
+                self._drop_journal()
         except (OSError, sqlite3.Error) as error:
             self.report(error if isinstance(error, OSError) else OSError(str(error)))
             (self.path / layout.EVENTS).unlink(missing_ok=True)
