@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import weakref
+from threading import Thread
 from typing import Any
 
 import pytest
+from execnet.gateway_base import dumps, loads
 
 from tests.capture.variables.listing import CORES, Listing, watched
 from torchglass.capture.variables import Engine, Watch
@@ -177,6 +179,24 @@ def test_functions_without_a_watched_name_are_not_followed() -> None:
         program()
     assert engine.plans[id(program.__code__)] is not None
     assert engine.plans[id(other.__code__)] is None
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_a_test_runner_is_told_meanwhile_is_nobody_s_variable(core: str) -> None:
+    """pytest-xdist hands out tests to its processes by a thread that reads messages, with variables of such names."""
+    message = dumps([1358, 1359])
+
+    def program() -> None:
+        value = loads(message)
+        assert value == [1358, 1359]
+
+    thread = Thread(target=loads, args=(message,))
+    listing = Listing()
+    with Engine(Watch(("value",)), listing, core=core):
+        thread.start()
+        thread.join()
+        program()
+    assert [new for how, new in listing.of("value") if how == "assigned"] == ["list(1358, 1359)"]
 
 
 def test_what_was_read_of_a_function_is_used_again_and_keeps_no_engine() -> None:

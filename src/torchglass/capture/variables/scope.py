@@ -13,7 +13,9 @@ from torchglass.source.sites import origin_of
 if TYPE_CHECKING:
     from torchglass.capture.engine.stack import StackTable
 
-_NOT_MEANT = re.compile(r"[\\/](site|dist)-packages[\\/](numpy[\\/]|typing_extensions\.py$)")
+_AROUND = "execnet|ipykernel|jupyter_client|zmq|tornado|debugpy"
+"""What a test runner, a notebook or a debugger talks through, on threads of its own beside the program's."""
+_NOT_MEANT = re.compile(rf"[\\/](site|dist)-packages[\\/]((numpy|{_AROUND})[\\/]|typing_extensions\.py$)")
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 INSTALLED = frozenset({"torch", "stdlib", "ours"})
 _MACHINERY = "<frozen importlib"
@@ -25,10 +27,11 @@ _INNER_COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>\.(?:<locals>\.)?")
 
 
 def is_user_code(code: CodeType) -> bool:
-    """All but torch, numpy, the standard library, torchglass and generated code.
+    """All but torch, numpy, the standard library, torchglass, generated code and what brings messages to the process.
 
     numpy counts elsewhere as the user's, as other packages do; but who watches ``a`` does not mean the ``a`` of
-    every numpy function written in Python. typing_extensions is the standard library's ``typing`` of later versions.
+    every numpy function written in Python, nor that of a notebook's messages, which come in at any moment.
+    typing_extensions is the standard library's ``typing`` of later versions.
     """
     filename = code.co_filename
     return origin_of(filename) == "user" and not _NOT_MEANT.search(filename)
