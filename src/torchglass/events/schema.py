@@ -27,7 +27,7 @@ from torchglass.events.column import (
     numbers,
     reals,
 )
-from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.spelling import tensor_text
 from torchglass.events.types import Location, Stats
 
 # ---------------------------------------------------------------- columns of numbers, as Tables has them
@@ -139,7 +139,7 @@ class Meta:
         cls, shape: tuple[int, ...] | None, dtype: str, device: str, stride: tuple[int, ...] | None, layout: str,
         requires_grad: bool, python_type: str, kind: str = "tensor",
     ) -> Meta:  # fmt: skip
-        word = dtype_word(dtype) + shape_word(shape) + (" numpy" if kind == "array" else "")
+        word = tensor_text(dtype, shape, kind)
         return cls(kind, shape, dtype, device, stride, layout, requires_grad, python_type, word)
 
 

@@ -12,16 +12,15 @@ DTYPES = {
 }  # fmt: skip
 
 
-def dtype_word(dtype: str) -> str:
-    """``float32`` is ``f32``; a dtype without a short name keeps its own."""
-    return DTYPES.get(dtype, dtype)
+def tensor_text(dtype: str, shape: tuple[int, ...] | None, kind: str = "tensor") -> str:
+    """``f32[8, 3]``, ``u8[3] numpy``; a dtype without a short name keeps its own; ``?`` where there is no size."""
+    sizes = "?" if shape is None else ", ".join(map(size_text, shape))
+    return f"{DTYPES.get(dtype, dtype)}[{sizes}]" + (" numpy" if kind == "array" else "")
 
 
-def shape_word(shape: tuple[int, ...] | None) -> str:
-    """``[8, 3]``; ``[?]`` when the tensor has no shape to tell, and ``?`` for a size that is none."""
-    if shape is None:
-        return "[?]"
-    return "[" + ", ".join(str(size) if size >= 0 else "?" for size in shape) + "]"
+def size_text(size: int) -> str:
+    """``8``; ``?`` for a size that is none."""
+    return str(size) if size >= 0 else "?"
 
 
 LONGEST_INT = 512

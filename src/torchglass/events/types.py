@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from torchglass.events.spelling import clean, dtype_word, shape_word
+from torchglass.events.spelling import clean, tensor_text
 
 Kind = str
 """One of ``module function op call variable mark step unseen``."""
@@ -118,11 +118,6 @@ class Value(NamedTuple):
     """By what its numbers are known again; None where nobody asked (``record(values="stats+sketch")`` does)."""
 
 
-def _word(value: Value) -> str:
-    """``f32[8, 3]``."""
-    return dtype_word(value.dtype) + shape_word(value.shape)
-
-
 class Event(NamedTuple):
     """One thing that happened."""
 
@@ -225,10 +220,11 @@ class Event(NamedTuple):
         written = f"{', '.join(self.target)} = {self.code}" if self.target and self.operator != "[]=" else self.code
         path = f" {self.root}:{self.module}" if self.kind == "module" else ""
         came = self.error or self.result
+        went = ", ".join(tensor_text(each.dtype, each.shape) for each in self.inputs)
         parts = [
             f"Event {self.id}: {self.kind} {self.name}{path}",
             written if written and self.direct else "",
-            f"{', '.join(map(_word, self.inputs))} → {came}" if came or self.inputs else "",
+            f"{went} → {came}" if came or went else "",
             f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}" if self.file else "",
         ]
         return f"<{clean('  '.join(filter(None, parts)))}>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torchglass.errors import UsageError
 from torchglass.events.selection import base_name, fits_path, is_installed
-from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.spelling import tensor_text
 from torchglass.events.types import Event
 from torchglass.source.flow import ControlFlow
 from torchglass.source.statements import Function, Statement, is_text
@@ -221,8 +221,7 @@ def _result(event: Event, measured: MeasuredOutput | None) -> Result | None:
         return None
     if len(event.outputs) == 1:
         value = event.outputs[0]
-        word = dtype_word(value.dtype) + shape_word(value.shape)
-        if event.result in ("", word, f"{word} numpy"):
+        if event.result in ("", tensor_text(value.dtype, value.shape, value.kind)):
             layout = "numpy" if value.kind == "array" else value.layout
             return Result((ResultTensor("", value.dtype, value.shape, layout, measured),))
     return None if event.result.startswith(_PLAIN) and " of " not in event.result else Result((), event.result)

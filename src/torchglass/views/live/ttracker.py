@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from torchglass.events.spelling import size_text
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, count, file_name
 
@@ -73,16 +74,12 @@ def tensor(shape: str, dtype: str, device: str = "") -> Shown:
 
 def torch_shape(sizes: Sequence[int] | None) -> str:
     """``torch.Size([73, 3])``; ``?`` for what torch would not tell."""
-    return "?" if sizes is None else f"torch.Size([{', '.join(map(_size, sizes))}])"
+    return "?" if sizes is None else f"torch.Size([{', '.join(map(size_text, sizes))}])"
 
 
 def numpy_shape(sizes: Sequence[int]) -> str:
     """``(73, 3)``."""
     return str(tuple(sizes))
-
-
-def _size(size: int) -> str:
-    return str(size) if size >= 0 else "?"
 
 
 def variable(text: str) -> Shown:

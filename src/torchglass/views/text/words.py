@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from torchglass.events.spelling import DTYPES, clean
+from torchglass.events.spelling import DTYPES, clean, size_text
 from torchglass.events.types import Location, Value
 
 LONGEST_SHAPE = 16
@@ -46,13 +46,9 @@ def shape_word(dtype: str, shape: tuple[int, ...] | None, layout: str = "strided
 
 def _sizes(shape: tuple[int, ...]) -> str:
     if len(shape) <= LONGEST_SHAPE:
-        return ", ".join(map(_size, shape))
-    head = ", ".join(map(_size, shape[:4]))
+        return ", ".join(map(size_text, shape))
+    head = ", ".join(map(size_text, shape[:4]))
     return f"{head}, … {count(len(shape))} dimensions"
-
-
-def _size(number: int) -> str:
-    return str(number) if number >= 0 else "?"
 
 
 # ---------------------------------------------------------------- numbers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torchglass.events.spelling import dtype_word, shape_word
+from torchglass.events.spelling import tensor_text
 from torchglass.events.tables import form_sizes
 from torchglass.events.types import Event, Location, Value
 from torchglass.views.digest import ById, Digest, HasTables, Key, Recorded, call_numbers, digest_of, shape_key
@@ -141,7 +141,7 @@ def _with_value(side: Side, values: tuple[Value, ...]) -> Side:
 
 def side_of(text: str, values: tuple[Value, ...]) -> Side:
     """One tensor or array by itself is told apart from one inside a list."""
-    if len(values) == 1 and text in ("", word_of(values[0])):
+    if len(values) == 1 and text in ("", tensor_text(values[0].dtype, values[0].shape, values[0].kind)):
         return Side(ONE, text, values[0], (values[0].kind, *shape_key(values[0])))
     return Side(TEXT, text, None, _form(text)) if text else UNBOUND
 
@@ -153,11 +153,6 @@ def _form(text: str) -> str:
     if first in "'\"[({":
         return first
     return text.partition(" of ")[0] if first == "<" and _COUNTED.fullmatch(text) else text
-
-
-def word_of(value: Value) -> str:
-    """As it stands in the texts of a trace: ``f32[8, 3]``, ``u8[3] numpy``."""
-    return dtype_word(value.dtype) + shape_word(value.shape) + (" numpy" if value.kind == "array" else "")
 
 
 # ---------------------------------------------------------------- calls
