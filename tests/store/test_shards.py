@@ -157,14 +157,15 @@ def test_large_ones_go_through_a_buffer_of_bounded_size(path: Path, monkeypatch:
     write_all = module.write_all
 
     def spy(file: int, content: Any, offset: int) -> None:
-        pieces.append(memoryview(content).nbytes)
+        if offset >= HEADER:
+            pieces.append(memoryview(content).nbytes)
         write_all(file, content, offset)
 
     monkeypatch.setattr(module, "write_all", spy)
     x = torch.arange(40 * 50 * 3).reshape(40, 50, 3)
     with tg.record(to=path):
         tg.mark("strided", x.permute(2, 1, 0))
-        strided, pieces[:] = pieces[1:], []
+        strided, pieces[:] = pieces[:], []
         tg.mark("plain", x)
         assert pieces == [x.nbytes]
     assert max(strided) <= 1000

@@ -96,8 +96,8 @@ class Recorder:
         self.left_by: tuple[str, ...] = ()
         self.settler: Settler | None = None
         """What the tables were made by, the last time."""
-        self.kept_in_memory: dict[int, Kept] = {}
-        self.kept_in_folder: dict[int, Kept] = {}
+        self.kept_in_memory: list[Kept] = []
+        self.kept_in_folder: list[Kept] = []
         """Where copies of values lay then, by the number in those tables."""
         self._asks: Callable[[], None] | None = None
         self._holds: list[PatchSet] = []

@@ -166,7 +166,7 @@ class ModulePath:
     """Name and value id: rows of ``parameters``."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: there may be one a value, and that would take five times as long to make
 class SavedTensor:
     """One row for each tensor whose content was kept."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchglass.events.schema import MEASURED_FIELDS, NONE, NOT_MEASURED, Meta
 from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import SKETCH, without_hash
 from torchglass.journal import layout
-from torchglass.journal.layout import Streams
+from torchglass.journal.layout import Chunk, Streams
 from torchglass.journal.rows import MetaRow
 from torchglass.settle.interned import Interned
 from torchglass.settle.spans import LOST_ID
@@ -58,6 +58,12 @@ class Values:
         if self._place is not None:
             return self._place.get(number, NONE)
         return number if number < len(self._tables.value_meta) else NONE
+
+    def numbers(self, first: int, last: int) -> Iterable[int]:
+        """The same of all values from one to before another."""
+        if self._place is None and last <= len(self._tables.value_meta):
+            return range(first, last)
+        return map(self.number, range(first, last))
 
     def meta(self, row: int) -> int:
         """The number in the tables of a row of metadata."""
@@ -149,35 +155,37 @@ def meta_of(row: MetaRow) -> Meta:
 
 # What was in the values, from the journal into its columns; they stay empty where nothing was measured.
 
-Entry = tuple[int | float, ...]
-"""How, then the counts and the doubles: in the order of the columns."""
+HOW = layout.MEASURED_WORDS - 1
+"""The word of an entry that says how it was measured; counts come first, then the doubles."""
 
 
 def fill_measured(streams: Streams, values: Values, tables: Tables) -> None:
     """Fill the columns for all values of the tables; those of which there is no sound entry have none."""
-    found: dict[int, Entry] = {}
+    columns: list[array[Any]] = []
     for chunk in streams.of(layout.MEASURED):
-        words = chunk.words(chunk.first, chunk.last)
+        last = _end_of_written(chunk, layout.MEASURED_WORDS)
+        words = chunk.words(chunk.first, last)
         reals = words.cast("B").cast("d")
-        how = words[layout.MEASURED_WORDS - 1 :: layout.MEASURED_WORDS].tolist()
-        for index in [index for index, each in enumerate(how) if each]:
-            number = values.number(chunk.first + index)
-            at = index * layout.MEASURED_WORDS
-            entry = (
-                how[index],
-                *words[at : at + layout.COUNTS],
-                *reals[at + layout.COUNTS : at + layout.MEASURED_WORDS - 1],
+        how, *measured = (
+            (words if at < layout.COUNTS or at == HOW else reals)[at :: layout.MEASURED_WORDS].tolist()
+            for at in (HOW, *range(HOW))  # in the order of the columns
+        )
+        places = [
+            (number, index)
+            for index, (number, *entry) in enumerate(
+                zip(values.numbers(chunk.first, last), how, *measured[: layout.COUNTS], strict=True)
             )
-            if number != NONE and _is_sound(entry):
-                found[number] = entry
-    if not found:
-        return
-    for index, (name, nothing) in enumerate(zip(MEASURED_FIELDS, NOT_MEASURED, strict=True)):
-        column = array("d" if isnan(nothing) else "q", [nothing]) * len(tables.value_meta)
-        for number, entry in found.items():
-            # Whole numbers come first; adding 0 makes -0.0 into 0.0, since SQLite keeps no sign of it and a trace
-            # is to say the same before and after it was saved.
-            column[number] = entry[index] + 0  # type: ignore[assignment]
+            if number != NONE and _is_sound(*entry)
+        ]
+        if places and not columns:
+            empty = len(tables.value_meta)
+            columns = [array("d" if isnan(nothing) else "q", [nothing]) * empty for nothing in NOT_MEASURED]
+        for column, found in zip(columns, (how, *measured), strict=False):
+            for number, index in places:
+                # Adding 0 makes -0.0 into 0.0, since SQLite keeps no sign of it and a trace is to say the same
+                # before and after it was saved.
+                column[number] = found[index] + 0
+    for name, column in zip(MEASURED_FIELDS, columns, strict=False):
         setattr(tables, name, column)
 
 
@@ -195,10 +203,19 @@ def fill_sketches(streams: Streams, values: Values, tables: Tables) -> None:
                 tables.sketches[number] = sketch if which == layout.SKETCHED_NOW else without_hash(sketch)
 
 
-def _is_sound(entry: Entry) -> bool:
-    """Counts add up; of a damaged journal nothing is believed."""
-    how, count, *kinds = entry[: layout.COUNTS + 1]
-    return layout.BY_NUMPY <= how <= layout.BY_KERNEL and min(kinds) >= 0 and sum(kinds) <= count
+def _end_of_written(chunk: Chunk, width: int) -> int:
+    """Behind the last entry that was written: its last word is not 0. Most of a chunk may be empty."""
+    marks = chunk.words(chunk.first, chunk.last)[width - 1 :: width].tolist()
+    while marks and not marks[-1]:
+        marks.pop()
+    return chunk.first + len(marks)
+
+
+def _is_sound(how: int, count: int, nan: int, posinf: int, neginf: int, zeros: int) -> bool:
+    """It was written, and its counts add up; of a damaged journal nothing is believed."""
+    if not layout.BY_NUMPY <= how <= layout.BY_KERNEL or nan < 0 or posinf < 0 or neginf < 0 or zeros < 0:
+        return False
+    return nan + posinf + neginf + zeros <= count
 
 
 # ---------------------------------------------------------------- kept
@@ -209,6 +226,8 @@ def _is_sound(entry: Entry) -> bool:
 class Kept(NamedTuple):
     """Some bytes, and where in them a value begins; values that share memory share them."""
 
+    value: int
+    """Its number in the tables."""
     shard: int
     """Of the recording's folder; else the number of a piece of memory."""
     offset: int
@@ -216,19 +235,18 @@ class Kept(NamedTuple):
     first: int
 
 
-def kept_values(streams: Streams, values: Values, *owners: int) -> list[dict[int, Kept]]:
-    """By number in the tables, for each of the owners: NONE is memory, else it is the folder of that recording."""
-    found: dict[int, dict[int, Kept]] = {owner: {} for owner in owners}
+def kept_values(streams: Streams, values: Values, *owners: int) -> list[list[Kept]]:
+    """In order of the values, for each of the owners: NONE is memory, else it is the folder of that recording."""
+    found: dict[int, list[Kept]] = {owner: [] for owner in owners}
     for chunk in streams.of(layout.KEPT):
-        words = chunk.words(chunk.first, chunk.last).tolist()
-        places = words[layout.KEPT_WORDS - 1 :: layout.KEPT_WORDS]
-        for index in [index for index, place in enumerate(places) if place]:
-            owner, shard = layout.read_place(places[index])
-            number = values.number(chunk.first + index)
-            if owner in found and number != NONE:
-                at = index * layout.KEPT_WORDS
-                found[owner][number] = Kept(shard, *words[at : at + layout.KEPT_WORDS - 1])
-    return list(found.values())
+        last = _end_of_written(chunk, layout.KEPT_WORDS)
+        words = chunk.words(chunk.first, last).tolist()
+        columns = [words[column :: layout.KEPT_WORDS] for column in range(layout.KEPT_WORDS)]
+        homes = {place: layout.read_place(place) for place in set(columns[-1]) if place}
+        for number, offset, length, first, place in zip(values.numbers(chunk.first, last), *columns, strict=True):
+            if place and number != NONE and (owner := homes[place][0]) in found:
+                found[owner].append(Kept(number, homes[place][1], offset, length, first))
+    return [sorted(each) for each in found.values()]
 
 
 # ---------------------------------------------------------------- links

@@ -16,14 +16,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from operator import attrgetter
 from pathlib import Path
-from types import NoneType
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
 from torchglass.events.database import all_rows, cell_of, encoded, insert
-from torchglass.events.schema import FORMAT, SAVED_TENSORS, SavedTensor, statements
+from torchglass.events.schema import FORMAT, SavedTensor, statements
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
 from torchglass.store import layout
@@ -222,17 +220,21 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
     connection.execute("BEGIN")
     for table, rows in all_rows(tables):
         insert(connection, table, ((row[0], None, row[2]) for row in rows) if table == "sources" else rows)
-    insert(connection, "saved_tensors", iter([saved_row(each) for each in saved]))
+    insert(connection, "saved_tensors", iter(saved_table(saved)))
     connection.execute("COMMIT")
 
 
-def saved_row(saved: SavedTensor) -> tuple[Any, ...]:
-    """A row of ``saved_tensors``."""
-    return tuple([cell if type(cell) in _AS_THEY_ARE else _cell_of(cell) for cell in _saved_cells(saved)])
+def saved_table(tensors: Iterable[SavedTensor]) -> list[tuple[Any, ...]]:
+    """The rows of ``saved_tensors``."""
+    return [
+        (
+            each.id, _cell_of(each.name), each.value, each.event, each.shard, each.offset, each.length,
+            _cell_of(each.dtype), _cell_of(each.shape), _cell_of(each.stride), each.storage_offset,
+        )
+        for each in tensors
+    ]  # fmt: skip
 
 
-_saved_cells = attrgetter(*(column.name for column in SAVED_TENSORS.columns))
-_AS_THEY_ARE = (int, NoneType)
 _cell_of = lru_cache(maxsize=1024)(cell_of)  # of thousands of values a few dtypes and shapes
 
 

@@ -29,6 +29,7 @@ SHARD = 1 << 30
 """A shard that has grown beyond this gets no more."""
 ALIGNMENT = 16
 LONGEST_NAME = 200
+SPACES = b" " * (1 << 16)
 PADDING = "padding"
 REGION = 1 << 25
 """Bytes of a shard that are handed out to be filled with small tensors; large ones get a region of their own."""
@@ -147,7 +148,7 @@ class _Shard:
         """The last region for small tensors: where it begins and ends."""
         self._room = HEADER - 8 - len("{}")
         try:
-            write_all(self._file, header([]), 0)
+            write_header(self._file, [])
         except BaseException:
             self._owned.close(self._file)
             raise
@@ -213,24 +214,50 @@ def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:
         end = max((saved.offset + saved.length for saved in own), default=HEADER)
         with path.open("r+b") as file:
             file.truncate(end)
-            write_all(file.fileno(), header(list(padded(own))), 0)
+            write_header(file.fileno(), own)
 
 
-def header(tensors: Sequence[SavedTensor]) -> bytes:
+def write_header(file: int, tensors: Sequence[SavedTensor]) -> None:
     """The first bytes of a shard: the length of the header, then names and places, then spaces."""
-    content = json.dumps({_key(each): _entry(each) for each in tensors}, separators=(",", ":")).encode()
-    if len(content) > HEADER - 8:
+    content = (HEADER - 8).to_bytes(8, "little") + f"{{{','.join(entries(tensors))}}}".encode()
+    if len(content) > HEADER:
         raise ValueError(f"{len(tensors):,} tensors are more than a shard has room to name")
-    return (HEADER - 8).to_bytes(8, "little") + content.ljust(HEADER - 8)
+    write_all(file, content, 0)
+    for at in range(len(content), HEADER, len(SPACES)):  # to put them behind it in memory took longer than to write
+        write_all(file, SPACES[: HEADER - at], at)
 
 
-def _key(saved: SavedTensor) -> str:
-    """The user's name, made different from all others."""
-    return f"{saved.name[:LONGEST_NAME]}@{saved.id}"
+def entries(tensors: Sequence[SavedTensor]) -> Iterator[str]:
+    """What the header says of the tensors, in order, and of what lies between them; of the same bytes only once.
+
+    A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
+    """
+    end, kinds = HEADER, dict[tuple[Any, ...], str]()
+    for saved in sorted(tensors, key=_place):
+        offset, length = saved.offset, saved.length
+        if offset < end:
+            continue
+        if offset > end:
+            yield _entry(PADDING, end, f'"dtype":"U8","shape":[{offset - end}]', end, offset)
+        alike = (saved.dtype, saved.shape, saved.stride is None, length)
+        yield _entry(
+            saved.name, saved.id, kinds.get(alike) or kinds.setdefault(alike, _kind(saved)), offset, offset + length
+        )
+        end = offset + length
 
 
-def _entry(saved: SavedTensor) -> dict[str, Any]:
-    """As safetensors wants it; offsets count from behind the header.
+def _place(saved: SavedTensor) -> tuple[int, bool, int]:
+    return saved.offset, saved.length > 0, -saved.length
+
+
+def _entry(name: str, number: int, kind: str, begin: int, end: int) -> str:
+    """One entry: the user's name, made different from all others, and a place that counts from behind the header."""
+    key = json.dumps(f"{name[:LONGEST_NAME]}@{number}") if name else f'"@{number}"'
+    return f'{key}:{{{kind},"data_offsets":[{begin - HEADER},{end - HEADER}]}}'
+
+
+def _kind(saved: SavedTensor) -> str:
+    """Dtype and shape as safetensors wants them.
 
     Where the elements do not lie side by side in order, it is the whole storage, as one row of elements.
     """
@@ -239,27 +266,10 @@ def _entry(saved: SavedTensor) -> dict[str, Any]:
         name = "U8"
     count = saved.length // SIZES[name]
     fits = saved.stride is None and saved.dtype in NAMES and prod(saved.shape) == count
-    first = saved.offset - HEADER
-    shape = list(saved.shape) if fits else [count]
-    return {"dtype": name, "shape": shape, "data_offsets": [first, first + saved.length]}
+    shape = saved.shape if fits else (count,)
+    return f'"dtype":"{name}","shape":[{",".join(map(str, shape))}]'
 
 
 def _header_bytes(saved: SavedTensor) -> int:
     """What it takes of the header, with the padding before it."""
-    return len(json.dumps({_key(saved): _entry(saved)})) + 120
-
-
-def padded(tensors: Sequence[SavedTensor]) -> Iterator[SavedTensor]:
-    """The tensors in order, with some for what lies between them; those over the same bytes only once.
-
-    A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
-    """
-    end = HEADER
-    for saved in sorted(tensors, key=lambda each: (each.offset, each.length > 0, -each.length)):
-        if saved.offset < end:
-            continue
-        if saved.offset > end:
-            gap = saved.offset - end
-            yield replace(new_tensor(PADDING, "uint8", (gap,), gap), id=end, offset=end)
-        yield saved
-        end = saved.offset + saved.length
+    return len(_entry(saved.name, saved.id, _kind(saved), saved.offset, saved.offset + saved.length)) + 140

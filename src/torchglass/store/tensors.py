@@ -5,11 +5,10 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from torchglass.events.schema import Meta, SavedTensor
 from torchglass.events.tables import Tables
@@ -153,27 +152,28 @@ def check_header(file: int, size: int) -> None:
 
 
 def saved_rows(
-    tables: Tables, kept: Mapping[int, Kept], first: int = 0, present: Container[int] | None = None
+    tables: Tables, kept: Iterable[Kept], first: int = 0, present: Container[int] | None = None
 ) -> list[SavedTensor]:
     """In order of the values; numbered from ``first`` on. ``present``: only of these values."""
     rows: list[SavedTensor] = []
-    known: dict[int, tuple[Any, int, int]] = {}
+    known: dict[int, tuple[Meta, int, int]] = {}
     """By the row of what is alike in many values."""
-    for value, place in sorted(kept.items()):
-        number = tables.value_meta[value]
-        meta, item, size = known.get(number) or known.setdefault(number, _looked_at(tables.metas[number]))
-        if not item or place.first % item or (present is not None and value not in present):
+    metas, number = tables.value_meta, first
+    for value, shard, offset, length, begin in kept:
+        meta, item, size = known.get(metas[value]) or known.setdefault(
+            metas[value], _looked_at(tables.metas[metas[value]])
+        )
+        if not item or meta.shape is None or begin % item or (present is not None and value not in present):
             continue
+        stride = None if length == size and not begin else meta.stride
         rows.append(
-            SavedTensor(
-                first + len(rows), "", value, -1, place.shard, place.offset, place.length, meta.dtype, meta.shape,
-                None if place.length == size and not place.first else meta.stride, place.first // item,
-            )
-        )  # fmt: skip
+            SavedTensor(number, "", value, -1, shard, offset, length, meta.dtype, meta.shape, stride, begin // item)
+        )
+        number += 1
     return rows
 
 
-def _looked_at(meta: Meta) -> tuple[Any, int, int]:
+def _looked_at(meta: Meta) -> tuple[Meta, int, int]:
     """A description, the bytes of one element (0: not known), and those of all where they lie side by side, else -1."""
     item = ITEM_SIZES.get(meta.dtype)
     if item is None or meta.shape is None:
