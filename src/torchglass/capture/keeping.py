@@ -36,8 +36,9 @@ class Keeper(Protocol):
         """Keep the bytes of a value; returns number, shard and offset, or why there is no room any more."""
         ...
 
-    def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int] | None:
-        """Memory of a shard for so many bytes at least: with the shard, where it begins, how many values it takes.
+    def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int] | None:
+        """Memory of a shard for so many bytes at least: with the shard, where it begins, how many values it takes, and
+        the descriptor of its file.
 
         ``unused``: where the rest of the last such memory begins, which is not needed any more; -1: all of it is.
         """
@@ -99,13 +100,13 @@ class Keeping:
         session.journal.rows.add(layout.SAVED, number, encoded(row))
         return True
 
-    def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int] | None:
+    def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int, int] | None:
         """Memory of a shard, and whose that is: the number of this recording stands before that of the shard."""
         found = self._keeper.new_region(size, unused)
         if found is None:
             return None
-        memory, shard, offset, copies = found
-        return memory, self._recording, shard, offset, copies
+        memory, *place = found
+        return memory, self._recording, *place
 
     def release_region(self, region: Any) -> None:
         """Nobody writes to such memory any more."""

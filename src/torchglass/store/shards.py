@@ -37,8 +37,9 @@ COPIES = 1024
 """So many tensors a region may take: the header must have room to name them."""
 LONGEST_ENTRY = 240
 """Bytes of the header that a tensor without a name of its own takes, with the padding before it."""
-Region = tuple[mmap.mmap, int, int, int]
-"""Memory that is the file's, the number of its shard, where in that it begins, and how many tensors it may take."""
+Region = tuple[mmap.mmap, int, int, int, int]
+"""Memory that is the file's, the number of its shard, where in that it begins, how many tensors it may take, and the
+file's descriptor, which may be closed before the memory is given back."""
 
 NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
@@ -107,7 +108,7 @@ class Shards:
             if shard is None or not shard.has_room(wanted, copies, self._shard_bytes):
                 shard = self._next_shard()
             mapping, offset = shard.reserve(-(-wanted // PAGE) * PAGE, copies)
-        return mapping, shard.number, offset, copies
+        return mapping, shard.number, offset, copies, shard.file
 
     def release_region(self, region: mmap.mmap) -> None:
         """Nobody writes to a region any more; never closes a file of the program's."""
@@ -141,16 +142,16 @@ class _Shard:
     def __init__(self, path: Path, number: int, mapped: dict[int, tuple[mmap.mmap, Owned]]) -> None:
         self.number = number
         self.end = HEADER
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._owned = Owned(self._file)
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._owned = Owned(self.file)
         self._mapped = mapped
         self._shared: tuple[int, int] | None = None
         """The last region for small tensors: where it begins and ends."""
         self._room = HEADER - 8 - len("{}")
         try:
-            write_header(self._file, [])
+            write_header(self.file, [])
         except BaseException:
-            self._owned.close(self._file)
+            self._owned.close(self.file)
             raise
 
     def is_full(self, new: SavedTensor, limit: int) -> bool:
@@ -168,9 +169,9 @@ class _Shard:
         """A mapping of so many bytes at the end, which the disk has promised, and where it begins."""
         self._owned.check()
         offset = -(-self.end // PAGE) * PAGE
-        os.posix_fallocate(self._file, offset, size)
-        mapping, owned = mmap.mmap(self._file, size, offset=offset), Owned(self._file)
-        owned.add_copy(self._file)  # some Pythons keep a descriptor with each mapping
+        os.posix_fallocate(self.file, offset, size)
+        mapping, owned = mmap.mmap(self.file, size, offset=offset), Owned(self.file)
+        owned.add_copy(self.file)  # some Pythons keep a descriptor with each mapping
         self._mapped[id(mapping)] = (mapping, owned)
         self.end, self._room = offset + size, self._room - copies * LONGEST_ENTRY
         self._shared = (offset, self.end) if copies > 1 else None
@@ -187,7 +188,7 @@ class _Shard:
         offset = self.end + -self.end % ALIGNMENT
         at = offset
         for piece in pieces:
-            write_all(self._file, piece, at)
+            write_all(self.file, piece, at)
             at += memoryview(piece).nbytes
         if at - offset != new.length:
             raise ValueError(f"a tensor of {new.length:,} bytes gave {at - offset:,}")
@@ -201,7 +202,7 @@ class _Shard:
     def leave(self) -> None:
         """Nothing more goes into it; its header is written when all that it holds is known."""
         self._owned.check()
-        self._owned.close(self._file)
+        self._owned.close(self.file)
 
 
 def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import random
 import subprocess
 import sys
@@ -188,7 +190,7 @@ def test_the_python_way_and_the_compiled_one_say_the_same() -> None:
 
         def more(size: int, unused: int, regions: list[bytearray] = regions) -> Any:
             regions.append(bytearray(max(size, 1000)))
-            return regions[-1], -len(regions), 0, 1 << 40
+            return regions[-1], -len(regions), 0, 1 << 40, -1
 
         saved, told = cls(more, 9000), list[Any]()
         for number in range(300):
@@ -206,6 +208,26 @@ def test_the_python_way_and_the_compiled_one_say_the_same() -> None:
         found.append((told, saved.used, saved.kept, saved.is_full))
     assert found[0] == found[-1]
     assert found[0][3]
+
+
+def test_what_is_written_to_a_file_is_in_its_mapping_and_never_in_one_of_the_program(tmp_path: Path) -> None:
+    """Large values go through the descriptor; when the program has closed that, its number is another file's."""
+    first, other = tmp_path / "shard", tmp_path / "program"
+    file = os.open(first, os.O_RDWR | os.O_CREAT)
+    os.truncate(file, 1 << 16)
+    mapping = mmap.mmap(file, 1 << 16)
+    saved = SavedBytes(lambda size, unused: (mapping, 0, 0, 1 << 40, file), 1 << 20)
+    for number in range(8):
+        content = random.Random(number).randbytes(100 if number % 2 else 5000)
+        if number == 4:
+            os.close(file)
+            assert os.open(other, os.O_RDWR | os.O_CREAT) == file
+        held = ctypes.create_string_buffer(content, len(content))
+        address = ctypes.addressof(held)
+        begin, length, _, _ = saved.keep(number, address, address, len(content), 1, False)
+        assert mapping[begin : begin + length] == content == first.read_bytes()[begin : begin + length]
+    os.close(file)
+    assert other.read_bytes() == b""
 
 
 def test_what_only_dropped_events_showed_is_let_go_of_and_gives_its_budget_back() -> None:

@@ -14,8 +14,9 @@ import numpy as np
 from torchglass.capture.statistics.memory import bytes_at
 from torchglass.compiled import extension
 
-Region = tuple[Any, int, int, int]
-"""A writable buffer, its place as the journal names it, what to add to offsets in it, how many copies it may take."""
+Region = tuple[Any, int, int, int, int]
+"""A writable buffer, its place as the journal names it, what to add to offsets in it, how many copies it may take, and
+the descriptor of what is mapped there, or -1: the compiled one writes what is large to that, which is cheaper."""
 More = Callable[[int, int], Region | None]
 """Asked for a region of so many bytes at least; None: there is no more. The second number says where the rest begins
 of the region before, which may be given back; -1: it stays in use."""

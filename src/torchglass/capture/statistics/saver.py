@@ -73,19 +73,19 @@ class Saver:
             wanted = size
         region = Block(wanted)
         number = self._session.copies.add_region(region)
-        return region, -1 - number, 0, 1 << 40
+        return region, -1 - number, 0, 1 << 40, -1
 
     def _in_folder(self, size: int, unused: int) -> Region | None:
         found = self._home.new_region(size, unused)
         if found is None:
             return None
-        mapping, recording, shard, offset, copies = found
+        mapping, recording, shard, offset, copies, file = found
         place = shard_place(recording, shard)
         while len(self._mapped) >= MOST_MAPPED and self.saved.drop(*self._mapped[0][1:3]):
             oldest = self._mapped.pop(0)
             oldest[3].release_region(oldest[0])
         self._mapped.append((mapping, place, offset, self._home))
-        return mapping, place, offset, copies
+        return mapping, place, offset, copies, file
 
     def save(self, tensor: Any, value: int) -> None:
         """Keep a value; what cannot be kept (sparse, nested, on the meta device) has statistics only."""

@@ -7,10 +7,13 @@
 #include "fast.h"
 #include "saved.h"
 #include "structmember.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PLACES 4096 /* pieces of memory of which it is known where a copy lies; a power of two */
 #define ALIGNMENT 16
 #define LARGE_ENOUGH (1 << 18) /* bytes: to let other threads run meanwhile */
+#define WRITTEN 2048           /* bytes from which on a call of the system costs less than pages that are mapped */
 
 /* What Python gave. */
 typedef struct {
@@ -22,6 +25,9 @@ typedef struct {
     int64_t used;        /* bytes of those that it has */
     int64_t newest;      /* the last value that refers to it */
     int users;           /* threads that copy or compare without Python's lock */
+    int file;            /* what is mapped there, or -1 */
+    dev_t device;        /* which file that was: the program may close what is not its own, and the number is used again */
+    ino_t inode;
 } Region;
 
 /* The last copy that was made of some memory. */
@@ -33,7 +39,7 @@ typedef struct {
 
 struct SavedBytes {
     PyObject_HEAD
-    PyObject *more; /* more(bytes, unused) → (region, place, what to add, how many copies), or None */
+    PyObject *more; /* more(bytes, unused) → (region, place, what to add, how many copies, file), or None */
     long long most, used, kept;
     char is_full;
     Region *regions;
@@ -46,15 +52,34 @@ static Copied *place_of(SavedBytes *saved, uintptr_t storage)
     return &saved->places[((uint64_t)storage * 0x9E3779B97F4A7C15u) >> 52];
 }
 
-static void copy_bytes(char *to, const char *from, int64_t length)
+/* Give bytes to the system, which sees them in the mapping too. A page of a file that is touched for the first time costs
+ * as much as to write thirty; 0: it was not done, or not all of it. */
+static int is_written(const Region *to, int64_t offset, const char *from, int64_t length)
 {
-    if (length < LARGE_ENOUGH) {
-        memcpy(to, from, (size_t)length);
-        return;
+    struct stat now;
+    if (to->file < 0 || length < WRITTEN || fstat(to->file, &now) < 0 || now.st_dev != to->device
+        || now.st_ino != to->inode)
+        return 0;
+    while (length > 0) {
+        const ssize_t done = pwrite(to->file, from, (size_t)length, (off_t)(to->base + offset));
+        if (done <= 0 && errno != EINTR)
+            return 0;
+        const int64_t step = done > 0 ? done : 0;
+        offset += step, from += step, length -= step;
     }
-    Py_BEGIN_ALLOW_THREADS
-    memcpy(to, from, (size_t)length);
-    Py_END_ALLOW_THREADS
+    return 1;
+}
+
+/* By value: others may come, and the regions lie elsewhere. */
+static void copy_bytes(const Region to, int64_t offset, const char *from, int64_t length)
+{
+    const int before = errno; /* the program's */
+    PyThreadState *ours = length < LARGE_ENOUGH ? NULL : PyEval_SaveThread();
+    if (!is_written(&to, offset, from, length))
+        memcpy((char *)to.view.buf + offset, from, (size_t)length);
+    if (ours != NULL)
+        PyEval_RestoreThread(ours);
+    errno = before;
 }
 
 static int are_equal(const char *one, const char *other, int64_t length)
@@ -110,7 +135,8 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
         return NONE;
     }
     Region region = {.is_there = 1, .newest = -1};
-    if (!PyArg_ParseTuple(given, "OLLL", &buffer, &place, &base, &room)
+    struct stat file;
+    if (!PyArg_ParseTuple(given, "OLLLi", &buffer, &place, &base, &room, &region.file)
         || PyObject_GetBuffer(buffer, &region.view, PyBUF_WRITABLE) < 0) {
         Py_DECREF(given);
         return FAILED;
@@ -119,6 +145,10 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
     region.place = place;
     region.base = base;
     region.room = room;
+    if (region.file >= 0 && fstat(region.file, &file) == 0)
+        region.device = file.st_dev, region.inode = file.st_ino;
+    else
+        region.file = -1;
     Region *more = PyMem_Realloc(saved->regions, (size_t)(saved->count + 1) * sizeof(Region));
     if (more == NULL || region.view.len < bytes) {
         PyBuffer_Release(&region.view);
@@ -172,7 +202,7 @@ int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4])
     region->used += shown->length;
     region->users++;
     saved->used += shown->length;
-    copy_bytes((char *)region->view.buf + offset, shown->memory, shown->length);
+    copy_bytes(*region, offset, shown->memory, shown->length);
     saved->regions[number].users--;
     *place_of(saved, shown->storage) = (Copied){shown->storage, shown->memory, shown->length, offset, number};
     return (int)tell(saved, shown, number, offset, shown->length, 0, words);
