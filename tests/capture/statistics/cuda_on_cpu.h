@@ -179,4 +179,4 @@ static float half_as_float(unsigned short bits)
         auto call = [&] { of_##NAME((const NAME##_numbers::Raw *)data, count, run, pitch, parts, ended, row); };      \
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }                                                                                                                 \
-    SKETCH_ON_CPU(NAME, sketch) SKETCH_ON_CPU(NAME, even_sketch) SKETCH_ON_CPU(NAME, large_sketch)
+    SKETCH_ON_CPU(NAME, sketch) SKETCH_ON_CPU(NAME, even_sketch) SKETCH_ON_CPU(NAME, short_sketch) SKETCH_ON_CPU(NAME, large_sketch)

@@ -29,7 +29,7 @@ def library() -> Any:
         pytest.skip("there is no C++ compiler")
     source = SHIM.read_text() + "".join((SOURCES / name).read_text() for name in ("statistics.cu", "sketch.cu"))
     source += "".join(
-        f"STATISTICS({name})\nSKETCH({name})\nEVEN_SKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n"
+        f"STATISTICS({name})\nSKETCH({name})\nEVEN_SKETCH({name})\nSHORT_SKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n"
         for name in kernels.DTYPES
     )
     folder = Path(tempfile.gettempdir()) / f"torchglass-kernels-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
@@ -54,10 +54,12 @@ def library() -> Any:
     return ctypes.CDLL(str(made))
 
 
-def row_of(tensor: Any, blocks: int, kernel: str = "") -> tuple[list[float], bytes]:
+def row_of(
+    tensor: Any, blocks: int, kernel: str = "", wanted: int = 0, known: bytes | None = None
+) -> tuple[list[float], bytes]:
     """The row that the kernel makes of a CPU tensor: nine numbers of the statistics, and the sketch.
 
-    So many blocks times 17, where it has several turns.
+    So many blocks times 17, where it has several turns. Where only some is wanted, the rest is known: a row.
     """
     name = str(tensor.dtype).removeprefix("torch.")
     blocks = kernels.sketch_blocks(tensor.numel(), kernels.sketch_share(tensor.dtype), kernels.PRIME * blocks)
@@ -67,6 +69,6 @@ def row_of(tensor: Any, blocks: int, kernel: str = "") -> tuple[list[float], byt
     row = np.full(kernels.SKETCH_ROW, np.nan)
     places = [ctypes.c_void_p(parts.ctypes.data), ctypes.byref(ended), ctypes.c_void_p(row.ctypes.data)]
     call = getattr(library(), f"{kernel or kernel_of(order)}_of_{name}")
-    call(blocks, ctypes.c_void_p(tensor.data_ptr()), order, 0, None, *places)
+    call(blocks, ctypes.c_void_p(tensor.data_ptr()), order, wanted, known, *places)
     assert ended.value == 0
     return row[: kernels.ROW].tolist(), row[kernels.ROW :].tobytes()

@@ -193,6 +193,25 @@ def test_sketches_are_those_of_the_cpu_for_every_dtype_and_layout(dtype: torch.d
                     assert tuple(value.stats) == pytest.approx(expected(tensor), rel=2e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
+def test_sketches_of_heads_and_of_parts_of_a_projection(dtype: torch.dtype) -> None:
+    """Rows that are short, or have others between them: of what was seen in another order only the rest is found."""
+    torch.manual_seed(0)
+    base = made(dtype, 2 * 64 * 3 * 1024).view(2, 64, 3072)
+    with tg.record(values="stats+sketch") as trace:
+        heads = base.clone().view(2, 64, 3, 16, 64)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        together = key.transpose(1, 2).contiguous().view(2, 64, 1024)
+        parts = base.split(1024, dim=-1)
+    seen = [(each.shape, each.sketch) for event in trace.events() for each in event.outputs]
+    for tensor in (base, heads, heads.permute(2, 0, 3, 1, 4), key.transpose(1, 2), query, key, value, together, *parts):
+        true = by_numpy(tensor.cpu())
+        found = [its for shape, its in seen if its is not None and its.hash == true.hash and shape == tensor.shape]
+        assert found
+        for each in found:
+            check(each, true)
+
+
 def test_numbers_of_any_size_are_in_the_sketch_as_on_the_cpu() -> None:
     torch.manual_seed(0)
     for scale in (1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.capture.statistics.emulated import row_of
 from tests.capture.statistics.sketching import by_numpy, check
 from tests.capture.statistics.test_memory import tensors
-from torchglass.capture.statistics.axes import MOST_AXES, SIZE, packed_order
+from torchglass.capture.statistics.axes import MOST_AXES, SIZE, kernel_of, packed_order
 from torchglass.capture.statistics.device import _numbers
 from torchglass.capture.statistics.kernels import DTYPES
 from torchglass.capture.statistics.memory import KINDS, tally_of
@@ -49,6 +50,55 @@ def test_shapes_beyond_a_block_of_weights(dtype: Any, shape: tuple[int, ...]) ->
         in_any_order = row_of(each, 2, "sketch")
         assert row_of(each, 2, "large_sketch") == in_any_order  # for more than 2**31 numbers
         check(Sketch.of(in_any_order[1]), by_numpy(each))
+
+
+def bad_ones(tensor: Any) -> Any:
+    """Some that are not summed, in the middle of others."""
+    if tensor.is_floating_point():
+        tensor.view(-1)[1000], tensor.view(-1)[1301] = torch.nan, -torch.inf
+    return tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.uint8], ids=str)
+@pytest.mark.parametrize("row", [16, 32, 64, 128, 256, 512])
+def test_short_rows(dtype: Any, row: int) -> None:
+    """A warp reads several of them at once, whatever lies between them."""
+    torch.manual_seed(0)
+    base = bad_ones((torch.randn(7, 3, 5, row) * 50).to(dtype))
+    large = (torch.randn(5, 70, 3, 2, row) * 50).to(dtype)
+    for each in (base, base[:, 1], base.permute(1, 2, 0, 3), large.permute(2, 0, 3, 1, 4)[1], large):
+        check_row(each, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8], ids=str)
+def test_rows_of_whole_blocks_with_others_between(dtype: Any) -> None:
+    torch.manual_seed(0)
+    base = bad_ones((torch.randn(4, 19, 3072) * 50).to(dtype))
+    for each in (base[..., 1024:2048], base[:, 2], base[:, ::3, :2048], base.transpose(0, 1)):
+        assert kernel_of(packed_order(each) or b"") == "even_sketch"
+        check_row(each, 1)
+
+
+SHOWN = [
+    ((9, 11, 64), (1, 0, 2)), ((40, 3, 128), (1, 0, 2)), ((30, 1048), (0, 1)), ((9, 700), (1, 0)), ((30, 100), (1, 0)),
+    ((5, 3, 2048), (1, 0, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.int64], ids=str)
+@pytest.mark.parametrize(("shape", "order"), SHOWN, ids=str)
+def test_only_what_is_not_known(dtype: Any, shape: tuple[int, ...], order: tuple[int, ...]) -> None:
+    """Only the sums by axes are made, or only hash and flat sums: the rest comes from a row that was made before."""
+    torch.manual_seed(0)
+    tensor = bad_ones((torch.randn(shape) * 50).to(dtype))
+    for shown, wanted, lost in ((tensor, 1, slice(76, 144)), (tensor.permute(order), 2, slice(0, 76))):
+        numbers, sketch = row_of(shown, 1)
+        known = bytearray(struct.pack("9d", *numbers) + sketch)
+        known[72 + lost.start : 72 + lost.stop] = b"\x55" * (lost.stop - lost.start)
+        again, found = row_of(shown, 1, wanted=wanted, known=bytes(known))
+        assert again == pytest.approx(numbers, nan_ok=True)
+        assert Sketch.of(found).hash == by_numpy(shown).hash
+        check(Sketch.of(found), by_numpy(shown))
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e-7, 1e7, 1e20, 1e29, 1e33, 1e38])

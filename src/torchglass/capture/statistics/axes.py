@@ -12,6 +12,9 @@ SMALL = 1 << 31
 """Below it the kernel divides by multiplying."""
 BLOCK = 1024
 """Weights that differ: rows of whole blocks are even."""
+SHORT = (64, 128, 256, 512)
+"""Bytes of a short row: a warp reads several of them, or a whole one, at once."""
+KERNELS = ("large_sketch", "sketch", "even_sketch", "short_sketch")
 LOAD = 16
 """Bytes that are read at once."""
 _HEAD, _AXIS = struct.Struct("=QIIII"), struct.Struct("=QIIq")
@@ -26,15 +29,23 @@ def packed_order(tensor: Any) -> bytes | None:
         return None
     count, item = prod(size for size, _ in axes), tensor.element_size()
     is_flat, few = _is_flat(axes), count < SMALL
-    is_even = few and is_flat and (len(axes) == 1 or axes[0][0] % BLOCK == 0)
+    is_whole = is_flat or _is_whole(axes, item)
+    kernel = KERNELS.index(_kernel(axes[0][0], item, is_flat and len(axes) == 1) if few and is_whole else "sketch")
     packed = b"".join(_packed(size, step, few) for size, step in axes)
-    head = _HEAD.pack(count, len(axes), is_flat, is_flat or _is_whole(axes, item), few + is_even)
+    head = _HEAD.pack(count, len(axes), is_flat, is_whole, kernel if few else 0)
     return (head + packed).ljust(SIZE, b"\0")
 
 
 def kernel_of(order: bytes) -> str:
-    """The kernel for an order: whether 32 bits say where each number stands, and rows are whole blocks of weights."""
-    return ("large_sketch", "sketch", "even_sketch")[_HEAD.unpack_from(order)[-1]]
+    """The kernel for an order: whether 32 bits say where each number stands, and how long its rows are."""
+    return KERNELS[_HEAD.unpack_from(order)[-1]]
+
+
+def _kernel(row: int, item: int, is_one: bool) -> str:
+    """The kernel for rows of so many numbers, or one alone, of which loads may be read at once."""
+    if is_one or row % BLOCK == 0:
+        return "even_sketch"
+    return "short_sketch" if row * item in SHORT else "sketch"
 
 
 def _packed(size: int, step: int, few: bool) -> bytes:

@@ -6,9 +6,11 @@
  * to the same sums of the flat order each time, which stay in registers. Sums by the axes stay in shared memory, each thread's
  * own, and all are joined in a fixed order.
  *
- * There are two kernels. The even one is for what most of a transformer's numbers are: one run of memory, whose rows are whole
- * blocks of weights. Then all that a warp takes in one turn stands in the same row, and what the axes say of it is found for
- * 32 turns at once, by a lane each. The other one is for every order there is.
+ * There are three kernels. The even one is for what most of a transformer's numbers are: rows of whole blocks of weights. Then
+ * all that a warp takes in one turn stands in the same row, what was weighed for the flat order is used for the axes, too, and
+ * what the axes say of it is found for 16 turns at once, by a lane each. The short one is for rows of which a warp reads several
+ * at once, as the heads of attention are: a thread's numbers stand at the same places of their rows each time. The other one is
+ * for every order there is; rows that are long are gone through a second time there, by their own blocks of weights.
  */
 #define THREADS 256
 #define WEIGHTS 1024
@@ -53,7 +55,8 @@ __device__ constexpr u64 key_of(u32 at) { return stirred((1ull << 32) + at); }
 #define LIES(AT) ((AT) + (AT) / 8)
 #define FOUR(AT) ((AT) / 4 % 2 * (WEIGHTS / 8 + 4) + (AT) / 8)
 #define SIGNS 64 /* of blocks of weights that are at hand */
-struct alignas(16) Tables { float fours[WEIGHTS + 16], each[LIES(WEIGHTS)], signs[SIGNS]; u64 keys[QUARTERS * 64]; };
+struct alignas(16) Fours { float fours[WEIGHTS + 16], signs[SIGNS]; u64 keys[QUARTERS * 64]; };
+struct alignas(16) Tables : Fours { float each[LIES(WEIGHTS)]; };
 __device__ constexpr Tables all_tables()
 {
     Tables made = {};
@@ -64,11 +67,11 @@ __device__ constexpr Tables all_tables()
 }
 __device__ const Tables TABLES = all_tables(); /* by the compiler: each block would take microseconds for it */
 
-template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wide], const Tables &tables, u32 at)
+template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wide], const Fours &tables, u32 at)
 {
     if (wide < 4) {
 #pragma unroll
-        for (int k = 0; k < wide; k++) found[k] = tables.each[LIES(at) + k];
+        for (int k = 0; k < wide; k++) found[k] = tables.fours[4 * FOUR(at) + at % 4 + k];
     } else {
 #pragma unroll
         for (int k = 0; k < wide; k += 4) {
@@ -78,7 +81,7 @@ template <int wide> __device__ __forceinline__ void weights_at(float (&found)[wi
     }
 }
 __device__ __noinline__ float sign_of(u64 block) { return is_turned(block) ? -1.0f : 1.0f; }
-template <typename Index> __device__ __forceinline__ float sign_at(const Tables &tables, Index block)
+template <typename Index> __device__ __forceinline__ float sign_at(const Fours &tables, Index block)
 {
     return block < SIGNS ? tables.signs[block] : sign_of(block);
 }
@@ -91,16 +94,20 @@ __device__ __forceinline__ u64 hashed(u64 word, u64 key)
 }
 __device__ __forceinline__ u64 factor_of(u64 tile) { return stirred((2ull << 32) + tile) | 1; }
 
-/* The smaller ones of two pairs of narrow numbers, the larger ones, and both without signs: in one instruction each. */
+/* The smaller ones of two pairs of narrow numbers, the larger ones, and of some without signs the larger ones, or NaN: in one
+ * instruction each. */
 #if __CUDA_ARCH__ >= 800
 #define PAIRS(NAME, KIND) \
 __device__ __forceinline__ u32 smaller(u32 a, u32 b, NAME##_numbers) { u32 r; asm("min." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; } \
-__device__ __forceinline__ u32 larger(u32 a, u32 b, NAME##_numbers) { u32 r; asm("max." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
+__device__ __forceinline__ u32 larger(u32 a, u32 b, NAME##_numbers) { u32 r; asm("max." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; } \
+__device__ __forceinline__ u32 farther(u32 a, u32 b, NAME##_numbers) { u32 r; asm("max.NaN." KIND " %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
 #else
 #define PAIR(NAME, WHICH, THAN) \
 __device__ __forceinline__ u32 WHICH(u32 a, u32 b, NAME##_numbers read) \
 { return ((read(a >> 16) THAN read(b >> 16) ? a : b) & 0xFFFF0000u) | ((read((u16)a) THAN read((u16)b) ? a : b) & 0xFFFFu); }
-#define PAIRS(NAME, KIND) PAIR(NAME, smaller, <) PAIR(NAME, larger, >)
+#define PAIRS(NAME, KIND) PAIR(NAME, smaller, <) PAIR(NAME, larger, >) \
+__device__ __forceinline__ u32 farther(u32 a, u32 b, NAME##_numbers) \
+{ return (a >> 16 > b >> 16 ? a : b) & 0xFFFF0000u | ((u16)a > (u16)b ? a : b) & 0xFFFFu; }
 #endif
 PAIRS(bfloat16, "bf16x2")
 PAIRS(float16, "f16x2")
@@ -194,7 +201,7 @@ __device__ __forceinline__ bool add_ends(Short<float> &s, const float (&)[8], co
     const u32 nearest = smaller(smaller(now.x & all, now.y & all, read), smaller(now.z & all, now.w & all, read), read); \
     s.lows = smaller(s.lows, smaller(smaller(now.x, now.y, read), smaller(now.z, now.w, read), read), read); \
     s.highs = larger(s.highs, larger(larger(now.x, now.y, read), larger(now.z, now.w, read), read), read); \
-    return (nearest & 0xFFFFu) == 0 || nearest >> 16 == 0; \
+    return (nearest & 0xFFFFu) == 0 || nearest < 0x10000u; \
 } \
 __device__ __forceinline__ void begin_ends(Short<float> &s, const NAME##_numbers &) { s.lows = INFINITE_PAIR; s.highs = s.lows | 0x80008000u; } \
 __device__ __forceinline__ void join_ends(Short<float> &s, const NAME##_numbers &read) \
@@ -274,9 +281,9 @@ template <typename Raw> __device__ __forceinline__ void unpack(float (&x)[8], co
 __device__ __forceinline__ u32 divided(const Axis &axis, u32 by) { return (__umulhi(by, axis.magic) + by) >> axis.shift; }
 __device__ __forceinline__ u64 divided(const Axis &axis, u64 by) { return by / axis.size; }
 
-template <typename Index> __device__ __forceinline__ void weigh(float &weight, u32 &sum, Index at, const Tables &tables)
+template <typename Index> __device__ __forceinline__ void weigh(float &weight, u32 &sum, Index at, const Fours &tables)
 {
-    weight *= tables.each[LIES((u32)at % WEIGHTS)];
+    weight *= tables.fours[4 * FOUR((u32)at % WEIGHTS) + (u32)at % 4];
     sum += (u32)at % LANES;
     if (at >= WEIGHTS) { weight *= sign_at(tables, at / WEIGHTS); sum += (u32)(at / WEIGHTS) % PRIME; }
 }
@@ -286,7 +293,7 @@ struct Above { float weight; u32 sum; long long begin; };
 
 /* One axis more; what is left for those above it. */
 template <typename Index>
-__device__ __forceinline__ Index take_axis(Above &row, const Order &order, int axis, Index rest, const Tables &tables)
+__device__ __forceinline__ Index take_axis(Above &row, const Order &order, int axis, Index rest, const Fours &tables)
 {
     const Axis &its = order.axis[axis];
     const Index next = divided(its, rest), at = axis + 1 < (int)order.axes ? rest - next * (Index)its.size : rest;
@@ -296,13 +303,13 @@ __device__ __forceinline__ Index take_axis(Above &row, const Order &order, int a
 }
 
 template <typename Index>
-__device__ __forceinline__ void take_axes(Above &row, const Order &order, int first, Index rest, const Tables &tables)
+__device__ __forceinline__ void take_axes(Above &row, const Order &order, int first, Index rest, const Fours &tables)
 {
 #pragma unroll 1
     for (int axis = first; axis < (int)order.axes; axis++) rest = take_axis(row, order, axis, rest, tables);
 }
 template <typename Index>
-__device__ __noinline__ void take_axes_apart(Above &row, const Order &order, int first, Index rest, const Tables &tables)
+__device__ __noinline__ void take_axes_apart(Above &row, const Order &order, int first, Index rest, const Fours &tables)
 {
     take_axes(row, order, first, rest, tables);
 }
@@ -314,7 +321,7 @@ template <int many, typename Index> struct Rows {
     Above above[many];
 };
 template <int many, typename Index>
-__device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index first, Index apart, const Tables &tables)
+__device__ __forceinline__ Rows<many, Index> rows_of(const Order &order, Index first, Index apart, const Fours &tables)
 {
     Rows<many, Index> found;
     Index rest[many];
@@ -352,7 +359,7 @@ template <int wide, typename Real>
 __device__ __forceinline__ void add_lanes(float *mine, u32 first, float by, const Real (&weighed)[wide])
 {
     float before[wide];
-    mine += first % PRIME * THREADS;
+    mine += first * THREADS;
 #pragma unroll
     for (int k = 0; k < wide; k++) before[k] = mine[k * THREADS];
 #pragma unroll
@@ -361,7 +368,7 @@ __device__ __forceinline__ void add_lanes(float *mine, u32 first, float by, cons
 
 /* Numbers of several rows, or of a row's end. */
 template <typename Real, typename Index>
-__device__ __noinline__ void add_axes_each(float *mine, const Order &order, Index number, const Real *x, int have, const Tables &tables)
+__device__ __noinline__ void add_axes_each(float *mine, const Order &order, Index number, const Real *x, int have, const Fours &tables)
 {
     Rows<1, Index> row = rows_of<1>(order, number, (Index)0, tables);
     for (int k = 0; k < have; k++, row.at[0]++) {
@@ -407,6 +414,36 @@ __device__ __forceinline__ void add_axes(float *mine, const Order &order, const 
     add_axes_each(mine, order, rows.number[which] * (Index)order.axis[0].size + at, each, wide, tables);
 }
 
+/* Whether all numbers of a tile are summed by their places. */
+template <int wide, typename Raw, typename Real, typename Read>
+__device__ __forceinline__ bool are_fine(const uint4 (&loaded)[QUARTERS], const Read &read)
+{
+    bool fine = true;
+#pragma unroll
+    for (int q = 0; q < QUARTERS; q++) {
+        Real x[wide];
+        unpack<Raw>(x, loaded[q], read);
+#pragma unroll
+        for (int k = 0; k < wide; k++) fine = fine && magnitude(x[k]) <= (Real)LARGEST;
+    }
+    return fine;
+}
+#define FINE(NAME, MOST) \
+template <int wide, typename Raw, typename Real> \
+__device__ __forceinline__ bool are_fine(const uint4 (&loaded)[QUARTERS], const NAME##_numbers &read) \
+{ \
+    const u32 all = 0x7FFF7FFFu; \
+    u32 far = 0; \
+    _Pragma("unroll") \
+    for (int q = 0; q < QUARTERS; q++) { \
+        const uint4 &now = loaded[q]; \
+        far = farther(far, farther(farther(now.x & all, now.y & all, read), farther(now.z & all, now.w & all, read), read), read); \
+    } \
+    return (far & 0xFFFFu) <= MOST && far >> 16 <= MOST; \
+}
+FINE(bfloat16, 0x7149u) /* 1e30 */
+FINE(float16, 0x7BFFu)
+
 /* How many of the numbers of a load are there. */
 template <typename Index> __device__ __forceinline__ int there(const Order &order, Index number, int wide)
 {
@@ -415,7 +452,7 @@ template <typename Index> __device__ __forceinline__ int there(const Order &orde
 
 /* Sixteen bytes in the logical order that are not side by side, or not all there: what is not as 0. */
 template <typename Raw, typename Index, int wide = 16 / sizeof(Raw)>
-__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, Index number, const Tables &tables)
+__device__ __noinline__ uint4 gathered(const Raw *data, const Order &order, Index number, const Fours &tables)
 {
     const int have = there(order, number, wide);
     Rows<1, Index> row = {};
@@ -470,8 +507,13 @@ __device__ __forceinline__ void write_axes(OfWarp &its, const Places &places)
 {
     const u32 lane = threadIdx.x % 32, begin = threadIdx.x - lane;
     double all = 0; /* terms may be larger than all of them together */
-#pragma unroll 4
-    for (u32 each = 0; each < 32; each++) all += places[lane][begin + (each + lane) % 32];
+#pragma unroll 2
+    for (u32 each = 0; each < 32; each += 4) {
+        float some = 0; /* but to widen each one takes long */
+#pragma unroll
+        for (u32 more = 0; more < 4; more++) some += places[lane][begin + (each + more + lane) % 32];
+        all += some;
+    }
     its.axes[lane] = all;
 }
 
@@ -645,150 +687,352 @@ __device__ __forceinline__ void write_row(double *row, const Order &order, const
     row[5] = whole.low; row[6] = whole.high; row[7] = whole.mean * whole.finite; row[8] = whole.squares;
 }
 
-/* ---------------------------------------------------------------- the kernel */
+/* ---------------------------------------------------------------- what is found for a warp's turns, by a lane each */
 
-/* What is the same for all numbers that a warp takes in one turn: the factor of the hash; of its blocks of weights whether the
- * flat order turns their sign and, in the even kernel, what the axes say. */
-template <int blocks> struct Turn { u64 factor; float by[blocks]; u16 to[blocks], turned[blocks]; };
-#define TURNS 16 /* that are found at once, by a lane each */
-template <int blocks, bool has_rows, typename Index>
-__device__ __noinline__ void find_turn(Turn<blocks> &turn, const Order &order, u64 tile, u32 tile_numbers)
+enum Kind { ANY, EVEN, SHORT };
+/* What is the same for all numbers that a warp takes in one turn: the factor of the hash, and of its blocks of weights whether
+ * the flat order turns their sign. */
+struct Turn { u64 factor; u32 turned[2]; };
+/* Of numbers that stand in one row and one block of weights: where they begin, what the axes say of them, and how many. */
+struct Row { long long begin; float by; u16 to, size; };
+#define ROWS 32  /* that are found at once, and … */
+#define TURNS 16 /* … so many turns, or … */
+#define FEW 8    /* … so many of both, where the tables leave less room */
+
+template <int kind> struct Turns { Turn turns[kind == ANY ? FEW : TURNS]; Row rows[kind == ANY ? FEW : ROWS]; };
+
+/* How a tensor is gone through: by tiles, which have several rows where these are short, so that rows of fewer turns are found
+ * at once; and, where rows are long, by their blocks of weights besides, a piece each. */
+template <typename Index> struct Way { Index tiles, pieces; u32 rows, turns, pieces_a_row; };
+
+template <int kind, typename Index> __device__ __forceinline__ Way<Index> way_through(const Order &order, u32 tile_numbers, bool has_axes)
 {
-    const u64 number = tile * tile_numbers;
-    turn.factor = factor_of(tile);
-    for (int each = 0; each < blocks; each++) {
-        turn.turned[each] = is_turned(number / WEIGHTS + each);
-        if (!has_rows) continue;
-        const Rows<1, Index> row = rows_of<1>(order, (Index)(number + each * WEIGHTS), (Index)0, TABLES);
-        const Index block = row.at[0] / WEIGHTS;
-        turn.by[each] = row.above[0].weight * sign_at(TABLES, block);
-        turn.to[each] = (row.above[0].sum + (u32)block % PRIME) % PRIME;
+    const Index size = (Index)order.axis[0].size;
+    Way<Index> way = {(Index)((order.count + tile_numbers - 1) / tile_numbers), 0, 1, kind == ANY ? FEW : TURNS, 0};
+    if (kind == SHORT) { way.rows = tile_numbers / (u32)size; way.turns = ROWS / way.rows; } /* both are powers of two */
+    if (kind == ANY && has_axes && order.is_flat && size >= WEIGHTS / 4) {
+        way.pieces_a_row = (u32)((size + WEIGHTS - 1) / WEIGHTS);
+        way.pieces = (Index)(order.count / size) * way.pieces_a_row;
     }
+    return way;
 }
 
-template <typename Raw, typename Real, typename Index, bool even, typename Read>
-__device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 asked, const double *known, double *parts,
-                                       u32 *ended, double *row, Read read)
+template <int blocks> __device__ __noinline__ void find_turn(Turn &turn, u64 tile, u32 tile_numbers)
 {
-    const u32 wanted = even ? ALL : asked; /* what is known besides would save little there */
-    const int wide = 16 / sizeof(Raw), blocks = wide == LANES ? 2 : 1; /* of weights, in a tile */
-    __shared__ union { Tables tables; OfBlock end; } shared;
-    __shared__ Turn<blocks> of_turns[THREADS / 32][TURNS];
-    __shared__ Places places;
-    __shared__ Order order; /* by a place of its own: functions that are called may not have those of the kernel */
-    __shared__ bool is_last;
-    Tables &tables = shared.tables;
-    double *sums = shared.end.sums;
-    if (threadIdx.x == 0) order = given;
-    for (u32 at = threadIdx.x; at < sizeof(Tables) / 16; at += THREADS) ((uint4 *)&tables)[at] = ((const uint4 *)&TABLES)[at];
-    for (u32 at = 0; at < PLACES; at++) places[at][threadIdx.x] = 0;
-    __syncthreads();
+    turn.factor = factor_of(tile);
+    for (int each = 0; each < blocks; each++) turn.turned[each] = is_turned(tile * tile_numbers / WEIGHTS + each);
+}
 
+template <typename Index> __device__ __noinline__ void find_row(Row &row, const Order &order, Index number, const Fours &tables)
+{
+    const Rows<1, Index> its = rows_of<1>(order, number, (Index)0, tables);
+    const Index block = its.at[0] / WEIGHTS;
+    row.begin = order.is_flat ? (long long)number : its.above[0].begin + (long long)its.at[0];
+    row.by = its.above[0].weight * sign_at(tables, block);
+    row.to = (u16)((its.above[0].sum + (u32)(block % PRIME)) % PRIME);
+}
+
+template <typename Index>
+__device__ __noinline__ void find_piece(Row &row, const Order &order, const Way<Index> &way, Index piece, const Fours &tables)
+{
+    const Index size = (Index)order.axis[0].size, which = piece / way.pieces_a_row, block = piece - which * way.pieces_a_row;
+    Above above = {1.0f, 0, 0};
+    take_axes(above, order, 1, which, tables);
+    row.begin = (long long)(which * size + block * WEIGHTS);
+    row.by = above.weight * sign_at(tables, block);
+    row.to = (u16)((above.sum + (u32)(block % PRIME)) % PRIME);
+    row.size = (u16)(size - block * WEIGHTS < WEIGHTS ? size - block * WEIGHTS : WEIGHTS);
+}
+
+/* For the turns that begin with this one and this tile, if it is time. */
+template <int wanted, int kind, int blocks, typename Index>
+__device__ __forceinline__ void find_turns(Turns<kind> &its, const Order &order, const Way<Index> &way, u32 turn, u64 tile,
+                                           u32 tile_numbers, const Fours &tables)
+{
+    const u32 lane = threadIdx.x % 32, turns = kind == ANY ? FEW : TURNS, step = gridDim.x * (THREADS / 32);
+    if (turn & (way.turns - 1)) return;
+    __syncwarp();
+    const u64 later = tile + (u64)lane * step;
+    if (wanted != ONLY_AXES && turn % turns == 0 && lane < turns && later < way.tiles) find_turn<blocks>(its.turns[lane], later, tile_numbers);
+    if (kind == ANY && lane < turns && later < way.pieces) find_piece(its.rows[lane], order, way, (Index)later, tables);
+    if (kind == EVEN && lane < turns && later < way.tiles)
+        for (int each = 0; each < blocks; each++)
+            find_row(its.rows[lane * blocks + each], order, (Index)(later * tile_numbers + each * WEIGHTS), tables);
+    if (kind == SHORT) {
+        const u64 number = (tile + (u64)(lane / way.rows) * step) * tile_numbers + lane % way.rows * order.axis[0].size;
+        if (number < order.count) find_row(its.rows[lane], order, (Index)number, tables);
+    }
+    __syncwarp();
+}
+
+/* ---------------------------------------------------------------- the kernel */
+
+/* What the threads of a block share. */
+template <int kind> struct TablesOf { typedef Fours Type; };
+template <> struct TablesOf<ANY> { typedef Tables Type; };
+template <int kind> struct Shared {
+    union { typename TablesOf<kind>::Type tables; OfBlock end; };
+    Places places;
+    Turns<kind> turns[THREADS / 32];
+    Order order; /* by a place of its own: functions that are called may not have those of the kernel */
+    bool is_last;
+};
+/* What one thread has found. */
+template <typename Real, int many> struct Mine { Short<Real> s; float flat[many]; u64 hashes; bool has_begun, has_odd; };
+
+/* One of the long rows' blocks of weights: a lane takes each 32nd number, which all belong to the same sum. */
+#define AT_ONCE 16
+template <typename Real, typename Raw, typename Read>
+__device__ __forceinline__ void add_piece(float *mine, const Raw *data, const Row &piece, const Tables &tables, const Read &read)
+{
     const u32 lane = threadIdx.x % 32;
-    const Index apart = 32 * wide, tile_numbers = QUARTERS * apart, tiles = (Index)((order.count + tile_numbers - 1) / tile_numbers);
-    const bool is_whole = order.is_whole && ((u64)data & 15) == 0;
-    const bool has_axes = order.axes > 1 && wanted != ONLY_FLAT, has_weighed = even || wanted != ONLY_AXES;
-    float *my_axes = &places[0][threadIdx.x];
-    Short<Real> s = {0, scale_of(exponent_of((Real)0), (Real)0), (Real)INFINITE, (Real)-INFINITE};
-    Odd odd;
-    bool has_odd = false;
-    begin_ends(s, read);
-    bool has_begun = wanted != ALL;
-    Real weighed[wide];
-    float flat[wide + (wide == LANES)]; /* a tile of bytes is two blocks of weights: the second one's sums follow the first one's */
-    Rows<QUARTERS, Index> rows;
-    Turn<blocks> (&turns)[TURNS] = of_turns[threadIdx.x / 32];
-    const Turn<blocks> *its = turns;
-    u64 hash = 0, hashes = 0;
-    auto begin_with = [&](const uint4 &now, int have) {
-        const Begun<Real> found = begun_with<Raw, Real>(now, have, read);
-        s.shift = found.shift; s.scale = scale_of(found.exponent, (Real)0);
-        has_begun = found.has;
-    };
-    auto take = [&](int quarter, const uint4 &now, Index number, int have, bool is_full) {
-        Real x[wide];
-        unpack<Raw>(x, now, read);
-        const ulonglong2 key = *(const ulonglong2 *)&tables.keys[2 * (quarter * 32 + lane)];
-        if (wanted != ONLY_AXES && have > 0) hash += hashed((u64)now.y << 32 | now.x, key.x);
-        if (wanted != ONLY_AXES && have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, key.y);
-        if (wanted == ALL && have > 0) add_numbers(s, odd, has_odd, x, now, have, read);
-        else
+    const Raw *from = data + piece.begin + lane;
+    const float *weights = &tables.each[LIES(lane)];
+    Real sum = 0;
+#pragma unroll 1
+    for (int first = 0; first < piece.size; first += AT_ONCE * 32) {
+        const int left = (int)piece.size - first - (int)lane;
+        Raw raw[AT_ONCE];
 #pragma unroll
-            for (int k = 0; k < wide; k++) x[k] = magnitude(x[k]) <= (Real)LARGEST ? x[k] : (Real)0;
-        if (has_weighed) {
+        for (int k = 0; k < AT_ONCE; k++) raw[k] = 32 * k < left ? from[first + 32 * k] : (Raw)0;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const Real x = (Real)read(raw[k]);
+            if (magnitude(x) <= (Real)LARGEST) sum += x * (Real)weights[LIES(first) + LIES(32 * k)];
+        }
+    }
+    mine[(piece.to + lane % LANES) * THREADS] += (float)sum * piece.by;
+}
+
+template <int kind> __device__ __forceinline__ void copy_tables(Shared<kind> &shared)
+{
+    for (u32 at = threadIdx.x; at < sizeof(shared.tables) / 16; at += THREADS)
+        ((uint4 *)&shared.tables)[at] = ((const uint4 *)&TABLES)[at];
+    __syncthreads();
+}
+
+/* What a warp finds in its tiles, each thread its own numbers. */
+template <int wanted, int kind, typename Index, typename Raw, typename Real, int many, typename Read>
+__device__ __forceinline__ void take_tiles(Mine<Real, many> &mine, Odd &odd, const Raw *data, Shared<kind> &shared, const Read &read)
+{
+    const int wide = 16 / sizeof(Raw), blocks = wide == LANES ? 2 : 1, parts = QUARTERS / blocks; /* a tile has blocks of weights */
+    const u32 lane = threadIdx.x % 32, apart = 32 * wide, tile_numbers = QUARTERS * apart;
+    const Order &order = shared.order;
+    const auto &tables = shared.tables;
+    const bool is_whole = order.is_whole && ((u64)data & 15) == 0, has_axes = order.axes > 1 && wanted != ONLY_FLAT;
+    const Way<Index> way = way_through<kind, Index>(order, tile_numbers, has_axes);
+    const Index whole = is_whole ? (Index)(order.count / tile_numbers) : 0; /* tiles that are read sixteen bytes at a time */
+    const bool by_load = kind == ANY && has_axes && !way.pieces, in_rows = kind == SHORT && has_axes;
+    Turns<kind> &found = shared.turns[threadIdx.x / 32];
+    Short<Real> &s = mine.s;
+    float *my_axes = &shared.places[0][threadIdx.x];
+    /* Short rows: where a thread's numbers stand in theirs is always the same. */
+    const u32 size = (u32)order.axis[0].size, inner = kind == SHORT ? lane * wide % size : 0;
+    const Row *my_rows = kind == SHORT ? &found.rows[lane * wide / size] : found.rows;
+    float in_row[wide];
+    Rows<QUARTERS, Index> rows; /* where they are found for each load */
+
+    auto row_at = [&](u32 slot, int q) -> const Row & {
+        return kind == SHORT ? my_rows[slot * way.rows + q * (way.rows / QUARTERS)] : my_rows[slot * blocks + q / parts];
+    };
+    auto load = [&](uint4 (&loaded)[QUARTERS], u32 slot, Index which) {
+#pragma unroll
+        for (int q = 0; q < QUARTERS; q++) {
+            long long at = (long long)(which * tile_numbers + q * apart + lane * wide);
+            if (kind == EVEN && !order.is_flat) at = row_at(slot, q).begin + q % parts * apart + lane * wide;
+            if (kind == SHORT && !order.is_flat) at = row_at(slot, q).begin + inner;
+            if (kind == ANY && !order.is_flat) at = rows.above[q].begin + (long long)rows.at[q];
+            loaded[q] = *(const uint4 *)(data + at);
+        }
+    };
+    auto begin_with = [&](const uint4 &now, int have) {
+        const Begun<Real> begun = begun_with<Raw, Real>(now, have, read);
+        s.shift = begun.shift; s.scale = scale_of(begun.exponent, (Real)0);
+        mine.has_begun = begun.has;
+    };
+    /* What was weighed of a block of weights; rows that are whole ones have the same for the axes. */
+    auto add_weighed = [&](const Real (&weighed)[wide], int block, const Turn &turn, const Row &row) {
+        const float sign = turn.turned[block] ? -1.0f : 1.0f;
+#pragma unroll
+        for (int k = 0; k < wide; k++) mine.flat[k + block] += (float)weighed[k] * sign;
+        if (kind == EVEN && has_axes) add_lanes(my_axes, row.to + lane * wide % LANES, row.by, weighed);
+    };
+    auto count_zeros = [&](const uint4 (&loaded)[QUARTERS]) {
+#pragma unroll
+        for (int q = 0; q < QUARTERS; q++) {
+            Real x[wide];
+            unpack<Raw>(x, loaded[q], read);
+#pragma unroll
+            for (int k = 0; k < wide; k++) s.zeros += x[k] == (Real)0;
+        }
+    };
+    /* All of a tile at once; false, and nothing is done, where one is not plain. */
+    auto take_tile = [&](const uint4 (&loaded)[QUARTERS], Index which, const Turn &turn, const Row (&its)[QUARTERS]) {
+        Short<Real> now = s;
+        Real one = 0, two = 0, sizes = 0, cubes = 0, fourths = 0, weighed[blocks][wide];
+        u64 hash = 0;
+        bool have_zero = false;
+#pragma unroll
+        for (int k = 0; k < blocks * wide; k++) weighed[k / wide][k % wide] = 0;
+#pragma unroll
+        for (int q = 0; q < QUARTERS; q++) {
+            Real x[wide];
+            float by[wide];
+            unpack<Raw>(x, loaded[q], read);
+            if (wanted == ALL) {
+#pragma unroll
+                for (int k = 0; k < wide; k++) {
+                    const Real d = x[k] - s.shift, y = scaled(x[k], s.scale), yy = y * y;
+                    one += d; two += d * d; sizes += magnitude(x[k]); cubes += yy * y; fourths += yy * yy;
+                }
+                have_zero |= add_ends(now, x, loaded[q], read);
+            }
+            if (wanted == ONLY_AXES) continue;
+            const ulonglong2 key = *(const ulonglong2 *)&tables.keys[2 * (q * 32 + lane)];
+            hash += hashed((u64)loaded[q].y << 32 | loaded[q].x, key.x) + hashed((u64)loaded[q].w << 32 | loaded[q].z, key.y);
+            weights_at(by, tables, ((u32)which * tile_numbers + q * apart + lane * wide) % WEIGHTS);
+#pragma unroll
+            for (int k = 0; k < wide; k++) weighed[q / parts][k] += x[k] * (Real)by[k];
+        }
+        if (wanted == ALL && (!(is_plain(one) && is_plain(two) && has_room(fourths)) || is_lost(one, two))) return false; /* also if NaN */
+        if (wanted != ALL && !are_fine<wide, Raw, Real>(loaded, read)) return false;
+        if (wanted == ALL) {
+            now.one += one; now.two += two; now.sizes += sizes; now.cubes += cubes; now.fourths += fourths;
+            now.loads += QUARTERS;
+            s = now;
+        }
+        mine.hashes += hash * turn.factor;
+        if (wanted != ONLY_AXES)
+#pragma unroll
+            for (int block = 0; block < blocks; block++) add_weighed(weighed[block], block, turn, its[block * parts]);
+        if (have_zero) count_zeros(loaded);
+#pragma unroll
+        for (int q = 0; q < QUARTERS; q++) {
+            if (!by_load && !in_rows) continue;
+            Real x[wide];
+            unpack<Raw>(x, loaded[q], read);
+            if constexpr (kind == ANY)
+                if (by_load) add_axes(my_axes, order, rows, q, x, tables);
+            if (!in_rows) continue;
+#pragma unroll
+            for (int k = 0; k < wide; k++) x[k] *= (Real)in_row[k];
+            add_lanes(my_axes, its[q].to + inner % LANES, its[q].by, x);
+        }
+        return true;
+    };
+    /* One load after the other: what is not plain, what is not side by side, and the end. */
+    auto take_loads = [&](Index which, const Turn &turn, const Row (&its)[QUARTERS]) {
+        Real weighed[wide];
+        u64 hash = 0;
+#pragma unroll
+        for (int k = 0; k < wide; k++) weighed[k] = 0;
+#pragma unroll 1
+        for (int q = 0; q < QUARTERS; q++) {
+            const Index number = which * tile_numbers + q * apart + lane * wide;
+            const uint4 now = which < whole && order.is_flat ? *(const uint4 *)(data + number) : gathered(data, order, number, tables);
+            const int have = there(order, number, wide);
+            Real x[wide];
+            if (!mine.has_begun) begin_with(now, have);
+            unpack<Raw>(x, now, read);
+            const ulonglong2 key = *(const ulonglong2 *)&tables.keys[2 * (q * 32 + lane)];
+            if (have > 0) hash += hashed((u64)now.y << 32 | now.x, key.x);
+            if (have * (int)sizeof(Raw) > 8) hash += hashed((u64)now.w << 32 | now.z, key.y);
+            if (wanted == ALL && have > 0) add_numbers(s, odd, mine.has_odd, x, now, have, read);
+            else
+#pragma unroll
+                for (int k = 0; k < wide; k++) x[k] = magnitude(x[k]) <= (Real)LARGEST ? x[k] : (Real)0;
             float by[wide];
             weights_at(by, tables, (u32)number % WEIGHTS);
 #pragma unroll
             for (int k = 0; k < wide; k++) weighed[k] += x[k] * (Real)by[k];
+            if (by_load || in_rows) {
+                Real each[wide]; /* a copy: what is often need not lie in memory */
+#pragma unroll
+                for (int k = 0; k < wide; k++) each[k] = x[k];
+                add_axes_each(my_axes, order, number, each, have, tables);
+            }
+            if ((q + 1) % parts) continue;
+            if (blocks == 1) add_weighed(weighed, 0, turn, its[0]);
+            else add_weighed(weighed, q / parts, turn, q < parts ? its[0] : its[parts % QUARTERS]);
+#pragma unroll
+            for (int k = 0; k < wide; k++) weighed[k] = 0;
         }
-        if (!even && has_axes && is_full) add_axes(my_axes, order, rows, quarter, x, tables);
-        if (!even && has_axes && !is_full) {
-            Real each[wide]; /* a copy: what is often need not lie in memory */
-#pragma unroll
-            for (int k = 0; k < wide; k++) each[k] = x[k];
-            add_axes_each(my_axes, order, number, each, have, tables);
-        }
-        if (!has_weighed || (quarter != QUARTERS - 1 && (quarter + 1) * apart % WEIGHTS)) return;
-        const int block = wide == LANES ? quarter / 2 : 0; /* all that was weighed stands in it */
-        const float sign = its->turned[block] ? -1.0f : 1.0f;
-#pragma unroll
-        for (int k = 0; k < wide; k++) flat[k + block] += (float)weighed[k] * sign;
-        if (even && has_axes) add_lanes(my_axes, its->to[block] + (u32)number % LANES, its->by[block], weighed);
-#pragma unroll
-        for (int k = 0; k < wide; k++) weighed[k] = 0;
+        mine.hashes += hash * turn.factor;
     };
-#pragma unroll
-    for (int k = 0; k < wide; k++) weighed[k] = 0;
-#pragma unroll
-    for (int k = 0; k < wide + (wide == LANES); k++) flat[k] = 0;
-    const u32 begin = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (u32)tile_numbers + lane * wide;
+
+    const Index step = gridDim.x * (THREADS / 32), last = way.pieces > way.tiles ? way.pieces : way.tiles;
     Index tile = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    for (u32 turn = 0; tile < tiles; tile += gridDim.x * (THREADS / 32), turn++) {
-        const Index first = tile * tile_numbers + lane * wide;
-        hash = 0;
-        if (turn % TURNS == 0) {
-            __syncwarp();
-            const u64 later = tile + (u64)lane * gridDim.x * (THREADS / 32);
-            if (lane < TURNS && later < tiles) find_turn<blocks, even, Index>(turns[lane], order, later, tile_numbers);
-            __syncwarp();
+    uint4 ahead[QUARTERS]; /* under way while others are looked at: so the memory is never idle */
+    if (kind != ANY && order.is_flat && tile < whole) load(ahead, 0, tile);
+    copy_tables(shared);
+    if (kind == SHORT && wanted != ONLY_FLAT) weights_at(in_row, tables, inner);
+    find_turns<wanted, kind, blocks>(found, order, way, 0, tile, tile_numbers, tables);
+    if (kind != ANY && !order.is_flat && tile < whole) load(ahead, 0, tile);
+    for (u32 number = 0; tile < last; number++, tile += step) {
+        const u32 slot = number & (way.turns - 1), next = (number + 1) & (way.turns - 1);
+        const Turn turn = found.turns[number % (kind == ANY ? FEW : TURNS)];
+        Row its[QUARTERS];
+        uint4 loaded[QUARTERS];
+#pragma unroll
+        for (int q = 0; q < QUARTERS; q++) {
+            its[q] = kind == ANY ? my_rows[slot] : row_at(slot, q);
+            loaded[q] = ahead[q];
         }
-        its = &turns[turn % TURNS];
-        if (is_whole && (tile + (u64)1) * tile_numbers <= order.count) {
-            if (!even && (!order.is_flat || has_axes)) rows = rows_of<QUARTERS>(order, first, apart, tables);
-            uint4 loaded[QUARTERS]; /* all under way at once: one alone leaves the memory idle */
-#pragma unroll
-            for (int k = 0; k < QUARTERS; k++)
-                loaded[k] = *(const uint4 *)(data + (even || order.is_flat ? (long long)(first + k * apart)
-                                                                           : rows.above[k].begin + (long long)rows.at[k]));
-#pragma unroll
-            for (int k = 0; k < QUARTERS; k++) {
-                if (!has_begun) begin_with(loaded[k], wide);
-                take(k, loaded[k], first + k * apart, wide, true);
+        find_turns<wanted, kind, blocks>(found, order, way, number + 1, tile + (u64)step, tile_numbers, tables);
+        if (kind != ANY && tile + (u64)step < whole) load(ahead, next, tile + step);
+        if constexpr (kind == ANY)
+            if (tile < way.pieces) add_piece<Real>(my_axes, data, its[0], tables, read);
+        if (tile >= way.tiles || (wanted == ONLY_AXES && way.pieces)) continue;
+        bool is_done = false;
+        if (tile < whole) {
+            if (kind == ANY) {
+                if (by_load || !order.is_flat) rows = rows_of<QUARTERS>(order, (Index)(tile * tile_numbers + lane * wide), (Index)apart, tables);
+                load(loaded, slot, tile);
             }
-        } else
-#pragma unroll 1
-            for (int k = 0; k < QUARTERS; k++) {
-                const Index number = first + k * apart;
-                const uint4 now = gathered(data, order, number, tables);
-                const int have = there(order, number, wide);
-                if (!has_begun) begin_with(now, have);
-                take(k, now, number, have, false);
-            }
-        hashes += hash * its->factor;
-        if (turn % SHORT_TILES == SHORT_TILES - 1) drain(s);
+            if (wanted == ALL && !mine.has_begun)
+#pragma unroll
+                for (int q = 0; q < QUARTERS; q++)
+                    if (!mine.has_begun) begin_with(loaded[q], wide);
+            is_done = take_tile(loaded, tile, turn, its);
+        }
+        if (!is_done) take_loads(tile, turn, its);
+        if (wanted == ALL && number % SHORT_TILES == SHORT_TILES - 1) drain(s);
     }
-    drain(s);
-    join_ends(s, read);
+}
+
+template <int kind, typename Raw, typename Real, typename Index, typename Read>
+__device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 asked, const double *known, double *parts,
+                                       u32 *ended, double *row, Read read)
+{
+    const u32 wanted = kind == EVEN ? ALL : asked; /* what is known besides would save little there */
+    const int wide = 16 / sizeof(Raw), many = wide + (wide == LANES); /* a tile of bytes is two blocks, whose sums follow one another */
+    __shared__ Shared<kind> shared;
+    double *sums = shared.end.sums;
+    const Order &order = shared.order;
+    if (threadIdx.x < sizeof(Order) / 4) ((u32 *)&shared.order)[threadIdx.x] = ((const u32 *)&given)[threadIdx.x];
+    for (u32 at = 0; at < PLACES; at++) shared.places[at][threadIdx.x] = 0;
+    __syncthreads();
+
+    Mine<Real, many> mine = {{0, scale_of(exponent_of((Real)0), (Real)0), (Real)INFINITE, (Real)-INFINITE}};
+    Odd odd;
+    begin_ends(mine.s, read);
+    mine.has_begun = wanted != ALL;
+    if (wanted == ALL) take_tiles<ALL, kind, Index>(mine, odd, data, shared, read);
+    else if (kind != EVEN && wanted == ONLY_AXES) take_tiles<ONLY_AXES, kind, Index>(mine, odd, data, shared, read);
+    else if (kind != EVEN) take_tiles<ONLY_FLAT, kind, Index>(mine, odd, data, shared, read);
+    drain(mine.s);
+    join_ends(mine.s, read);
     __syncthreads(); /* nobody wants the tables any more */
     const bool is_alone = gridDim.x == 1;
-    Both both = write_part<wide + (wide == LANES), wide>(shared.end.warps, is_alone ? sums : parts + blockIdx.x, s, odd, has_odd,
-                                                         hashes, places, flat, (begin % LANES + begin / WEIGHTS) % PRIME);
+    const u32 begin = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (u32)(QUARTERS * 32 * wide) + threadIdx.x % 32 * wide;
+    Both both = write_part<many, wide>(shared.end.warps, is_alone ? sums : parts + blockIdx.x, mine.s, odd, mine.has_odd,
+                                       mine.hashes, shared.places, mine.flat, (begin % LANES + begin / WEIGHTS) % PRIME);
     if (!is_alone) {
         __threadfence();
         __syncthreads();
-        if (threadIdx.x == 0) is_last = atomicAdd(ended, 1) == gridDim.x - 1;
+        if (threadIdx.x == 0) shared.is_last = atomicAdd(ended, 1) == gridDim.x - 1;
         __syncthreads();
-        if (!is_last) return;
+        if (!shared.is_last) return;
         __threadfence();
         join_parts(parts, sums, both);
         if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
@@ -799,10 +1043,11 @@ __device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 
     write_row(row, order, sums, stirred(found ^ stirred(bytes)), both, wanted);
 }
 
-#define SKETCH_BY(PREFIX, NAME, INDEX, EVEN) \
+#define SKETCH_BY(PREFIX, NAME, INDEX, KIND) \
 extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##_##NAME(const NAME##_numbers::Raw *data, \
     const Order order, u32 wanted, const double *known, double *parts, u32 *ended, double *row) \
-{ sketch<NAME##_numbers::Raw, NAME##_numbers::Real, INDEX, EVEN>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
-#define EVEN_SKETCH(NAME) SKETCH_BY(even_sketch, NAME, u32, true)
-#define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32, false)
-#define LARGE_SKETCH(NAME) SKETCH_BY(large_sketch, NAME, u64, false)
+{ sketch<KIND, NAME##_numbers::Raw, NAME##_numbers::Real, INDEX>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
+#define EVEN_SKETCH(NAME) SKETCH_BY(even_sketch, NAME, u32, EVEN)
+#define SHORT_SKETCH(NAME) SKETCH_BY(short_sketch, NAME, u32, SHORT)
+#define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32, ANY)
+#define LARGE_SKETCH(NAME) SKETCH_BY(large_sketch, NAME, u64, ANY)
