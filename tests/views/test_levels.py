@@ -50,3 +50,41 @@ def test_rounds_are_those_that_a_program_counts_itself(seed: int, options: dict[
         assert total <= true.get(name, 0), (name, counts)
         if all(count.exact for count in counts):
             assert total == true.get(name, 0), (name, counts)
+
+
+PACKAGE = """
+def centred(x):
+    return shifted(x, x.mean())
+
+def shifted(x, by):
+    return x - by
+"""
+USER = """
+import tglevels, torch
+
+def main():
+    y = tglevels.centred(torch.ones(2))
+    return y * 2
+"""
+
+
+def test_a_call_of_an_installed_package_stands_at_the_program_s_own_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "tglevels" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    module = module_of(tmp_path, USER)
+    with tg.record() as trace:
+        module.main()
+    shown = tg.render(trace, width=120).splitlines()
+    assert [line.split("  ")[0] for line in shown] == [
+        "torch.ones(2)",
+        "y = tglevels.centred(torch.ones(2))",
+        "│ x.mean()",
+        "│ x - by",  # what a package calls inside of itself has no level
+        "y * 2",
+        "4 events",
+    ]
+    assert "tglevels/__init__.py:3" in shown[2]

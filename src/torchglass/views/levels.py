@@ -309,8 +309,8 @@ class Levels:
         around = frames[-1].span if frames else -1
         call = -1
         is_called_back = entry.caller != len(frames) - 1
-        if entry.caller >= 0 and not entry.is_opaque and (is_called_back or _is_level(entry.at)):
-            caller = frames[entry.caller]
+        caller = frames[entry.caller] if entry.caller >= 0 and not entry.is_opaque else None
+        if caller is not None and (is_called_back or _is_level(caller.entry.at, entry.at)):
             parent = self._recursion(frames, entry, caller.place)
             span = Level(CALL, around if parent is None else parent, owner, number, caller.entry.at, caller.place)
             span.function, span.is_called_back, span.is_own = entry.at.function, is_called_back, is_own(entry.at)
@@ -368,9 +368,12 @@ class Levels:
         return len(self.spans) - 1
 
 
-def _is_level(at: Location) -> bool:
-    """Whether a call of a function is a level of its own: the program's own, and what makes objects."""
-    return is_own(at) or is_constructor(at.function)
+def _is_level(caller: Location, at: Location) -> bool:
+    """Whether a call is a level of its own: of or by the program's own functions, and what makes objects.
+
+    What installed packages call among themselves is theirs.
+    """
+    return is_own(at) or is_own(caller) or is_constructor(at.function)
 
 
 def _common(frames: list[RunningFrame], entries: list[Entry]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -84,8 +85,10 @@ def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
 
 
 def _sentence(cell: Cell, page: Page) -> Iterator[str]:
-    style = _STYLES.get(cell.kind)
-    for line in wrapped(cell.text, page.width):
+    style, text = _STYLES.get(cell.kind), cell.text
+    if page.command and cell.kind == COUNT:
+        text = _OPTION.sub(lambda found: f"({_spelt(found['name'], found['value'] == 'True', command=True)})", text)
+    for line in wrapped(text, page.width):
         yield page.paint(style, line) if style else line
 
 
@@ -101,6 +104,8 @@ _LESS: dict[str, tuple[tuple[str, object], ...]] = {
     "calls": (("hide", "transformers"),),
 }
 _MORE = (("fold", False), ("inner", True))
+_OPTION = re.compile(r"\((?P<name>[a-z]+)=(?P<value>True|False)\)")
+"""What shows more of what is only counted."""
 
 
 def hint(view: str, options: Any, command: bool) -> str:

@@ -117,6 +117,8 @@ def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     assert words.path_word("/elsewhere/a.py") == "/elsewhere/a.py"
     assert words.path_word("<stdin>") == "<stdin>"
     assert words.file_name("/a/b/c.py") == "c.py"
+    assert words.file_name("/a/einops/__init__.py") == "einops/__init__.py"
+    assert words.file_name("__init__.py") == "__init__.py"
 
 
 def test_links_hold_nothing_that_could_end_them() -> None:

@@ -18,6 +18,7 @@ from torchglass.events.types import Location, Value
 
 LONGEST_SHAPE = 16
 LONGEST_CODE = 400
+_OF_PACKAGES = ("__init__.py", "__main__.py")
 
 
 # ---------------------------------------------------------------- tensors
@@ -194,13 +195,19 @@ def known_as(name: str) -> str:
 
 
 def file_name(file: str) -> str:
-    """The last part of a path; cells as ``In[3]``; names in angle brackets (``<stdin>``) stay whole."""
+    """The last part of a path (``einops/__init__.py``: of a package's own file the last two, as all have that name);
+    cells as ``In[3]``; names in angle brackets (``<stdin>``) stay whole.
+    """
     return cell_name(file) or _file_name(file)
 
 
 @lru_cache(maxsize=4096)
 def _file_name(file: str) -> str:
-    return clean(file if file.startswith("<") else file.rpartition("/")[2] or file)
+    if file.startswith("<"):
+        return clean(file)
+    folder, _, name = file.rpartition("/")
+    package = folder.rpartition("/")[2] if name in _OF_PACKAGES else ""
+    return clean(f"{package}/{name}" if package else name or file)
 
 
 def cell_name(file: str) -> str:
