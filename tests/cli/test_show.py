@@ -142,6 +142,27 @@ def test_what_argparse_refuses(arguments: list[str], capsys: pytest.CaptureFixtu
     assert "usage: torchglass" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["run", "--out", "a.trace", "a.py"],
+            "run: error: no option --out; did you mean --to? `torchglass ",
+        ),
+        (["show", "x", "--dpth=1"], "show: error: no option --dpth=1; did you mean --depth? `torchglass show --help` "),
+        (["show", "x", "--quux"], "show: error: no option --quux; `torchglass show --help` lists them"),
+        (["show", "x", "tree", "\x1b[2J"], "show: error: one argument too many: \\x1b[2J"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_one(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert f"torchglass {said}" in capsys.readouterr().err
+
+
 def test_a_reader_that_goes_away(bundle: Path) -> None:
     """`torchglass show … | head -1` ends quietly."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

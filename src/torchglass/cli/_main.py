@@ -12,13 +12,15 @@ examples:
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torchglass._version import __version__
 from torchglass.errors import TorchglassError
@@ -73,11 +75,23 @@ def _run_program(given: list[str]) -> int:
 def _run(given: list[str], known: argparse.Namespace) -> int:
     # Importing all commands takes longer than any of them needs to begin: the one that is meant is enough.
     parser = build_parser(given[:1] if given[:1] and given[0] in COMMANDS else COMMANDS)
-    options = parser.parse_args(given, known)
+    options, unknown = parser.parse_known_args(given, known)
+    if unknown:
+        _refuse(getattr(options, "command", parser), unknown[0])
     if not hasattr(options, "run"):
         parser.print_help(sys.stderr)
         return WRONG_USE
     return options.run(options)
+
+
+def _refuse(command: argparse.ArgumentParser, unknown: str) -> NoReturn:
+    """An argument that the command does not know: its usage, and the option that may have been meant."""
+    if not unknown.startswith("-"):
+        command.error(f"one argument too many: {clean(unknown)}")
+    lines = re.findall(r"^  (?:-\w, )?--.*", command.format_help(), re.MULTILINE)
+    near = difflib.get_close_matches(unknown.partition("=")[0], re.findall(r"--[a-z-]+", " ".join(lines)), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    command.error(f"no option {clean(unknown)}; {hint}`{command.prog} --help` lists them")
 
 
 def _make_printable() -> None:
@@ -122,5 +136,5 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.configure(own)
-        own.set_defaults(run=command.run)
+        own.set_defaults(run=command.run, command=own)
     return parser
