@@ -179,6 +179,20 @@ def test_rows_are_the_same_bytes_whoever_writes_them(found: list[tuple[int, int,
     assert journals[0].rows.position() == journals[1].rows.position()
 
 
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_of_any_length_have_the_checksum_that_readers_work_out(offset: int) -> None:
+    """C takes the long ones sixteen bytes at a time."""
+    text = bytes(each * 37 % 251 for each in range(4096))
+    lengths = [*range(40, 200), 1000, 1007, 1008, 1009, 4000]
+    journal = Journal()
+    for length in lengths:
+        journal.rows.add(layout.NOTE, length, text[offset : offset + length])
+    (chunk,) = journal.streams.of(ROWS)
+    assert [(number, payload) for _, number, payload in found_in(chunk)] == [
+        (length, text[offset : offset + length]) for length in lengths
+    ]
+
+
 def test_a_damaged_row_costs_itself_alone() -> None:
     whole = written(9)
     everything, content = found_in(whole), bytes(whole.buffer)

@@ -4,44 +4,6 @@
 #include <stdatomic.h>
 
 #define HEAD 20 /* length, checksum, kind, number */
-#define SLICES 8
-
-/* ---------------------------------------------------------------- the checksum: that of zlib.crc32 */
-
-static uint32_t steps[SLICES][256]; /* what a byte does to the checksum, so many bytes before the end of a slice */
-
-static void make_steps(void)
-{
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t sum = byte;
-        for (int bit = 0; bit < 8; bit++)
-            sum = sum >> 1 ^ (sum & 1 ? 0xEDB88320u : 0);
-        steps[0][byte] = sum;
-    }
-    for (int slice = 1; slice < SLICES; slice++)
-        for (int byte = 0; byte < 256; byte++)
-            steps[slice][byte] = steps[slice - 1][byte] >> 8 ^ steps[0][steps[slice - 1][byte] & 255];
-}
-
-/* Four bytes as a number, the first one lowest, on any machine. */
-static inline uint32_t word_at(const unsigned char *bytes)
-{
-    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
-
-/* Written out: rows of code are long, and a loop over the slices takes twice as long. */
-static uint32_t checksum_of(uint32_t sum, const unsigned char *bytes, Py_ssize_t count)
-{
-    sum = ~sum;
-    for (; count >= SLICES; count -= SLICES, bytes += SLICES) {
-        const uint32_t low = sum ^ word_at(bytes), high = word_at(bytes + 4);
-        sum = steps[7][low & 255] ^ steps[6][low >> 8 & 255] ^ steps[5][low >> 16 & 255] ^ steps[4][low >> 24]
-              ^ steps[3][high & 255] ^ steps[2][high >> 8 & 255] ^ steps[1][high >> 16 & 255] ^ steps[0][high >> 24];
-    }
-    for (; count > 0; count--, bytes++)
-        sum = sum >> 8 ^ steps[0][(sum ^ *bytes) & 255];
-    return ~sum;
-}
 
 /* ---------------------------------------------------------------- what stands in them */
 
@@ -173,6 +135,6 @@ PyTypeObject RowFieldsType = {
 
 int rows_ready(PyObject *module)
 {
-    make_steps();
+    checksum_ready();
     return PyType_Ready(&RowFieldsType) < 0 ? -1 : PyModule_AddObjectRef(module, "RowFields", (PyObject *)&RowFieldsType);
 }
