@@ -31,20 +31,20 @@ def _settings(model: nn.Module) -> list[str]:
     return [each.detail for each in trace.tables.module_infos()]
 
 
-def _twice(model: nn.Module) -> list[str]:
-    """Settings in a block of their own; the first time they are read, the second time they may be known."""
+def _thrice(model: nn.Module) -> list[str]:
+    """Settings in blocks of their own: they are read, then known by what the module holds, then by its versions."""
     first = _settings(model)
-    assert _settings(model) == first
+    assert [_settings(model), _settings(model)] == [first, first]
     return first
 
 
 def test_settings_that_changed_between_blocks_are_told_as_they_are_now() -> None:
     dropout = nn.Dropout(0.5).eval()
     model = nn.Sequential(dropout, nn.Linear(2, 2))
-    assert _twice(model)[1:] == ["p=0.5, inplace=False", "in_features=2, out_features=2, bias=True"]
+    assert _thrice(model)[1:] == ["p=0.5, inplace=False", "in_features=2, out_features=2, bias=True"]
     dropout.p = 0.25
     model[1].bias = None
-    assert _twice(model)[1:] == ["p=0.25, inplace=False", "in_features=2, out_features=2, bias=False"]
+    assert _thrice(model)[1:] == ["p=0.25, inplace=False", "in_features=2, out_features=2, bias=False"]
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_settings_that_changed_between_blocks_are_told_as_they_are_now() -> None
 )
 def test_settings_that_are_equal_and_not_the_same_are_told_apart(factor: Any, shown: str) -> None:
     root = nn.Sequential(Scaled(factor))
-    assert _twice(root)[1] == f"{shown}, word='plain'"
+    assert _thrice(root)[1] == f"{shown}, word='plain'"
 
 
 def test_text_that_was_made_while_the_program_ran_is_read_each_time() -> None:
     scaled = Scaled(1, "".join(["a", "b"]))
-    assert _twice(nn.Sequential(scaled))[1] == "factor=1, word='ab'"
+    assert _thrice(nn.Sequential(scaled))[1] == "factor=1, word='ab'"
     scaled.word = "".join(["c", "d"])
-    assert _twice(nn.Sequential(scaled))[1] == "factor=1, word='cd'"
+    assert _thrice(nn.Sequential(scaled))[1] == "factor=1, word='cd'"
 
 
 def test_a_class_that_was_changed_shows_itself_in_another_way() -> None:
@@ -67,12 +67,12 @@ def test_a_class_that_was_changed_shows_itself_in_another_way() -> None:
         pass
 
     model = nn.Sequential(Own(2, 2))
-    assert _twice(model)[1] == "in_features=2, out_features=2, bias=True"
+    assert _thrice(model)[1] == "in_features=2, out_features=2, bias=True"
 
     def __init__(self: Any, out_features: int) -> None: ...
 
     Own.__init__, Own.extra_repr = __init__, nn.Module.extra_repr  # type: ignore[method-assign,assignment]
-    assert _twice(model)[1] == "out_features=2"
+    assert _thrice(model)[1] == "out_features=2"
 
 
 def test_a_function_of_torchs_that_got_another_code_is_called_with_it() -> None:

@@ -213,6 +213,32 @@ static int read_key(Key *key, PyObject *module)
     return done;
 }
 
+/* The same in three words, so that what a module holds need not be looked at in each block: the versions of its class, of
+ * its dictionary and of that of its parameters. Nothing that a key is made of changes without one of them. */
+static Table by_versions;
+enum { VERSIONS = 3 };
+
+/* 0: a version is not to be had. Runs no code. */
+static int read_versions(int64_t words[VERSIONS], PyObject *module)
+{
+    PyObject *own = PyObject_GenericGetDict(module, NULL);
+    PyObject *parameters = own == NULL ? NULL : PyDict_GetItemWithError(own, parameters_name); /* borrowed from it */
+    words[0] = Py_TYPE(module)->tp_version_tag;
+    words[1] = own == NULL ? 0 : (int64_t)version_of_dict(own);
+    words[2] = parameters == NULL || !PyDict_CheckExact(parameters) ? 0 : (int64_t)version_of_dict(parameters);
+    Py_XDECREF(own);
+    PyErr_Clear();
+    return words[0] != 0 && words[1] != 0 && words[2] != 0;
+}
+
+/* Versions of what has changed since are of no use: all go when there are many. */
+static int keep_versions(const int64_t words[VERSIONS], uint64_t hash, int64_t place)
+{
+    if (by_versions.count >= MOST_KNOWN)
+        table_clear(&by_versions);
+    return table_add(&by_versions, words, VERSIONS, hash, place);
+}
+
 /* Objects whose addresses stand in a key live as long as it. */
 static int keep_words(const Key *key)
 {
@@ -240,15 +266,19 @@ static int keep_text(const Key *key, uint64_t hash, PyObject *text)
 
 /* ---------------------------------------------------------------- reading them */
 
-/* The settings of a module, between quotes; owned. Python says of what is new what it depends on. */
-static PyObject *settings_of(Engine *engine, ModuleRow *row, PyObject *module, PyObject *classes)
+/* The settings of a module that does not look as it did in an earlier block; Python says of what is new what it depends on. */
+static PyObject *ask_settings(Engine *engine, ModuleRow *row, PyObject *module, PyObject *classes, const int64_t *versions)
 {
     Key key;
-    uint64_t hash;
+    uint64_t hash, versions_hash;
     int is_simple = read_key(&key, module);
     int64_t place = is_simple ? table_find(&known, key.words, key.length, &hash) : NONE;
-    if (place != NONE)
+    if (place != NONE) {
+        if (versions != NULL && table_find(&by_versions, versions, VERSIONS, &versions_hash) == NONE
+            && keep_versions(versions, versions_hash, place) < 0)
+            return NULL;
         return Py_NewRef(PyList_GET_ITEM(known_texts, place));
+    }
     PyObject *answer = PyObject_CallFunctionObjArgs(engine->settings, (PyObject *)row, classes, NULL), *text = NULL;
     int depends;
     if (answer != NULL && PyArg_ParseTuple(answer, "Ui", &text, &depends)) {
@@ -262,6 +292,18 @@ static PyObject *settings_of(Engine *engine, ModuleRow *row, PyObject *module, P
     }
     Py_XDECREF(answer);
     return text;
+}
+
+/* The settings of a module, between quotes; owned. */
+static PyObject *settings_of(Engine *engine, ModuleRow *row, PyObject *module, PyObject *classes)
+{
+    int64_t versions[VERSIONS];
+    uint64_t hash;
+    const int has_versions = read_versions(versions, module);
+    const int64_t place = has_versions ? table_find(&by_versions, versions, VERSIONS, &hash) : NONE;
+    if (place != NONE)
+        return Py_NewRef(PyList_GET_ITEM(known_texts, place));
+    return ask_settings(engine, row, module, classes, has_versions ? versions : NULL);
 }
 
 /* `[number,class,"settings",names and values of parameters]` */

@@ -1,22 +1,14 @@
 /* What the pages of the compiled engine share.
  *
  * The Python files beside this folder (edges.py, values.py, forms.py, stack.py) are the definition; what is here writes
- * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, values.c which tensor
-<<<<<<< HEAD
- * is which, forms.c how arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c,
- * ops.c and modules.c the three that torch and the program call, meeting.c the first call of a module, described.c what it
- * shows of itself; measuring.c which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c,
- * sums_avx2.c and hash.c by what they are known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told
- * of a variable, known.c, following.c, tracing.c and monitoring.c when, signing.c what
- * a container holds and looking.c whether that has changed.
-=======
- * is which, metas.c what it is like, tensors.c what is read of one where it is, forms.c how arguments stood, stacks.c
- * where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the three that torch and the
- * program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c which values are
- * measured, tally.c and floats.c what is in them, sketch.c, sums.c and hash.c by what they are known again, saved.c keeps
- * them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c, following.c, tracing.c and
- * monitoring.c when, signing.c what a container holds and looking.c whether that has changed.
->>>>>>> bc34c76 (Plain tensors are read where they are, and no mode is taken off for that)
+ * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, checksum.c their
+ * checksum, values.c which tensor is which, metas.c what it is like, tensors.c what is read of one where it is, forms.c how
+ * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the three
+ * that torch and the program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
+ * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c, sums_avx2.c and hash.c by what they are
+ * known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c,
+ * beginning.c, following.c, tracing.c and monitoring.c when, signing.c what a container holds and looking.c whether that has
+ * changed.
  *
  * Rules. Whatever is met for the first time goes to Python, which decides; its answer is remembered here. A call into
  * Python may run anything, so no pointer into a table is used behind one. `borrowed` is said where a reference is
@@ -89,6 +81,8 @@ char *put_number(char *place, int64_t number);
 int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length);
 int has_room(const RowFields *fields, Py_ssize_t length); /* for a row with so many bytes */
 int rows_ready(PyObject *module);
+uint32_t checksum_of(uint32_t sum, const unsigned char *bytes, Py_ssize_t count); /* checksum.c: further bytes, after others */
+void checksum_ready(void);
 Log *current_log(void); /* borrowed from the dictionary of all logs; NULL where this thread is not recorded */
 int make_room(Log *log);                      /* for one record: 1 yes, 0 no, -1 error */
 int make_id_room(Log *log, Py_ssize_t count); /* the same for so many ids in a row */
@@ -251,6 +245,19 @@ int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize
 int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
                    PyObject *kwargs); /* the number of the record; NONE when there is no room; FAILED */
 int close_event(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
+
+/* Changes with each change of a dictionary, and is never given twice, to no other one either; 0: later Pythons have none. */
+static inline uint64_t version_of_dict(const PyObject *dict)
+{
+#if PY_VERSION_HEX < 0x030D0000
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return ((const PyDictObject *)dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+#else
+    return 0;
+#endif
+}
 
 /* ---------------------------------------------------------------- metas.c */
 

@@ -164,22 +164,6 @@ PyTypeObject ValueFieldsType = {
 
 /* ---------------------------------------------------------------- this thread's log */
 
-#if PY_VERSION_HEX < 0x030D0000
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-/* Changes with each change of a dictionary, and is never given twice; later Pythons have none. */
-static uint64_t version_of_logs(void)
-{
-    return ((PyDictObject *)torch.logs)->ma_version_tag;
-}
-#pragma GCC diagnostic pop
-#else
-static uint64_t version_of_logs(void)
-{
-    return 0;
-}
-#endif
-
 /* The log of a thread, looked for; borrowed from the dictionary. */
 static Log *find_log(unsigned long ident)
 {
@@ -208,10 +192,10 @@ Log *current_log(void)
     if (torch.logs == NULL)
         return NULL;
     const unsigned long ident = PyThread_get_thread_ident();
-    const uint64_t now = version_of_logs();
+    const uint64_t now = version_of_dict(torch.logs);
     if (now == 0 || now != version || ident != last) {
         known = find_log(ident);
-        version = known == NULL ? 0 : version_of_logs(); /* none, or no memory to look for it: that is asked again */
+        version = known == NULL ? 0 : version_of_dict(torch.logs); /* none, or no memory to look for it: that is asked again */
         last = ident;
     }
     return known;

@@ -233,8 +233,9 @@ static PyObject *path_of(Engine *engine, const ModuleRow *above, PyObject *modul
 
 /* ---------------------------------------------------------------- meeting it */
 
-/* Where a module stands: the number of its root's row, its path, and its own address as Python has it. */
-typedef struct { int64_t root; PyObject *path, *id, *module; } Place;
+/* Where a module stands: the number of its root's row, its path, and its own address as Python has it; whether the path is
+ * spelt here. */
+typedef struct { int64_t root; PyObject *path, *id, *module; int is_short; } Place;
 
 /* The row of a module that was met at this place; NONE. */
 static int64_t row_at(Engine *engine, const Place *place)
@@ -257,17 +258,11 @@ int is_plain_text(PyObject *text)
     return is_plain;
 }
 
-/* Whether a path is spelt here. */
-static int is_short(PyObject *path)
-{
-    return is_plain_text(path) && PyUnicode_GET_LENGTH(path) < LONGEST_PATH;
-}
-
 /* Write the bytes of the row (journal/rows.py: encoded_module); Python spells what is not plain text. */
 static int write_row(Engine *engine, int64_t number, int64_t cls, const Place *place)
 {
     RowFields *rows = (RowFields *)engine->rows;
-    if (!is_short(place->path)) {
+    if (!place->is_short) {
         PyObject *payload =
             PyObject_CallFunction(engine->encoded_module, "LLO", (long long)cls, (long long)place->root, place->path);
         int done = payload == NULL || !PyBytes_Check(payload)
@@ -338,12 +333,13 @@ static int64_t add_row_locked(Engine *engine, const Place *place, int64_t cls, P
 
 /* Another thread may meet the same: it cannot while Python's own lock is ours, which it is where nothing calls Python.
  * So the class and the reference come first, and the journal's lock is taken where room must be made for the row. */
-static int64_t add_new_row(Engine *engine, const Place *place)
+static int64_t add_new_row(Engine *engine, Place *place)
 {
+    place->is_short = is_plain_text(place->path) && PyUnicode_GET_LENGTH(place->path) < LONGEST_PATH;
     int64_t cls = class_row(engine, (PyObject *)Py_TYPE(place->module)), row = FAILED;
     PyObject *ref = cls == FAILED ? NULL : PyWeakref_NewRef(place->module, NULL);
     if (ref != NULL)
-        row = has_room((RowFields *)engine->rows, 2 * LONGEST_PATH) && is_short(place->path)
+        row = has_room((RowFields *)engine->rows, 2 * LONGEST_PATH) && place->is_short
                   ? add_row(engine, place, cls, ref) : add_row_locked(engine, place, cls, ref);
     Py_XDECREF(ref);
     return row;
@@ -356,7 +352,7 @@ int64_t meet_module(Engine *engine, int64_t caller, PyObject *module)
     PyObject *id = path == NULL ? NULL : PyLong_FromVoidPtr(module);
     int64_t row = NONE;
     if (id != NULL) {
-        const Place place = {above->root == NONE ? caller : above->root, path, id, module}; /* or the caller is the root */
+        Place place = {above->root == NONE ? caller : above->root, path, id, module, 0}; /* or the caller is the root */
         row = row_at(engine, &place);
         if (row == NONE)
             row = add_new_row(engine, &place);
