@@ -124,3 +124,19 @@ def test_a_module_that_cannot_show_itself_costs_its_settings_only() -> None:
     assert [event.detail for event in trace.events()] == ["", "", "in_features=3, out_features=3, bias=True"]
     assert all(event.end_ns >= event.start_ns for event in trace.events())
     assert any("failed to record" in note for note in trace.notes)
+
+
+class Marked(torch.Tensor):
+    """A parameter of a class of the program's own."""
+
+
+def test_to_read_parameters_is_no_event() -> None:
+    """Those that C cannot read itself are Python's, which asks torch: without versions, or of a class of their own."""
+    with torch.inference_mode():
+        unversioned = nn.Linear(3, 3)
+    marked = nn.Dropout().eval()
+    marked.register_parameter("unused", nn.Parameter(torch.ones(2).as_subclass(Marked)))
+    for module, called in ((unversioned, ["F.linear"]), (marked, ["F.dropout", "dropout"])):
+        with torch.inference_mode(), tg.record() as trace:
+            nn.Sequential(module)(X)
+        assert [event.name for event in trace.events()] == ["Sequential", type(module).__name__, *called]

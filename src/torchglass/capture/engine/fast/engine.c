@@ -62,11 +62,15 @@ static void engine_dealloc(Engine *engine)
     Py_TYPE(engine)->tp_free((PyObject *)engine);
 }
 
-static void take_callback(PyObject *callbacks, const char *name, PyObject **place)
+/* `key`: the name as Python has it, made once: a block asks for all of them three times. */
+static int take_callback(PyObject *callbacks, const char *name, PyObject **key, PyObject **place)
 {
-    PyObject *found = PyDict_GetItemString(callbacks, name); /* borrowed, made our own */
+    if (*key == NULL && (*key = PyUnicode_InternFromString(name)) == NULL)
+        return -1;
+    PyObject *found = PyDict_GetItemWithError(callbacks, *key); /* borrowed, made our own */
     if (found != NULL)
         Py_XSETREF(*place, Py_NewRef(found));
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 /* ask({name: callable}): what is asked of Python, some or all of it. */
@@ -76,7 +80,12 @@ static PyObject *engine_ask(Engine *engine, PyObject *callbacks)
         PyErr_SetString(PyExc_TypeError, "a dict is wanted");
         return NULL;
     }
-#define TAKE(name) take_callback(callbacks, #name, &engine->name);
+#define TAKE(name)                                                                                                     \
+    {                                                                                                                  \
+        static PyObject *key;                                                                                          \
+        if (take_callback(callbacks, #name, &key, &engine->name) < 0)                                                  \
+            return NULL;                                                                                               \
+    }
     CALLBACKS(TAKE)
     Py_RETURN_NONE;
 }

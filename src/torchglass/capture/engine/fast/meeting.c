@@ -377,26 +377,29 @@ static int was_met(Engine *engine, PyObject *module, int64_t root)
 }
 
 /* Whether a module below has parameters and was not met: 1, 0, -1 error, 2 Python looks. Runs no code of the program. */
-static int look_below(Engine *engine, PyObject *owner, int64_t root, int depth, int *visits)
+static int look_below(Engine *engine, PyObject *children, int64_t root, int depth, int *visits)
 {
-    PyObject *children = held(owner, modules_name), *name, *child;
+    PyObject *name, *child;
     Py_ssize_t at = 0;
-    int found = children == NULL || depth > DEEPEST_MODEL || ++*visits > MOST_VISITS ? 2 : 0;
+    int found = depth > DEEPEST_MODEL || ++*visits > MOST_VISITS ? 2 : 0;
     while (found == 0 && PyDict_Next(children, &at, &name, &child)) {
         if (child == Py_None)
             continue;
-        PyObject *parameters = held(child, parameters_name);
-        if (parameters == NULL)
+        PyObject *own = PyObject_GenericGetDict(child, NULL); /* what is in it is borrowed, while nothing runs */
+        PyObject *below = own == NULL ? NULL : PyDict_GetItemWithError(own, modules_name);
+        PyObject *parameters = below == NULL ? NULL : PyDict_GetItemWithError(own, parameters_name);
+        if (parameters == NULL || !PyDict_CheckExact(below) || !PyDict_CheckExact(parameters))
             found = 2;
         else if (PyDict_GET_SIZE(parameters)) {
             int met = was_met(engine, child, root);
             found = met < 0 ? -1 : !met;
         }
-        Py_XDECREF(parameters);
-        if (found == 0)
-            found = look_below(engine, child, root, depth + 1, visits);
+        if (found == 0 && PyDict_GET_SIZE(below))
+            found = look_below(engine, below, root, depth + 1, visits);
+        Py_XDECREF(own);
     }
-    Py_XDECREF(children);
+    if (found == 2)
+        PyErr_Clear();
     return found;
 }
 
@@ -407,6 +410,8 @@ PyObject *engine_has_uncalled(Engine *engine, PyObject *args)
     long long root;
     if (!PyArg_ParseTuple(args, "OL", &owner, &root))
         return NULL;
-    int visits = 0, found = engine->modules_met == NULL ? 2 : look_below(engine, owner, root, 0, &visits);
+    PyObject *children = engine->modules_met == NULL ? NULL : held(owner, modules_name);
+    int visits = 0, found = children == NULL ? 2 : look_below(engine, children, root, 0, &visits);
+    Py_XDECREF(children);
     return found < 0 ? NULL : PyBool_FromLong(found);
 }

@@ -101,20 +101,25 @@ static int is_described(Engine *engine, int64_t row)
     return engine->described[row];
 }
 
-static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
+/* Python is asked with no mode on; what is done here reads tensors as an event does. */
+static int ask_description(Engine *engine, Log *log, int64_t row, PyObject *module)
 {
     Unseen unseen;
     if (enter_unseen(&unseen) < 0)
         return -1;
+    PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
+    Py_XDECREF(described);
+    return leave_unseen(&unseen) < 0 || described == NULL ? -1 : 1;
+}
+
+static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
+{
     int done = describe_module(engine, log, row, module);
-    if (done == 0) {
-        PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
-        Py_XDECREF(described);
-        done = described == NULL ? -1 : 1;
-    }
+    if (done == 0)
+        done = ask_description(engine, log, row, module);
     if (done > 0 && row < engine->described_room)
         engine->described[row] = 1;
-    return leave_unseen(&unseen) < 0 || done < 0 ? -1 : 0;
+    return done < 0 ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- one call */
