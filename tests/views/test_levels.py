@@ -88,3 +88,13 @@ def test_a_call_of_an_installed_package_stands_at_the_program_s_own_line(
         "4 events",
     ]
     assert "tglevels/__init__.py:3" in shown[2]
+
+
+def test_what_an_import_runs_stands_below_its_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tgimported.py").write_text("import torch\nx = torch.ones(2) + 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = module_of(tmp_path, "def main():\n    from tgimported import x\n    return x * 2\n")
+    with tg.record() as trace:
+        module.main()
+    shown = [line.split("  ")[0] for line in tg.render(trace, width=100).splitlines()]
+    assert shown == ["from tgimported import x", "│ torch.ones(2)", "│ x = torch.ones(2) + 1", "x * 2", "3 events"]

@@ -15,7 +15,15 @@ from torchglass.views.graph.outline import Box
 from torchglass.views.options import GraphOptions
 from torchglass.views.row import Cell, Row, Sheet
 from torchglass.views.text.cells import BINARY, class_word, expression, expression_of, is_summed_up, shape_words
-from torchglass.views.text.spans import call_word, count_word, loop_place, loop_word, range_word, short_call
+from torchglass.views.text.spans import (
+    MODULE_LEVEL,
+    call_word,
+    count_word,
+    loop_place,
+    loop_word,
+    range_word,
+    short_call,
+)
 from torchglass.views.text.tensors import contents_words, is_measured, values_words, with_stats
 from torchglass.views.text.words import clean, cut, one_line, plural, shape_word
 
@@ -171,7 +179,9 @@ def label_of(flow: Flow, item: Box) -> Label:
     if item.runs:
         return Label(REPEAT, _repeat_title(flow, item), f"{len(item.children)} steps each", often=often)
     if span is not None:
-        return Label(CALLED, short_call(span.function), code=call_word(span), often=often, rounds=item.rounds)
+        code = call_word(span)
+        title = code if span.function == MODULE_LEVEL else short_call(span.function)
+        return Label(CALLED, title, code=code, often=often, rounds=item.rounds)
     return replace(_event_label(flow, item), often=often, rounds=item.rounds)
 
 

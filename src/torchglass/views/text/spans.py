@@ -26,8 +26,13 @@ _SELF = re.compile(r"(?<![\w.])self\.")
 
 
 def call_word(span: Level) -> str:
-    """``loss = train_step(model, x)``, as it is written where the call was; else what was called."""
-    place = span.place
+    """``loss = train_step(model, x)``, as it is written where the call was; else what was called.
+
+    A module that is imported is called by its statement.
+    """
+    place, line = span.place, "" if span.at is None else span.at.source.strip()
+    if span.function == MODULE_LEVEL and line.startswith(("import ", "from ")):
+        return one_line(line)
     name = span.function.replace(".<locals>", "")
     if place is None or not isinstance(place.node, ast.Call | ast.Attribute | ast.BinOp | ast.Subscript):
         return f"{clean(name)}(…)"
