@@ -371,3 +371,12 @@ def test_the_front_of_a_chunk_holds_copies() -> None:
     assert list(chunk.copied()) == [(7, list(range(7, 19))), (50, list(range(50, 62)))]
     assert (chunk.first, chunk.last, chunk.written()) == (100, 103, 100)
     assert layout.read_chunk_header(buffer) == (RECORDS, 4, 100, len(buffer), 2)
+
+
+def test_chunks_in_memory_are_twice_as_large_as_the_one_before() -> None:
+    """A short recording must not fill memory with zeros for which it has no use."""
+    journal = Journal()
+    for number in range(700):
+        journal.rows.add(layout.NOTE, number, b"x" * 500)
+    sizes = [len(chunk.buffer) - chunk.start for chunk in journal.streams.of(layout.ROWS)]
+    assert sizes == [1 << 16, 1 << 17, 1 << 18]

@@ -33,6 +33,8 @@ class Home:
 
     largest = sys.maxsize
     """The most bytes of a chunk, unless one entry needs more."""
+    growth = 4
+    """How many times as large as the chunk before a further one of its stream is."""
     path: Path | None = None
     """The file, where there is one."""
 
@@ -59,6 +61,10 @@ _zeros: Callable[[int], bytearray] = getattr(extension, "zeros", bytearray)
 
 class Memory(Home):
     """The process's own memory."""
+
+    growth = 2
+    """What a short recording has no use for is filled with zeros in vain, and takes the place of what the program has
+    in the processor's caches. In files a chunk costs more than its zeros."""
 
     def take(self, size: int) -> Buffer:
         return _zeros(size)

@@ -198,8 +198,8 @@ SMALLEST = {
     layout.RECORDS: 1 << 13, layout.IDS: 1 << 12, layout.VALUES: 1 << 15, layout.ROWS: 1 << 16,
     layout.PASSING: 1 << 14, layout.MEASURED: 1 << 16, layout.SKETCHED: 1 << 17, layout.KEPT: 1 << 15,
 }  # fmt: skip
-"""Bytes of the first chunk of a stream, of the first thread's some more; each further one has four times as many as the
-one before …"""
+"""Bytes of the first chunk of a stream, of the first thread's some more; each further one is larger than the
+one before, as its home has it …"""
 LARGEST = 1 << 24
 """… up to this."""
 FIRST_THREAD = 8
@@ -245,7 +245,7 @@ class Chunks:
         """Bytes of the next chunk of a stream, if nothing else bounds it."""
         before = self.streams.newest(stream, owner)
         if before is not None:
-            size = 4 * (len(before.buffer) - before.start)
+            size = self.home.growth * (len(before.buffer) - before.start)
         else:
             size = SMALLEST[stream] * (FIRST_THREAD if stream in (layout.RECORDS, layout.IDS) and owner == 0 else 1)
         return max(
