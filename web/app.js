@@ -1,6 +1,7 @@
 // The page itself: one selection (an event), what is open, which round; every pane draws from these.
 import { itemWith, sampleOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } from "./data.js";
 import { h, safe } from "./dom.js";
+import { measureOn } from "./letters.js";
 import { makeCode } from "./code.js";
 import { makeDetails } from "./details.js";
 import { makeFlow } from "./flow.js";
@@ -270,6 +271,7 @@ async function start() {
   document.documentElement.classList.toggle("dark", wantsDark());
   const body = document.getElementById("page");
   try {
+    measureOn(document);
     const app = new App(read(await unpacked()));
     window.torchglass = app;
     body.replaceChildren();

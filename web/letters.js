@@ -1,10 +1,21 @@
-// Widths of letters, in parts of the size of the type: so the layout needs no page to measure text on.
+// Widths of letters, in parts of the size of the type: so a picture is laid out where there is no page to measure text on.
 // A sans serif of ordinary width (Helvetica's and Inter's lie within a few parts in a hundred of these).
 
 const NARROW = "ijl.,:;'|!I()[]{}/\\ ft`\"°·", WIDE = "mwMW@%—…", CAPITALS = "ABCDEFGHJKLNOPQRSTUVXYZ&";
 const MONO = 0.602;
 
+// A page measures with its own type, which may be wider (DejaVu's and Verdana's are).
+let pen = null, family = "";
+export function measureOn(page) {
+  pen = page.createElement("canvas").getContext("2d");
+  family = getComputedStyle(page.body).fontFamily;
+}
+
 export function width(text, size, isMono = false, isBold = false) {
+  if (pen && !isMono) {
+    pen.font = `${isBold ? 600 : 400} ${size}px ${family}`;
+    return pen.measureText(text).width;
+  }
   let total = 0;
   for (const letter of text) total += isMono ? (letter.codePointAt(0) > 0x2e80 ? 2 * MONO : MONO) : part(letter);
   return total * size * (isBold ? 1.06 : 1);

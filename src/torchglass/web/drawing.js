@@ -3,8 +3,17 @@ const in_letters = (() => {
 
 const NARROW = "ijl.,:;'|!I()[]{}/\\ ft`\"°·", WIDE = "mwMW@%—…", CAPITALS = "ABCDEFGHJKLNOPQRSTUVXYZ&";
 const MONO = 0.602;
+let pen = null, family = "";
+function measureOn(page) {
+  pen = page.createElement("canvas").getContext("2d");
+  family = getComputedStyle(page.body).fontFamily;
+}
 
 function width(text, size, isMono = false, isBold = false) {
+  if (pen && !isMono) {
+    pen.font = `${isBold ? 600 : 400} ${size}px ${family}`;
+    return pen.measureText(text).width;
+  }
   let total = 0;
   for (const letter of text) total += isMono ? (letter.codePointAt(0) > 0x2e80 ? 2 * MONO : MONO) : part(letter);
   return total * size * (isBold ? 1.06 : 1);
@@ -17,7 +26,7 @@ function part(letter) {
   if (letter >= "0" && letter <= "9") return 0.575;
   return letter.codePointAt(0) > 0x2e80 ? 1.05 : 0.545;
 }
-return { width };
+return { measureOn, width };
 })();
 const in_columns = (() => {
 

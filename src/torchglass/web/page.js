@@ -664,6 +664,7 @@ return { search, nextMatch };
 const in_app = (() => {
 const { itemWith, sampleOf, opened, read, seenFrom, shownEvent, sourceValue, timesIn } = in_data;
 const { h, safe } = in_dom;
+const { measureOn } = in_letters;
 const { makeCode } = in_code;
 const { makeDetails } = in_details;
 const { makeFlow } = in_flow;
@@ -925,6 +926,7 @@ async function start() {
   document.documentElement.classList.toggle("dark", wantsDark());
   const body = document.getElementById("page");
   try {
+    measureOn(document);
     const app = new App(read(await unpacked()));
     window.torchglass = app;
     body.replaceChildren();

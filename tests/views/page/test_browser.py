@@ -87,6 +87,18 @@ def test_with_everything_open_no_two_boxes_overlap(browser: Any, files: Any, nam
     page.close()
 
 
+WITHIN = (Path(__file__).parent / "within.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [*TRACES, *PROGRAMS])
+def test_titles_stay_in_their_boxes_whatever_the_type(browser: Any, files: Any, name: str) -> None:
+    page = Page(browser, files(name))
+    found = page.ask(WITHIN)
+    assert found["wrong"] == []
+    assert found["titles"] > 2 or name == "inplace_and_views"  # which has no modules
+    page.close()
+
+
 # ---------------------------------------------------------------- ways to a step
 
 
