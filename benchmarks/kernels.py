@@ -1,5 +1,7 @@
 """How long the kernels for values on a GPU take, one tensor at a time: microseconds, and bytes read a second.
 
+What joins the parts of many sketches at once is not in it.
+
 python benchmarks/kernels.py
 """
 
@@ -15,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 import torch
 
 from torchglass.capture.statistics.axes import packed_order
-from torchglass.capture.statistics.cuda import _runs, _Stream
-from torchglass.capture.statistics.kernels import SKETCH_ROW, DeviceRun, kernels_of
+from torchglass.capture.statistics.cuda import _Batch, _runs, _Stream
+from torchglass.capture.statistics.kernels import DeviceRun, kernels_of
 
 ROUNDS = 20
 
@@ -55,18 +57,14 @@ def main() -> None:
     stream = _Stream(
         torch.device("cuda", torch.cuda.current_device()), torch.cuda.current_stream().cuda_stream, kernels
     )
-    row = torch.zeros(SKETCH_ROW, dtype=torch.float64, device="cuda")
+    batch = _Batch(torch.device("cuda"), kernels.slot())
     print(torch.__version__, torch.cuda.get_device_name())
     for name, tensor in tensors().items():
         runs, size = _runs(tensor), tensor.numel() * tensor.element_size()
         plain = DeviceRun(tensor.dtype, tensor.data_ptr(), tensor.numel(), runs or (0, 0))
-        found = (
-            []
-            if runs is None
-            else [("statistics", timed(lambda run=plain: kernels.launch(run, stream, row.data_ptr())))]
-        )
+        found = [] if runs is None else [("statistics", timed(lambda run=plain: kernels.launch(run, stream, batch, 0)))]
         sketch = plain._replace(order=packed_order(tensor))
-        found.append(("with sketch", timed(lambda run=sketch: kernels.launch(run, stream, row.data_ptr()))))
+        found.append(("with sketch", timed(lambda run=sketch: kernels.launch(run, stream, batch, 0))))
         texts = (f"{what} {seconds * 1e6:8.1f} µs {size / seconds / 1e12:5.2f} TB/s" for what, seconds in found)
         print(f"{name:>28}", *texts)
 

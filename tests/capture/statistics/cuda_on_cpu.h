@@ -167,9 +167,9 @@ static float half_as_float(unsigned short bits)
 
 #define SKETCH_ON_CPU(NAME, KERNEL)                                                                                   \
     extern "C" void KERNEL##_of_##NAME(unsigned blocks, const void *data, const Order *order, u32 wanted,             \
-                                       const double *known, double *parts, u32 *ended, double *row)                   \
+                                       const double *known, double *parts, double *row)                               \
     {                                                                                                                 \
-        auto call = [&] { KERNEL##_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, ended, row); }; \
+        auto call = [&] { KERNEL##_##NAME((const NAME##_numbers::Raw *)data, *order, wanted, known, parts, row); };   \
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }
 #define ON_CPU(NAME)                                                                                                  \
@@ -180,3 +180,11 @@ static float half_as_float(unsigned short bits)
         run_kernel(blocks, [](void *given) { (*(decltype(call) *)given)(); }, &call);                                 \
     }                                                                                                                 \
     SKETCH_ON_CPU(NAME, sketch) SKETCH_ON_CPU(NAME, even_sketch) SKETCH_ON_CPU(NAME, short_sketch) SKETCH_ON_CPU(NAME, large_sketch)
+#define JOINING_ON_CPU                                                                                                \
+    extern "C" void join_on_cpu(unsigned rows, const double *slots, u64 slot, double *table, u64 width)               \
+    {                                                                                                                 \
+        auto join = [&] { join_sketches(slots, slot, table, width); };                                                \
+        auto fill = [&] { fill_sketches(table, width); };                                                             \
+        run_kernel(rows, [](void *given) { (*(decltype(join) *)given)(); }, &join);                                   \
+        run_kernel(rows, [](void *given) { (*(decltype(fill) *)given)(); }, &fill);                                   \
+    }

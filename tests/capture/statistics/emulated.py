@@ -32,6 +32,7 @@ def library() -> Any:
         f"STATISTICS({name})\nSKETCH({name})\nEVEN_SKETCH({name})\nSHORT_SKETCH({name})\nLARGE_SKETCH({name})\nON_CPU({name})\n"
         for name in kernels.DTYPES
     )
+    source += "JOINING_ON_CPU\n"
     folder = Path(tempfile.gettempdir()) / f"torchglass-kernels-{hashlib.sha256(source.encode()).hexdigest()[:16]}"
     made = folder / "kernels.so"
     if not made.exists():
@@ -65,10 +66,21 @@ def row_of(
     blocks = kernels.sketch_blocks(tensor.numel(), kernels.sketch_share(tensor.dtype), kernels.PRIME * blocks)
     order = packed_order(tensor)
     assert order is not None
-    parts, ended = np.full(blocks * kernels.SKETCH_PART, np.nan), ctypes.c_uint32()
-    row = np.full(kernels.SKETCH_ROW, np.nan)
-    places = [ctypes.c_void_p(parts.ctypes.data), ctypes.byref(ended), ctypes.c_void_p(row.ctypes.data)]
+    slot, table = blocks * kernels.SKETCH_PART, np.full((2, kernels.SKETCH_WIDTH), np.nan)
+    table[:, kernels.SKETCH_ROW :] = 0
+    if known is not None:
+        table[0, : kernels.SKETCH_ROW] = np.frombuffer(known)
+    slots = np.full((2, slot), np.nan)
     call = getattr(library(), f"{kernel or kernel_of(order)}_of_{name}")
-    call(blocks, ctypes.c_void_p(tensor.data_ptr()), order, wanted, known, *places)
-    assert ended.value == 0
-    return row[: kernels.ROW].tolist(), row[kernels.ROW :].tobytes()
+    data, parts, row = (
+        ctypes.c_void_p(each) for each in (tensor.data_ptr(), slots[1].ctypes.data, table[1].ctypes.data)
+    )
+    call(blocks, data, order, wanted, None if known is None else ctypes.c_void_p(table.ctypes.data), parts, row)
+    join(slots.ctypes.data, slot, table.ctypes.data, 2)
+    return table[1, : kernels.ROW].tolist(), table[1, kernels.ROW : kernels.SKETCH_ROW].tobytes()
+
+
+def join(slots: int, slot: int, table: int, rows: int) -> None:
+    """Make rows whole that kernels have left."""
+    places = ctypes.c_void_p(slots), ctypes.c_ulonglong(slot), ctypes.c_void_p(table)
+    library().join_on_cpu(rows, *places, ctypes.c_ulonglong(kernels.SKETCH_WIDTH))

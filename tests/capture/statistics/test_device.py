@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
-from tests.capture.statistics.emulated import library
+from tests.capture.statistics.emulated import join, library
 from tests.capture.statistics.sketching import by_numpy, check
 from torchglass.capture.statistics import cuda, kernels
 from torchglass.capture.statistics.axes import kernel_of, packed_order
@@ -72,12 +72,10 @@ class SketchDriver(Driver):
 
     def _launch(self, function: int, *rest: Any) -> int:
         blocks, arguments = rest[0], rest[-2]
-        address, known, parts, ended, row = (
-            ctypes.c_uint64.from_address(arguments[at]).value for at in (0, 3, 4, 5, 6)
-        )
+        address, known, parts, row = (ctypes.c_uint64.from_address(arguments[at]).value for at in (0, 3, 4, 5))
         wanted = ctypes.c_uint32.from_address(arguments[2]).value
         self.launched.append((wanted, blocks))
-        places = [ctypes.c_void_p(each) for each in (known, parts, ended, row)]
+        places = [ctypes.c_void_p(each) for each in (known, parts, row)]
         kernel = getattr(library(), f"sketch_of_{DTYPES[function - 1]}")
         kernel(blocks, ctypes.c_void_p(address), ctypes.c_void_p(arguments[1]), wanted, *places)
         return 0
@@ -87,6 +85,13 @@ class Batch(cuda.BatchFields):
     def __init__(self, room: int, width: int) -> None:
         self.here = torch.zeros(room, width, dtype=torch.float64)
         self.address, self.room, self.values, self.width = self.here.data_ptr(), room, [], width
+        self.slot = kernels.PRIME * kernels.SKETCH_PART if width > kernels.ROW else 0
+        self.left = np.zeros(room * self.slot)
+        self.slots = self.left.ctypes.data if self.slot else 0
+
+    def join(self) -> None:
+        if self.slot:
+            join(self.slots, self.slot, self.address, self.used)
 
 
 class Stream(cuda.StreamFields):
@@ -107,6 +112,7 @@ def take_place(monkeypatch: pytest.MonkeyPatch, driver: Driver, width: int) -> N
 
         def send(full: Stream) -> None:
             batch, full.batch = full.batch, Batch(ROOM, width)
+            batch.join()
             batch.has_arrived = True
             session.engine.take_rows(batch.values, batch.address, width, session.journal.sketched)
 
@@ -176,7 +182,7 @@ def test_sketches_of_both_devices_are_those_of_the_same_numbers(monkeypatch: pyt
         program(x)
     driver = SketchDriver()
     with monkeypatch.context() as patched:
-        take_place(patched, driver, kernels.SKETCH_ROW)
+        take_place(patched, driver, kernels.SKETCH_WIDTH)
         with tg.record(values="stats+sketch") as there:
             program(x)
     events = list(zip(here.events(), there.events(), strict=True))
@@ -214,9 +220,16 @@ class Kernels:
     def has(self, dtype: Any) -> bool:
         return str(dtype).removeprefix("torch.") in DTYPES
 
-    def launch(self, run: kernels.DeviceRun, stream: Any, row: int) -> None:
+    def slot(self) -> int:
+        return kernels.PRIME * kernels.SKETCH_PART
+
+    def join(self, stream: Any, batch: Any) -> None:
+        join(batch.slots, batch.slot, batch.address, batch.used)
+
+    def launch(self, run: kernels.DeviceRun, stream: Any, batch: Any, row: int) -> None:
         blocks = kernels.sketch_blocks(run.numbers, kernels.sketch_share(run.dtype), 2)
-        places = [ctypes.c_void_p(each) for each in (stream.parts, stream.parts - 8, row)]
+        to = batch.address + row * batch.width * 8, batch.slots + row * batch.slot * 8
+        places = [ctypes.c_void_p(each) for each in reversed(to)]
         kernel = getattr(library(), f"{kernel_of(run.order)}_of_{str(run.dtype).removeprefix('torch.')}")
         kernel(blocks, ctypes.c_void_p(run.address), run.order, 0, None, *places)
 
@@ -230,7 +243,7 @@ def tallies(monkeypatch: pytest.MonkeyPatch) -> tuple[cuda.CudaTallies, dict[int
     )
     tallies.sketches, of_all = True, Kernels()
     stream: Any = Stream(Driver(), kernels.ROW)
-    stream.device = torch.device("cpu")
+    stream.device, stream.kernels = torch.device("cpu"), of_all
     arrived = type("Arrived", (), {"record": lambda self, stream: None, "query": lambda self: True})
     plain = torch.empty
     monkeypatch.setattr(cuda, "kernels_of", lambda device: of_all)
@@ -239,7 +252,7 @@ def tallies(monkeypatch: pytest.MonkeyPatch) -> tuple[cuda.CudaTallies, dict[int
     monkeypatch.setattr(cuda.private, "current_device", lambda: None)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "Event", arrived)
-    monkeypatch.setattr(torch, "empty", lambda *size, pin_memory, **rest: plain(*size, **rest))
+    monkeypatch.setattr(torch, "empty", lambda *size, pin_memory=False, **rest: plain(*size, **rest))
     stream.stream = None
     tallies._streams.append(stream)
     return tallies, found

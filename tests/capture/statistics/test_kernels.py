@@ -5,17 +5,18 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.capture.statistics.emulated import row_of
+from tests.capture.statistics.emulated import join, row_of
 from tests.capture.statistics.sketching import by_numpy, check
 from tests.capture.statistics.test_memory import tensors
 from torchglass.capture.statistics.axes import MOST_AXES, SIZE, kernel_of, packed_order
 from torchglass.capture.statistics.device import _numbers
-from torchglass.capture.statistics.kernels import DTYPES
+from torchglass.capture.statistics.kernels import DTYPES, SKETCH_ROW, SKETCH_WIDTH
 from torchglass.capture.statistics.memory import KINDS, tally_of
 from torchglass.events.types import Sketch
 
@@ -134,6 +135,14 @@ def test_a_row_is_the_same_each_time() -> None:
     torch.manual_seed(0)
     tensor = torch.randn(70, 900).t()
     assert row_of(tensor, 3) == row_of(tensor, 3)
+
+
+def test_rows_without_a_sketch_stay_as_they_are() -> None:
+    table = np.arange(2.0 * SKETCH_WIDTH).reshape(2, -1)
+    table[:, SKETCH_ROW:] = 0  # no launch has left anything
+    before = table.copy()
+    join(0, 0, table.ctypes.data, 2)
+    assert (table == before).all()
 
 
 def test_how_an_order_is_packed() -> None:

@@ -1,7 +1,7 @@
 """Statistics and sketches of tensors on an NVIDIA GPU: one kernel a value, in the program's stream, and never a wait.
 
-Rows of numbers gather on the device (kernels.py launches what makes them) and go to pinned memory a batch at a time;
-what had not arrived when the process died is unknown.
+Rows of numbers gather on the device (kernels.py launches what makes them, and what makes those with sketches whole)
+and go to pinned memory a batch at a time; what had not arrived when the process died is unknown.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import torch
 from torchglass.capture.statistics.axes import packed_order
 from torchglass.capture.statistics.kernels import (
     A_THREAD,
+    PART,
     PRIME,
     ROW,
-    SKETCH_PART,
     SKETCH_ROW,
+    SKETCH_WIDTH,
     THREADS,
     DeviceRun,
     Kernels,
@@ -34,8 +35,8 @@ from torchglass.compiled import extension
 
 ALIGNED = 16
 """Bytes that are read at once."""
-BATCH = 1024
-"""Values that are brought back together."""
+BATCH, SKETCHES = 1024, 256
+"""Values that are brought back together; fewer with sketches, whose blocks leave more behind until then."""
 MOST_SEEN = 16384
 
 Give = Callable[[int, list[float], bytes], None]
@@ -45,7 +46,7 @@ Give = Callable[[int, list[float], bytes], None]
 class BatchFields:
     """What the compiled engine reads and writes of a batch (engine/fast/device.c), where there is none."""
 
-    address = used = room = launching = width = 0
+    address = used = room = launching = width = slots = slot = 0
     has_arrived = False
     values: list[int]
 
@@ -75,10 +76,13 @@ if not TYPE_CHECKING and extension is not None:
 class _Batch(BatchFields):
     """Rows of one stream that go back together."""
 
-    def __init__(self, device: Any, width: int) -> None:
+    def __init__(self, device: Any, slot: int) -> None:
+        """A slot is what the blocks of one launch leave for a sketch; 0 where there are none."""
+        self.room, self.width = (SKETCHES, SKETCH_WIDTH) if slot else (BATCH, ROW)
         # Zeros: a row that has no sketch has no hash.
-        self.table: Any = torch.zeros((BATCH, width), dtype=torch.float64, device=device)
-        self.address, self.room, self.width = self.table.data_ptr(), BATCH, width
+        self.table: Any = torch.zeros((self.room, self.width), dtype=torch.float64, device=device)
+        self.left: Any = torch.empty(self.room * slot, dtype=torch.float64, device=device) if slot else None
+        self.address, self.slot, self.slots = self.table.data_ptr(), slot, self.left.data_ptr() if slot else 0
         self.values = []
         """By turns: a value, its row, and how often the numbers of that are there."""
         self.here: Any = None
@@ -93,10 +97,11 @@ class _Stream(StreamFields):
         self.device, self.index, self.handle, self.launch = device, device.index, handle, kernels.launch_address
         self.stream = torch.cuda.current_stream(device)
         most = max(kernels.most_blocks(None), PRIME)
-        self.scratch = torch.zeros(most * SKETCH_PART + 1, dtype=torch.float64, device=device)
+        self.scratch = torch.zeros(most * PART + 1, dtype=torch.float64, device=device)
         self.parts = self.scratch.data_ptr() + 8
         """A row for each block, behind the number of those that have ended."""
-        self.batch = _Batch(device, ROW)
+        self.kernels = kernels
+        self.batch = _Batch(device, 0)
 
 
 class CudaTallies:
@@ -160,14 +165,14 @@ class CudaTallies:
             batch = self._batch(stream)
             row = batch.begin()
             try:
-                kernels.launch(run, stream, batch.address + row * batch.width * 8)
+                kernels.launch(run, stream, batch, row)
             finally:
                 batch.end()
             batch.values += (number, row, times)
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen[place] = (weakref.ref(tensor), version, batch, row)
-            if batch.used == BATCH:
+            if batch.used == batch.room:
                 self._send_unseen(stream)
         return True, is_sketched
 
@@ -193,23 +198,23 @@ class CudaTallies:
 
     def _batch(self, stream: _Stream) -> _Batch:
         """One that has room for a row as wide as is wanted now."""
-        if stream.batch.used >= BATCH:
+        if stream.batch.used >= stream.batch.room:
             self._send_unseen(stream)
-        if stream.batch.width != self._width:
+        if (stream.batch.slot != 0) != self.sketches:
             with self._unseen(stream.index):
                 if stream.batch.used:
                     self._send(stream)
-                stream.batch = _Batch(stream.device, self._width)
+                else:
+                    stream.batch = self._fresh(stream)
         return stream.batch
 
-    @property
-    def _width(self) -> int:
-        return SKETCH_ROW if self.sketches else ROW
+    def _fresh(self, stream: _Stream) -> _Batch:
+        return _Batch(stream.device, stream.kernels.slot() if self.sketches else 0)
 
     def _send_full(self, stream: _Stream) -> None:
         """Asked by the compiled engine, when a batch is full."""
         with self._lock:
-            if stream.batch.used >= BATCH:
+            if stream.batch.used >= stream.batch.room:
                 self._send_unseen(stream)
 
     def _send_unseen(self, stream: _Stream) -> None:
@@ -265,10 +270,12 @@ class CudaTallies:
             batch.values += (number, row, times)
 
     def _send(self, stream: _Stream) -> None:
-        batch, stream.batch = stream.batch, _Batch(stream.device, self._width)
-        while batch.launching:
-            time.sleep(0)  # another thread has taken a row, and is about to launch
         with torch.cuda.stream(stream.stream):
+            batch, stream.batch = stream.batch, self._fresh(stream)
+            while batch.launching:
+                time.sleep(0)  # another thread has taken a row, and is about to launch
+            stream.kernels.join(stream, batch)
+            batch.left = None
             batch.here = torch.empty((batch.used, batch.width), dtype=torch.float64, pin_memory=True)
             batch.here.copy_(batch.table[: batch.used], non_blocking=True)
             batch.arrived = torch.cuda.Event()
@@ -294,7 +301,7 @@ class CudaTallies:
 
     def _give_row(self, number: int, batch: _Batch, row: int, times: int) -> None:
         found = batch.here[row].numpy()
-        sketch: bytes = found[ROW:].tobytes()
+        sketch: bytes = found[ROW:SKETCH_ROW].tobytes()
         is_sketched = times == 1 and any(sketch[:8])
         self._give(number, _times(found[:ROW].tolist(), times), sketch if is_sketched else b"")
 

@@ -4,7 +4,8 @@
  * Numbers are taken in their logical order. A warp takes the 2,048 bytes that are hashed together, a tile: of each quarter a
  * thread has sixteen. Blocks are a multiple of seventeen where a warp takes more than one tile: then a thread's numbers belong
  * to the same sums of the flat order each time, which stay in registers. Sums by the axes stay in shared memory, each thread's
- * own, and all are joined in a fixed order.
+ * own. All are joined in a fixed order: threads by their block, which leaves its part in memory; blocks later, for many launches
+ * at once, since a launch would wait for it.
  *
  * There are three kernels. The even one is for what most of a transformer's numbers are: rows of whole blocks of weights. Then
  * all that a warp takes in one turn stands in the same row, what was weighed for the flat order is used for the axes, too, and
@@ -479,12 +480,10 @@ template <typename Sum> __device__ __forceinline__ Sum over_warp(Sum x)
 }
 
 /* Parts lie so that a number of all blocks is side by side. */
-#define OF_PART(AT) ((u64)(AT) * gridDim.x)
+#define OF_PART(AT, BLOCKS) ((u64)(AT) * (BLOCKS))
 
 /* What a warp has found, besides the statistics. Sums by the axes from the eighteenth on belong to the first ones. */
 struct OfWarp { float flat[PRIME]; double axes[PLACES], powers[3]; u64 hash; };
-/* What a block has found; it takes the place of the tables. */
-struct OfBlock { OfWarp warps[THREADS / 32]; double sums[HASH + 1]; };
 
 /* The sums of the flat order. Lanes whose numbers begin at the same place of a lane's sixteen have the same ones. */
 template <int many> __device__ __forceinline__ void write_flat(OfWarp &its, float (&flat)[many], u32 first)
@@ -525,21 +524,21 @@ __device__ __forceinline__ void write_sums(double *part, const OfWarp (&warps)[T
     if (what == 1 && lane < PRIME) {
 #pragma unroll
         for (int each = 0; each < THREADS / 32; each++) sum += warps[each].flat[lane];
-        part[OF_PART(BY_PLACE + lane)] = sum;
+        part[OF_PART(BY_PLACE + lane, gridDim.x)] = sum;
     } else if (what == 2 && lane < PRIME) {
 #pragma unroll
         for (int each = 0; each < THREADS / 32; each++)
             sum += warps[each].axes[lane] + (lane + PRIME < PLACES ? warps[each].axes[lane + PRIME] : 0.0);
-        part[OF_PART(BY_PLACE + PRIME + lane)] = sum;
+        part[OF_PART(BY_PLACE + PRIME + lane, gridDim.x)] = sum;
     } else if (what == 3 && lane < 3) {
 #pragma unroll
         for (int each = 0; each < THREADS / 32; each++) sum += warps[each].powers[lane];
-        part[OF_PART(POWERS + lane)] = sum;
+        part[OF_PART(POWERS + lane, gridDim.x)] = sum;
     } else if (what == 4 && lane == 0) {
         u64 all = 0;
 #pragma unroll
         for (int each = 0; each < THREADS / 32; each++) all += warps[each].hash;
-        part[OF_PART(HASH)] = __longlong_as_double((long long)all);
+        part[OF_PART(HASH, gridDim.x)] = __longlong_as_double((long long)all);
     }
 }
 
@@ -565,9 +564,9 @@ __device__ __noinline__ void add_odd(Both &both, const Odd &mine, bool has_odd)
     over_block(both.large, both.large_center);
 }
 
-/* What a block has found becomes its part; the sums by the axes lie in the places. The first thread gets the statistics. */
+/* What a block has found becomes its part; the sums by the axes lie in the places. */
 template <int many, int wide, typename Real>
-__device__ __forceinline__ Both write_part(OfWarp (&warps)[THREADS / 32], double *part, const Short<Real> &s, const Odd &odd,
+__device__ __forceinline__ void write_part(OfWarp (&warps)[THREADS / 32], double *part, const Short<Real> &s, const Odd &odd,
                                            bool has_odd, u64 its_hash, const Places &places, float (&flat)[many], u32 first)
 {
     OfWarp &mine = warps[threadIdx.x / 32];
@@ -596,26 +595,63 @@ __device__ __forceinline__ Both write_part(OfWarp (&warps)[THREADS / 32], double
     }
     write_sums(part, warps);
     if (threadIdx.x == 0) {
-        write_joined(part, OF_PART(1), both.all, both.center);
-        write_joined(part + OF_PART(PART), OF_PART(1), both.large, both.large_center);
+        write_joined(part, gridDim.x, both.all, both.center);
+        write_joined(part + OF_PART(PART, gridDim.x), gridDim.x, both.large, both.large_center);
     }
-    return both;
 }
 
-/* Of all parts the sums that this warp adds up: many loads at once, since each one waits for memory. */
-__device__ __forceinline__ void over_columns(double *sums, const double *parts)
+/* The sketch as the journal has it. */
+struct Found { u64 hash; float flat[PRIME], axes[PRIME]; double orders[7]; long long odd; };
+/* A row: nine doubles of the statistics, the sketch, and what a launch leaves for those that make it whole. */
+struct Left { u64 count; u32 item, axes, wanted, blocks; const double *known; };
+__device__ __forceinline__ Left &left_of(const double *row) { return *(Left *)(row + TALLY + sizeof(Found) / 8); }
+
+/* What was wanted; the rest stays as it is. */
+__device__ __forceinline__ void write_row(double *row, const double *sums, const Both &both, const Left &its)
+{
+    const u32 wanted = its.wanted;
+    __syncthreads(); /* all sums are there */
+    const u64 hash = stirred((u64)__double_as_longlong(sums[HASH]) ^ stirred(its.count * its.item));
+    Found &found = *(Found *)(row + TALLY);
+    if (threadIdx.x < PRIME) {
+        const u32 at = threadIdx.x;
+        if (wanted != ONLY_AXES) found.flat[at] = (float)sums[BY_PLACE + at];
+        if (wanted != ONLY_FLAT) /* one axis is the flat order */
+            found.axes[at] = its.axes > 1 ? (float)sums[BY_PLACE + PRIME + at] : found.flat[at];
+    }
+    if (threadIdx.x == 0 && wanted != ONLY_AXES) found.hash = hash ? hash : 1;
+    if (threadIdx.x != 0 || wanted != ALL) return;
+    Joined<double, double> all = both.all;
+    double center = both.center, large[PART];
+    const Tally tally = tally_of(all, center);
+    const double sum = tally.mean * tally.finite;
+    const double orders[7] = {sum, tally.squares + sum * tally.mean, sums[POWERS], sums[POWERS + 1], sums[POWERS + 2],
+                              tally.finite > 0 ? tally.low : 0.0, tally.finite > 0 ? tally.high : 0.0};
+    for (int at = 0; at < 7; at++) found.orders[at] = orders[at];
+    found.odd = (long long)(its.count - (u64)tally.finite);
+    write_joined(large, 1, both.large, both.large_center);
+    join_words(all, center, large);
+    const Tally whole = tally_of(all, center);
+    row[0] = (double)its.count; row[1] = whole.nans; row[2] = whole.posinf; row[3] = whole.neginf; row[4] = whole.zeros;
+    row[5] = whole.low; row[6] = whole.high; row[7] = whole.mean * whole.finite; row[8] = whole.squares;
+}
+
+/* ---------------------------------------------------------------- what many launches have left, joined at once */
+
+/* Of the parts of all blocks the sums that this warp adds up: many loads at once, since each one waits for memory. */
+__device__ __forceinline__ void over_columns(double *sums, const double *parts, u32 blocks)
 {
     const u32 first = POWERS + threadIdx.x / 32 * COLUMNS, lane = threadIdx.x % 32;
     const bool has_hash = first + COLUMNS > HASH;
     double found[COLUMNS] = {0, 0, 0, 0, 0};
     u64 hash = 0;
 #pragma unroll 2
-    for (u32 each = lane; each < gridDim.x; each += 32) {
-        const double *column = parts + OF_PART(first) + each;
+    for (u32 each = lane; each < blocks; each += 32) {
+        const double *column = parts + OF_PART(first, blocks) + each;
 #pragma unroll
-        for (u32 at = 0; at < COLUMNS; at++, column += gridDim.x)
-            if (!has_hash || first + at < HASH) found[at] += __ldcg(column);
-        if (has_hash) hash += (u64)__double_as_longlong(__ldcg(parts + OF_PART(HASH) + each));
+        for (u32 at = 0; at < COLUMNS; at++, column += blocks)
+            if (!has_hash || first + at < HASH) found[at] += *column;
+        if (has_hash) hash += (u64)__double_as_longlong(parts[OF_PART(HASH, blocks) + each]);
     }
 #pragma unroll 1
     for (int step = 16; step; step >>= 1) {
@@ -630,61 +666,46 @@ __device__ __forceinline__ void over_columns(double *sums, const double *parts)
     if (has_hash) sums[HASH] = __longlong_as_double((long long)hash);
 }
 
-/* The statistics of numbers that are not in the sketch, of all parts: as good as never. */
-__device__ __noinline__ void join_large(const double *parts, Both &both)
+/* The row of each launch; their parts are so far apart as a slot is long. */
+extern "C" __global__ void __launch_bounds__(THREADS) join_sketches(const double *slots, u64 slot, double *table, u64 width)
 {
-    for (u32 each = threadIdx.x; each < gridDim.x; each += THREADS)
-        join_part(both.large, both.large_center, parts + OF_PART(PART) + each, gridDim.x);
+    __shared__ double sums[HASH + 1];
+    const double *parts = slots + blockIdx.x * slot;
+    double *row = table + blockIdx.x * width;
+    const Left its = left_of(row);
+    if (its.blocks == 0) return; /* there is no sketch */
+    Both both = {NOTHING, NOTHING, 0, 0};
+    for (u32 each = threadIdx.x; each < its.blocks; each += THREADS) {
+        join_part(both.all, both.center, parts + each, its.blocks);
+        join_part(both.large, both.large_center, parts + OF_PART(PART, its.blocks) + each, its.blocks);
+    }
+    over_columns(sums, parts, its.blocks);
+    over_block(both.all, both.center);
     __syncthreads(); /* what is shared there is used again */
     over_block(both.large, both.large_center);
+    write_row(row, sums, both, its);
 }
 
-/* The last block to end joins the parts. */
-__device__ __forceinline__ void join_parts(const double *parts, double *sums, Both &both)
+/* Where only some was wanted the rest is in the row that was known, or in one that was known to that; all have been joined. */
+extern "C" __global__ void __launch_bounds__(THREADS) fill_sketches(double *table, u64 width)
 {
-    both = {NOTHING, NOTHING, 0, 0};
-    double have_large = 0;
-#pragma unroll 1
-    for (u32 each = threadIdx.x; each < gridDim.x; each += THREADS) {
-        join_part(both.all, both.center, parts + each, gridDim.x);
-        have_large += __ldcg(parts + OF_PART(PART + 4) + each);
-    }
-    over_columns(sums, parts);
-    over_block(both.all, both.center);
-    if (!__syncthreads_or(have_large != 0)) return;
-    Both copy = both; /* mostly it need not lie in memory */
-    join_large(parts, copy);
-    both = copy;
-}
-
-/* The sketch as the journal has it. */
-struct Found { u64 hash; float flat[PRIME], axes[PRIME]; double orders[7]; long long odd; };
-
-/* A row: nine doubles of the statistics, and the sketch; where not all is wanted the rest is there. */
-__device__ __forceinline__ void write_row(double *row, const Order &order, const double *sums, u64 hash, const Both &both, u32 wanted)
-{
+    double *row = table + blockIdx.x * width;
+    const Left its = left_of(row);
+    if (its.blocks == 0 || its.wanted == ALL) return;
+    const double *all = row, *flat = row, *axes = row;
+    while (left_of(all).wanted != ALL) all = left_of(all).known;
+    while (left_of(flat).wanted == ONLY_AXES) flat = left_of(flat).known;
+    while (left_of(axes).wanted == ONLY_FLAT) axes = left_of(axes).known;
     Found &found = *(Found *)(row + TALLY);
-    if (threadIdx.x < PRIME) {
-        const u32 at = threadIdx.x;
-        if (wanted != ONLY_AXES) found.flat[at] = (float)sums[BY_PLACE + at];
-        if (wanted != ONLY_FLAT) /* one axis is the flat order */
-            found.axes[at] = order.axes > 1 ? (float)sums[BY_PLACE + PRIME + at] : found.flat[at];
-    }
-    if (threadIdx.x == 0 && wanted != ONLY_AXES) found.hash = hash ? hash : 1;
-    if (threadIdx.x != 0 || wanted != ALL) return;
-    Joined<double, double> all = both.all;
-    double center = both.center, large[PART];
-    const Tally its = tally_of(all, center);
-    const double sum = its.mean * its.finite;
-    const double orders[7] = {sum, its.squares + sum * its.mean, sums[POWERS], sums[POWERS + 1], sums[POWERS + 2],
-                              its.finite > 0 ? its.low : 0.0, its.finite > 0 ? its.high : 0.0};
-    for (int at = 0; at < 7; at++) found.orders[at] = orders[at];
-    found.odd = (long long)(order.count - (u64)its.finite);
-    write_joined(large, 1, both.large, both.large_center);
-    join_words(all, center, large);
-    const Tally whole = tally_of(all, center);
-    row[0] = (double)order.count; row[1] = whole.nans; row[2] = whole.posinf; row[3] = whole.neginf; row[4] = whole.zeros;
-    row[5] = whole.low; row[6] = whole.high; row[7] = whole.mean * whole.finite; row[8] = whole.squares;
+    const Found &of_all = *(const Found *)(all + TALLY), &of_flat = *(const Found *)(flat + TALLY);
+    const Found &of_axes = *(const Found *)(axes + TALLY);
+    const u32 at = threadIdx.x;
+    if (at < TALLY) row[at] = all[at];
+    if (at < 7) found.orders[at] = of_all.orders[at];
+    if (at == 0) found.odd = of_all.odd;
+    if (at == 0 && its.wanted == ONLY_AXES) found.hash = of_flat.hash;
+    if (at < PRIME && its.wanted == ONLY_AXES) found.flat[at] = of_flat.flat[at];
+    if (at < PRIME && its.wanted == ONLY_FLAT) found.axes[at] = of_axes.axes[at];
 }
 
 /* ---------------------------------------------------------------- what is found for a warp's turns, by a lane each */
@@ -771,11 +792,10 @@ __device__ __forceinline__ void find_turns(Turns<kind> &its, const Order &order,
 template <int kind> struct TablesOf { typedef Fours Type; };
 template <> struct TablesOf<ANY> { typedef Tables Type; };
 template <int kind> struct Shared {
-    union { typename TablesOf<kind>::Type tables; OfBlock end; };
+    union { typename TablesOf<kind>::Type tables; OfWarp warps[THREADS / 32]; };
     Places places;
     Turns<kind> turns[THREADS / 32];
     Order order; /* by a place of its own: functions that are called may not have those of the kernel */
-    bool is_last;
 };
 /* What one thread has found. */
 template <typename Real, int many> struct Mine { Short<Real> s; float flat[many]; u64 hashes; bool has_begun, has_odd; };
@@ -1002,12 +1022,11 @@ __device__ __forceinline__ void take_tiles(Mine<Real, many> &mine, Odd &odd, con
 
 template <int kind, typename Raw, typename Real, typename Index, typename Read>
 __device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 asked, const double *known, double *parts,
-                                       u32 *ended, double *row, Read read)
+                                       double *row, Read read)
 {
-    const u32 wanted = kind == EVEN ? ALL : asked; /* what is known besides would save little there */
+    const u32 wanted = kind == EVEN || given.axes == 1 ? ALL : asked; /* what is known besides would save little there */
     const int wide = 16 / sizeof(Raw), many = wide + (wide == LANES); /* a tile of bytes is two blocks, whose sums follow one another */
     __shared__ Shared<kind> shared;
-    double *sums = shared.end.sums;
     const Order &order = shared.order;
     if (threadIdx.x < sizeof(Order) / 4) ((u32 *)&shared.order)[threadIdx.x] = ((const u32 *)&given)[threadIdx.x];
     for (u32 at = 0; at < PLACES; at++) shared.places[at][threadIdx.x] = 0;
@@ -1023,30 +1042,16 @@ __device__ __forceinline__ void sketch(const Raw *data, const Order &given, u32 
     drain(mine.s);
     join_ends(mine.s, read);
     __syncthreads(); /* nobody wants the tables any more */
-    const bool is_alone = gridDim.x == 1;
     const u32 begin = (blockIdx.x * (THREADS / 32) + threadIdx.x / 32) * (u32)(QUARTERS * 32 * wide) + threadIdx.x % 32 * wide;
-    Both both = write_part<many, wide>(shared.end.warps, is_alone ? sums : parts + blockIdx.x, mine.s, odd, mine.has_odd,
-                                       mine.hashes, shared.places, mine.flat, (begin % LANES + begin / WEIGHTS) % PRIME);
-    if (!is_alone) {
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) shared.is_last = atomicAdd(ended, 1) == gridDim.x - 1;
-        __syncthreads();
-        if (!shared.is_last) return;
-        __threadfence();
-        join_parts(parts, sums, both);
-        if (threadIdx.x == 0) *ended = 0; /* for the next kernel of this stream */
-    }
-    if (wanted != ALL && threadIdx.x < TALLY + sizeof(Found) / 8) row[threadIdx.x] = known[threadIdx.x];
-    __syncthreads();
-    const u64 bytes = order.count * sizeof(Raw), found = (u64)__double_as_longlong(sums[HASH]);
-    write_row(row, order, sums, stirred(found ^ stirred(bytes)), both, wanted);
+    write_part<many, wide>(shared.warps, parts + blockIdx.x, mine.s, odd, mine.has_odd, mine.hashes, shared.places, mine.flat,
+                           (begin % LANES + begin / WEIGHTS) % PRIME);
+    if (blockIdx.x == 0 && threadIdx.x == 0) left_of(row) = {order.count, (u32)sizeof(Raw), order.axes, wanted, gridDim.x, known};
 }
 
 #define SKETCH_BY(PREFIX, NAME, INDEX, KIND) \
 extern "C" __global__ void __launch_bounds__(THREADS, 2) PREFIX##_##NAME(const NAME##_numbers::Raw *data, \
-    const Order order, u32 wanted, const double *known, double *parts, u32 *ended, double *row) \
-{ sketch<KIND, NAME##_numbers::Raw, NAME##_numbers::Real, INDEX>(data, order, wanted, known, parts, ended, row, NAME##_numbers()); }
+    const Order order, u32 wanted, const double *known, double *parts, double *row) \
+{ sketch<KIND, NAME##_numbers::Raw, NAME##_numbers::Real, INDEX>(data, order, wanted, known, parts, row, NAME##_numbers()); }
 #define EVEN_SKETCH(NAME) SKETCH_BY(even_sketch, NAME, u32, EVEN)
 #define SHORT_SKETCH(NAME) SKETCH_BY(short_sketch, NAME, u32, SHORT)
 #define SKETCH(NAME) SKETCH_BY(sketch, NAME, u32, ANY)

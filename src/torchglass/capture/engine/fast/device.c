@@ -20,7 +20,7 @@ typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsig
 
 typedef struct {
     PyObject_HEAD
-    long long address, used, room, launching, width;
+    long long address, used, room, launching, width, slots, slot; /* a slot: doubles for the parts of a row's launch */
     char has_arrived;
     PyObject *values; /* a list: number, row and times of each value, by turns */
 } BatchFields;
@@ -67,7 +67,7 @@ static void batch_dealloc(BatchFields *batch)
 #define WORD(owner, name) {#name, T_LONGLONG, offsetof(owner, name), 0, NULL}
 static PyMemberDef batch_members[] = {
     WORD(BatchFields, address), WORD(BatchFields, used), WORD(BatchFields, room), WORD(BatchFields, launching),
-    WORD(BatchFields, width),
+    WORD(BatchFields, width), WORD(BatchFields, slots), WORD(BatchFields, slot),
     {"has_arrived", T_BOOL, offsetof(BatchFields, has_arrived), 0, NULL},
     {"values", T_OBJECT, offsetof(BatchFields, values), 0, NULL}, {NULL},
 };
@@ -184,19 +184,20 @@ static unsigned blocks_of(const DeviceRun *numbers)
         return (unsigned)(wanted < most ? wanted : most);
     if (wanted <= PRIME)
         return (unsigned)wanted;
-    const uint64_t twice = (wanted + 2 * PRIME - 1) / (2 * PRIME), primes = most / PRIME;
-    return (unsigned)(PRIME * (twice < primes ? twice : primes > 0 ? primes : 1));
+    const uint64_t all = (wanted + PRIME - 1) / PRIME, primes = most / PRIME;
+    return (unsigned)(PRIME * (all < primes ? all : primes > 0 ? primes : 1));
 }
 
 /* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
-static int launch(const StreamFields *stream, const DeviceRun *numbers, uint64_t known, uint64_t row)
+static int launch(const StreamFields *stream, const BatchFields *batch, const DeviceRun *numbers, uint64_t known, int64_t at)
 {
+    uint64_t row = (uint64_t)(batch->address + at * batch->width * 8), slot = (uint64_t)(batch->slots + at * batch->slot * 8);
     uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
     uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
     uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
     void *plainly[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
     uint32_t what = known ? numbers->wanted : 0;
-    void *in_order[] = {&address, (void *)numbers->order, &what, &known, &parts, &ended, &row};
+    void *in_order[] = {&address, (void *)numbers->order, &what, &known, &slot, &row};
     void **arguments = numbers->order == NULL ? plainly : in_order;
     unsigned blocks = blocks_of(numbers);
     Launch call = (Launch)(intptr_t)stream->launch;
@@ -220,9 +221,8 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     BatchFields *batch = (BatchFields *)Py_NewRef(stream->batch);
     int done = 0;
     if ((batch->width > ROW) == (run->order != NULL) && (*row = begin_row(batch)) != NONE) {
-        const uint64_t table = (uint64_t)batch->address, width = (uint64_t)batch->width * 8;
-        const uint64_t known = run->known == (PyObject *)batch ? table + (uint64_t)run->known_row * width : 0; /* still there */
-        done = launch(stream, run, known, table + (uint64_t)*row * width) == 0;
+        const int64_t known = batch->address + run->known_row * batch->width * 8;
+        done = launch(stream, batch, run, run->known == (PyObject *)batch ? (uint64_t)known : 0 /* not there any more */, *row) == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;
