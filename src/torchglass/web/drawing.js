@@ -830,6 +830,7 @@ const in_picture = (() => {
 const { opened, read } = in_data;
 const { scene } = in_graph;
 const { r } = in_layout;
+const { width } = in_letters;
 
 const STYLE = `text{font-family:Inter,"Helvetica Neue",Helvetica,Arial,"DejaVu Sans",sans-serif;fill:#1b2430;font-size:13px}
 .title,.often{font-weight:600}.detail{font-size:12px;fill:#66717f}.often{fill:#3366e0}
@@ -859,7 +860,12 @@ function element(mark) {
   if (mark.t === "circle") return `<circle cx="${r(mark.x)}" cy="${r(mark.y)}" r="${mark.r}"${c}/>`;
   if (mark.t === "path") return `<path d="${mark.d}"${c}${mark.arrow ? ' marker-end="url(#arrow)"' : ""}/>`;
   const anchor = mark.anchor ? ` text-anchor="${mark.anchor}"` : "";
-  return `<text x="${r(mark.x)}" y="${r(mark.y)}"${anchor}${c}>${escapeText(mark.s)}</text>`;
+  return `<text x="${r(mark.x)}" y="${r(mark.y)}"${anchor}${c}${fitted(mark)}>${escapeText(mark.s)}</text>`;
+}
+const TYPES = { title: [13, true], often: [13, true], detail: [12, false] };
+function fitted(mark) {
+  const type = TYPES[mark.c.trim().split(" ")[0]];
+  return type ? ` textLength="${r(width(mark.s, type[0], false, type[1]))}" lengthAdjust="spacingAndGlyphs"` : "";
 }
 
 function escapeText(text) {
