@@ -189,7 +189,8 @@ class Session:
         if self.engine is not None:
             sketched = self.journal.sketched if measurer is not None and measurer.sketches else None
             is_plain = measurer is not None and measurer.is_plain
-            self.engine.measure(measurer, self.journal.measured, sketched, is_plain)
+            asked = (0, False) if measurer is None else (measurer.choosing, bool(measurer.on_bad))
+            self.engine.measure(measurer, self.journal.measured, sketched, is_plain, *asked)
             saved = measurer.saved if measurer is not None and is_plain else None
             self.engine.keep(saved, None if saved is None else self.journal.kept)
 

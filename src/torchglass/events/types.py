@@ -113,7 +113,7 @@ class Value(NamedTuple):
     producer: int | None
     """The id of the event that made it; None when it was there before, or made out of sight."""
     stats: Stats | None = None
-    """What was in it; None where that was not measured (``record(values="stats")`` does)."""
+    """What was in it; None where that was not measured (``record(values="stats")`` does), or nobody had written it."""
     sketch: Sketch | None = None
     """By what its numbers are known again; None where nobody asked (``record(values="stats+sketch")`` does)."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from torchglass.events.schema import NONE
 from torchglass.events.tables import Tables, form_sizes
+from torchglass.events.unwritten import forget_unwritten
 from torchglass.journal import layout
 from torchglass.journal.layout import Streams
 from torchglass.journal.ring import TURNS
@@ -108,6 +109,7 @@ class Settler:
         self._nodes.link(self.tables, {thread: row.caller for thread, row in self.interned.threads.items()})
         link_values(self.tables)
         link_storages(self.tables, self.values.addresses, self.values.before)
+        forget_unwritten(self.tables, self.values.addresses, self.values.before)
         self._finish()
         return self.tables
 

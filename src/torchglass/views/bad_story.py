@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchglass.events.types import Event, Stats, Value
+from torchglass.events.unwritten import gives_unwritten
 from torchglass.views.digest import Recorded
 from torchglass.views.first_bad import Found, base_name
 from torchglass.views.text.cells import expression_of
@@ -40,7 +41,7 @@ def story_of(trace: Recorded, found: Found) -> FirstBad:
         _where(found.event),
         *_forward(trace, found.event),
         *_takes(trace, found),
-        *_gives(found),
+        *_gives(trace, found),
         *_after(trace, found),
     ]
     lines += found.notes
@@ -95,7 +96,9 @@ def _operand(event: Event, value: Value) -> str:
 
 def _takes(trace: Recorded, found: Found) -> list[str]:
     event = found.event
-    lines = [f"took {_operand(event, value)}: {_described(value)}{_origin(trace, value)}" for value in event.inputs]
+    lines = [
+        f"took {_operand(event, value)}: {_described(trace, value)}{_origin(trace, value)}" for value in event.inputs
+    ]
     return list(dict.fromkeys(lines))
 
 
@@ -110,13 +113,20 @@ def _origin(trace: Recorded, value: Value) -> str:
     return f", from {written}{_at(made)}"
 
 
-def _described(value: Value) -> str:
-    numbers = "not measured" if value.stats is None else stats_word(value.stats, value.dtype) or "empty"
-    return f"{tensor_word(value)} {numbers}"
+def _described(trace: Recorded, value: Value) -> str:
+    return f"{tensor_word(value)} {_numbers(trace, value)}"
 
 
-def _gives(found: Found) -> list[str]:
-    return [f"gave {_described(value)}" for value in found.event.outputs if found.came_in or value in found.values]
+def _numbers(trace: Recorded, value: Value) -> str:
+    if value.stats is not None:
+        return stats_word(value.stats, value.dtype) or "empty"
+    is_fresh = value.producer is not None and gives_unwritten(trace.event(value.producer).name)
+    return "not written yet" if is_fresh else "not measured"
+
+
+def _gives(trace: Recorded, found: Found) -> list[str]:
+    given = [value for value in found.event.outputs if found.came_in or value in found.values]
+    return [f"gave {_described(trace, value)}" for value in given]
 
 
 def _after(trace: Recorded, found: Found) -> list[str]:

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.gradients import CHECKS
 from torchglass.events.types import Event, Stats, Value
+from torchglass.events.unwritten import gives_unwritten, overwrites, plain_name
 from torchglass.views.digest import Recorded
 from torchglass.views.text.words import file_name
 
@@ -70,7 +71,7 @@ class _Search:
         met: set[int] = set()
         notes: list[str] = []
         for event in self._ended:
-            if event.inputs and overwrites(event):
+            if event.inputs and overwrites(event.name):
                 self._excused.add(event.inputs[0].id)
             taken = [value for value in event.inputs if self._is_bad(value)]
             outside = [value for value in taken if value.producer is None and value.id not in met]
@@ -106,7 +107,8 @@ class _Search:
         """Whether an event did what it was told; then what it made is no longer bad."""
         inherits = any(value.id in self._excused for value in event.inputs)
         meant = (
-            UNFILLED.match(base_name(event)) is not None
+            gives_unwritten(event.name)
+            or base_name(event) == "set_"
             or is_allowed(event, self._allow)
             or is_written(event, made)
             or (inherits and all(only_minus(value) for value in made))
@@ -210,12 +212,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"\s*(abs|min|max|mean|std|norm|nan|posinf|neginf|zeros)\s*(>=|<=|>|<)\s*(\S+)\s*")
 _LITERAL = re.compile(r"(?<![\w.])-?inf(?!\w)")
 """An infinity among the arguments of a call."""
-UNFILLED = re.compile(r"(new_)?empty|resize_|set_\b")
-FILLS = frozenset(
-    "uniform_ normal_ zero_ fill_ copy_ trunc_normal_ random_ exponential_ bernoulli_ cauchy_ geometric_ log_normal_ "
-    "ones_ zeros_ constant_ eye_".split()
-)
-"""What overwrites whatever was there: memory that nobody had filled may hold anything."""
 ADDS = frozenset("add add_ __add__ __radd__ __iadd__ + += where masked_fill masked_fill_".split())
 ENDS = frozenset(
     "softmax log_softmax _softmax _safe_softmax _log_softmax logsumexp scaled_dot_product_attention max argmax topk "
@@ -266,13 +262,7 @@ def is_nonfinite(stats: Stats) -> bool:
 
 def base_name(event: Event) -> str:
     """``softmax`` of ``F.softmax``, ``aten::_softmax.int``."""
-    name = event.name.partition("::")[2] or event.name
-    return name.partition(".")[0] if "::" in event.name else name.rpartition(".")[2]
-
-
-def overwrites(event: Event) -> bool:
-    """Whether an event fills its first argument, whatever was there."""
-    return base_name(event) in FILLS or event.name.startswith("nn.init.")
+    return plain_name(event.name)
 
 
 def only_infinite(value: Value) -> bool:

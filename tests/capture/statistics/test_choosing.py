@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 import torchglass as tg
+from torchglass.capture.statistics.measurer import Measurer
+from torchglass.compiled import extension
 
 
 class Net(nn.Module):
@@ -180,3 +182,50 @@ def test_the_command_takes_it_as_keys_and_patterns(tmp_path: Path) -> None:
     wrong = subprocess.run([*command, "functon=x", "program.py"], cwd=tmp_path, capture_output=True, text=True)
     assert wrong.returncode
     assert "--values takes KEY=PATTERN" in wrong.stderr
+
+
+@pytest.mark.skipif(extension is None, reason="the compiled engine is not there")
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"values": tg.select(function="relu")}, 2),
+        ({"values": tg.select(function="relu", path="test_choosing.py")}, 4),
+        ({"values": "stats", "stop_on": "nonfinite"}, 0),
+    ],
+    ids=["names", "places", "stop_on"],
+)
+def test_the_compiled_engine_asks_once_of_what_is_alike(
+    options: dict[str, Any], most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred calls at two places: what they take and give does not go through Python."""
+    asked: list[str] = []
+    for name in ("took", "gave", "gave_several", "means", "raise_alarm"):
+        plain = getattr(Measurer, name)
+        monkeypatch.setattr(Measurer, name, lambda *args, n=name, f=plain: asked.append(n) or f(*args))
+    x = torch.tensor([-1.0, 2.0])
+    with tg.record(**options) as trace:
+        for _ in range(100):
+            x.relu()
+            x.exp()
+    assert asked == ["means"] * len(asked)
+    assert len(asked) <= most
+    given = [event.outputs[0].stats for event in trace.events(function="relu")]
+    assert len(given) == 100
+    assert {stats and stats.max for stats in given} == {2.0}
+    others = {event.outputs[0].stats is None for event in trace.events(function="exp")}
+    assert others == {options["values"] != "stats"}
+
+
+def test_an_answer_is_that_of_the_recordings_that_are_under_way() -> None:
+    x = torch.ones(2)
+    with tg.record(values=tg.select(function="exp")) as outer:
+        for number in range(6):
+            with tg.record(values=tg.select(function="relu" if number % 2 else "tanh")):
+                x.relu()
+                x.tanh()
+                x.exp()
+    kept = {
+        name: [event.outputs[0].stats is not None for event in outer.events(function=name)]
+        for name in ("exp", "relu", "tanh")
+    }
+    assert kept == {"exp": [True] * 6, "relu": [False, True] * 3, "tanh": [True, False] * 3}

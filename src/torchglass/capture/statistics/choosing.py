@@ -1,11 +1,13 @@
 """Decides while the program runs which events a ``record(values=select(…))`` means, and says at the end if none was.
 
-A selection is asked of events; so the first record at each place is settled at once, and its answer is that of all
-records which are the same call at the same place in the same module. Only ``where=`` is asked of each.
+What was called and in which module is told by two numbers of a record. Where the selection also asks for files, the
+first record at each place is settled at once, and its answer is that of all which are alike; ``where=`` is asked of
+each that fits otherwise.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,23 +46,72 @@ class Chooser:
         self.recorder, self._session = recorder, recorder.session
         self.selection: Selection = recorder.options.chosen
         self._settler = LiveSettler(self._session.journal.streams, recorder.number, recorder.source())
+        self._by_call = replace(self.selection, module=(), path=(), hide=(), where=None)
+        """What of it can be told by what was called …"""
+        self._is_by_name = self.selection == replace(self._by_call, module=self.selection.module)
+        """… and whether with the module's path that is all."""
+        self._calls: dict[int, bool] = {}
+        self._modules: dict[int, bool] = {}
+        """By what was called and by the row of a module: whether that fits."""
         self._known: dict[tuple[int, int, int], bool] = {}
-        """By what was called, the row of its module and the stack."""
+        """By both and the stack: whether all of it does."""
         self._ran: dict[str, set[str]] = {each: set() for each in CRITERIA}
         self._is_met = False
         self._lock = RLock()  # a `__del__` that calls torch may run while it is held
+
+    @property
+    def way(self) -> int:
+        """For which others an answer holds: 1 none, 2 the same call in the same module at the same place, 3 at any."""
+        return 1 if self.selection.where is not None else 3 if self._is_by_name else 2
 
     def chooses(self, log: ThreadLog, at: int) -> bool:
         """Whether the values of this record are meant; asked when it opens and when it closes."""
         words = log.read(at)
         if not words:
             return False
-        key = (words[WHAT], _module_of(log, words), words[STACK])
-        known = None if self.selection.where is not None else self._known.get(key)
+        what = words[WHAT]
+        fits = self._calls.get(max(what, NONE))
+        if fits is None:
+            fits = self._fits_call(max(what, NONE))
+        if not fits and what >= 0:
+            return False
+        module = _module_of(log, words)
+        inside = self._modules.get(module)
+        if inside is None:
+            inside = self._fits_module(module)
+        if not fits or not inside:
+            return False
+        self._is_met |= self._is_by_name
+        if self._is_by_name:
+            return True
+        known = None if self.selection.where is not None else self._known.get((what, module, words[STACK]))
         if known is None:
             with self._lock:
-                known = self._known[key] = self._asked(self._event(log, at, words))
+                known = self._known[what, module, words[STACK]] = self._asked(self._event(log, at, words))
         return known
+
+    def _fits_call(self, what: int) -> bool:
+        """By kind and name alone: to work out a whole event takes a hundred times as long, and most are not meant."""
+        kind, name = "module", ""
+        if what >= 0:
+            with self._lock:
+                self._settler.interned.update()
+                kind, name, *_ = self._settler.interned.whats[what]
+        if kind in self._ran and kind != "module":
+            self._ran[kind].add(name)
+        fits = self._calls[what] = self._by_call.matches(_NOTHING._replace(kind=kind, name=name))
+        return fits
+
+    def _fits_module(self, module: int) -> bool:
+        fits = not self.selection.module
+        if module != NONE:
+            with self._lock:
+                self._settler.interned.update()
+                path = self._settler.interned.modules[module].path
+            self._ran["module"].add(path)
+            fits = self.selection.fits_module(path)
+        self._modules[module] = fits
+        return fits
 
     def _event(self, log: ThreadLog, at: int, words: list[int]) -> Event:
         settler = self._settler
@@ -69,10 +120,6 @@ class Chooser:
         return opened
 
     def _asked(self, event: Event) -> bool:
-        if event.module is not None:
-            self._ran["module"].add(event.module)
-        if event.kind in self._ran and event.kind != "module":
-            self._ran[event.kind].add(event.name)
         try:
             found = self.selection.matches(event)
         except Exception as refusal:  # of the program's own select(where=…), which must not stop the program

@@ -138,14 +138,34 @@ class Measurer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody wants to be asked, and values are kept as the compiled engine can keep them, if at all."""
-        keeps_plainly = self.saver is None or not self.keeps_all or self.saver.saved is not None
-        return not self.on_bad and keeps_plainly and not self.choosers
+        """Whether the compiled engine can measure, and keep what is to be kept.
+
+        It keeps all that it measures: not where some values are only measured, and others kept as well.
+        """
+        keeps = self.saver is not None and (self.keeps_all or bool(self.choosers))
+        is_one_wish = self.keeps_all if self.measures_all else True
+        return not keeps or (is_one_wish and self.saved is not None)
 
     @property
     def saved(self) -> Any:
-        """Where all values are kept; None where they are not, or not all."""
-        return None if self.saver is None or not self.keeps_all else self.saver.saved
+        """Where all values that are meant are kept; None where they are not, or not all."""
+        is_kept = self.keeps_all or (bool(self.choosers) and not self.measures_all)
+        return self.saver.saved if self.saver is not None and is_kept else None
+
+    @property
+    def choosing(self) -> int:
+        """How it is said which events are meant: 0 all are, else for which others an answer holds (Chooser.way)."""
+        return min((each.way for each in self.choosers), default=0)
+
+    def means(self, log: ThreadLog, at: int) -> bool:
+        """Whether the values of an event are meant."""
+        chosen = [each.chooses(log, at) for each in self.choosers]  # all: each says at the end if it met nothing
+        return self.measures_all or any(chosen)
+
+    def raise_alarm(self, is_sure: bool) -> None:
+        """Something is not finite; or it was measured in Python, where that is known."""
+        if (is_sure or self._is_alarmed) and self.on_bad:
+            self._ask()
 
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
         """Of all tensors with the same metadata the size of an element, how they lie, and in which order.

@@ -134,19 +134,21 @@ static PyObject *engine_clear_living(Engine *engine, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* measure(measurer, where it is written, where sketches are (None: nobody asked), whether as much as can be is done here); None: no longer. */
+/* measure(measurer, where it is written, where sketches are (None: nobody asked), whether as much as can be is done here, how
+ * it says which events are meant, whether it is to know of what is not finite); None: no longer. */
 static PyObject *engine_measure(Engine *engine, PyObject *args)
 {
     PyObject *measurer, *measured, *sketched;
-    int here;
-    if (!PyArg_ParseTuple(args, "OO!Op", &measurer, &ValueFieldsType, &measured, &sketched, &here))
+    int here, chooses, asks;
+    if (!PyArg_ParseTuple(args, "OO!Opip", &measurer, &ValueFieldsType, &measured, &sketched, &here, &chooses, &asks))
         return NULL;
     if (sketched != Py_None && !PyObject_TypeCheck(sketched, &ValueFieldsType))
         return PyErr_SetString(PyExc_TypeError, "a writer of sketches is wanted"), NULL;
     Py_XSETREF(engine->sketched, sketched == Py_None ? NULL : (ValueFields *)Py_NewRef(sketched));
     Py_XSETREF(engine->measured, (ValueFields *)Py_NewRef(measured));
     Py_XSETREF(engine->measurer, measurer == Py_None ? NULL : Py_NewRef(measurer));
-    engine->measures = (char)here;
+    choices_clear(engine);
+    engine->measures = (char)here, engine->chooses = (char)chooses, engine->asks = (char)asks;
     if (measurer == Py_None)
         measuring_clear(engine);
     Py_RETURN_NONE;

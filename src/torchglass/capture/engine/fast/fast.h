@@ -90,6 +90,7 @@ int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count);         /* the 
 int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS]); /* 0: there is no room any more */
 int close_record(Log *log, int64_t at, const int64_t closing[5]);        /* wherever it lies */
 int64_t word_of(Log *log, int64_t at, int word);                         /* of a record that is kept; FAILED */
+int64_t *record_at(Log *log, int64_t at); /* NULL: it is not here */
 PyObject *left_open(PyObject *module, PyObject *args);
 
 /* ---------------------------------------------------------------- meeting.c */
@@ -145,6 +146,9 @@ typedef struct Engine {
     /* measuring.c */
     PyObject *measurer; /* told of what events take and give; NULL: nobody asked for that */
     char measures;      /* whether that is done here, as far as it can be */
+    char chooses, asks; /* how Python says which events are meant (measuring.c), whether it is to know of what is not finite */
+    struct Choice *choices; /* what it has said */
+    char is_alarmed;    /* 2: something was not finite; 1: it may have been, Python knows */
     ValueFields *measured, *sketched; /* the second is NULL where nobody asked for sketches */
     struct Measuring *measuring;
     SavedBytes *saved;              /* keeps what values hold; NULL: nobody asked for that, or Python sees to it */
@@ -326,7 +330,7 @@ PyObject *use_processor(PyObject *module, PyObject *wanted);
 int measure_taken(Engine *engine, Log *log, int64_t at, PyObject *const *args, Py_ssize_t count, PyObject *kwargs);
 int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op);
 void measuring_forget(Engine *engine); /* the tensors that it knows */
-void measuring_clear(Engine *engine);
+void measuring_clear(Engine *engine), choices_clear(Engine *engine);
 PyObject *engine_see(Engine *engine, PyObject *args);
 int write_measured(Engine *engine, int64_t number, const int64_t counts[5], const double numbers[5], int64_t how);
 

@@ -215,7 +215,7 @@ static int ask(Log *log, const char *method, Py_ssize_t count)
 }
 
 /* Other threads may end a chunk, move it, or let go of it; they do so while we are in Python, so it is asked again. */
-static int64_t *record_at(Log *log, int64_t at)
+int64_t *record_at(Log *log, int64_t at)
 {
     int64_t place = at * RECORD_BYTES + log->shift;
     if (!log->has_records || at < log->first || place < 0 || place + RECORD_BYTES > log->record_view.len)

@@ -18,6 +18,14 @@
 #define DEEPEST 8
 #define MOST_PACKED 256
 
+/* How Python says which events are meant (Measurer.choosing): of each anew; or by what was called, in which module and
+ * where; or not by where. */
+enum { ALL_ARE_MEANT, ASKED_OF_EACH, BY_PLACE, BY_NAME };
+#define CHOICES 4096 /* answers that are kept; a power of two */
+
+/* An answer: 0 none yet, 1 not meant, 2 meant. */
+struct Choice { int64_t what, module, stack; char answer; };
+
 /* How the tensors of one row of metadata lie in memory. */
 typedef struct {
     enum { NOT_KNOWN, BY_PYTHON, HERE, ON_DEVICE } way;
@@ -63,9 +71,16 @@ void measuring_forget(Engine *engine)
     }
 }
 
+void choices_clear(Engine *engine)
+{
+    PyMem_Free(engine->choices);
+    engine->choices = NULL;
+}
+
 void measuring_clear(Engine *engine)
 {
     struct Measuring *state = engine->measuring;
+    choices_clear(engine);
     if (state == NULL)
         return;
     measuring_forget(engine);
@@ -264,6 +279,8 @@ static int write_found(Engine *engine, int64_t number, const Measured *found)
     int64_t counts[5];
     double numbers[5];
     tally_numbers(&found->tally, counts, numbers);
+    if (counts[1] || counts[2] || (counts[3] && counts[0] == 1)) /* the rule is that of measurer.py */
+        engine->is_alarmed = 2;
     if (write_measured(engine, number, counts, numbers, BY_COMPILED) < 0)
         return -1;
     return engine->sketched != NULL && found->is_sketched ? write_sketch(engine->sketched, number, &found->sketch) : 0;
@@ -368,8 +385,8 @@ static int launch_kernel(Engine *engine, PyObject *tensor, int64_t number, const
     Measured found = measured_at(address, plan, version, row);
     found.is_sketched = plan->has_device_order;
     found.order = plan->order;
-    if (plan->layout.repeats != 1 || (plan->pitch && address % 16) || (engine->sketched != NULL) != plan->has_device_order)
-        return LEFT_TO_PYTHON; /* or what is wanted has changed since the plan was made */
+    if (engine->asks || plan->layout.repeats != 1 || (plan->pitch && address % 16) || (engine->sketched != NULL) != plan->has_device_order)
+        return LEFT_TO_PYTHON; /* which waits for it; or what is wanted has changed since the plan was made */
     Py_XINCREF(run.known); /* other threads may run meanwhile */
     int done = measure_on_device(engine, &run, number, &found.batch, &found.batch_row);
     Py_XDECREF(run.known);
@@ -497,6 +514,7 @@ static int measure_value(Engine *engine, PyObject *tensor, int64_t value, PyObje
         return way == ERROR ? -1 : 0;
     if (PyErr_Occurred() && let_go(engine) < 0) /* this tensor refused something */
         return -1;
+    engine->is_alarmed |= engine->asks;
     PyObject *answer =
         PyObject_CallMethod(engine->measurer, "measure", "OLO", tensor, (long long)number, changed ? Py_True : Py_False);
     Py_XDECREF(answer);
@@ -543,6 +561,52 @@ static int answered(PyObject *answer)
     return answer == NULL ? -1 : 0;
 }
 
+/* Where the answer for a record is kept, or will be; NULL: it is to be asked for. */
+static struct Choice *choice_of(Engine *engine, Log *log, int64_t record)
+{
+    const int64_t *words = engine->chooses < BY_PLACE ? NULL : record_at(log, record);
+    if (words == NULL || (engine->choices == NULL && (engine->choices = PyMem_Calloc(CHOICES, sizeof *engine->choices)) == NULL))
+        return NULL;
+    struct Choice wanted = {words[WHAT], NONE, engine->chooses == BY_PLACE ? words[STACK] : 0, 0};
+    while (words[WHAT] >= 0 && words[PARENT] != NONE)
+        if ((words = record_at(log, words[PARENT])) == NULL)
+            return NULL;
+    if (words[WHAT] < 0)
+        wanted.module = words[WHAT];
+    const uint64_t mixed = ((uint64_t)wanted.what * 31 + (uint64_t)wanted.module * 131 + (uint64_t)wanted.stack) * 0x9E3779B97F4A7C15u;
+    struct Choice *found = &engine->choices[mixed >> 52];
+    if (found->what != wanted.what || found->module != wanted.module || found->stack != wanted.stack)
+        *found = wanted;
+    return found;
+}
+
+/* 0: nobody wants what this event takes and gives; -1: error. */
+static int is_meant(Engine *engine, Log *log, int64_t record)
+{
+    if (engine->chooses == ALL_ARE_MEANT)
+        return 1;
+    struct Choice *known = choice_of(engine, log, record);
+    if (known != NULL && known->answer)
+        return known->answer > 1;
+    PyObject *answer = PyObject_CallMethod(engine->measurer, "means", "OL", log, (long long)record);
+    const int meant = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    known = meant < 0 ? NULL : choice_of(engine, log, record); /* others may have come meanwhile */
+    if (known != NULL)
+        known->answer = (char)(1 + meant);
+    return meant;
+}
+
+/* Tell of what is not finite: then the program may be stopped. */
+static int tell_alarm(Engine *engine)
+{
+    if (!engine->asks || !engine->is_alarmed)
+        return 0;
+    PyObject *is_sure = engine->is_alarmed > 1 ? Py_True : Py_False;
+    engine->is_alarmed = 0;
+    return answered(PyObject_CallMethod(engine->measurer, "raise_alarm", "O", is_sure));
+}
+
 int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     if (!engine->measures) {
@@ -553,6 +617,9 @@ int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *arg
         Py_XDECREF(packed);
         return done;
     }
+    const int meant = is_meant(engine, log, record);
+    if (meant <= 0)
+        return forgiven(engine, meant);
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < count && engine->measurer != NULL; at++)
         done = measure_all(engine, args[at], 0, NULL, 0);
@@ -568,8 +635,11 @@ int measure_taken(Engine *engine, Log *log, int64_t record, PyObject *const *arg
 
 int measure_given(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
-    if (engine->measures)
-        return forgiven(engine, measure_all(engine, result, from_op, log->made_from, 0));
+    if (engine->measures) {
+        const int meant = is_meant(engine, log, at);
+        const int done = meant <= 0 ? meant : measure_all(engine, result, from_op, log->made_from, 0);
+        return forgiven(engine, done == 0 && engine->measurer != NULL ? tell_alarm(engine) : done);
+    }
     if (Py_TYPE(result) == torch.Tensor) {
         int64_t value = from_op ? made_value(engine, result) : plain_value_of(engine, result);
         if (value == FAILED)
