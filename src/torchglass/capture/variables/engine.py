@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import count
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
@@ -88,7 +88,9 @@ class Engine:
         self.watch = watch
         self.sink = sink
         self.tell = _telling(sink)
-        self.calls: CallSink | None = sink if isinstance(sink, CallSink) else None
+        # Not isinstance: of a protocol Python works out anew each time what belongs to it.
+        is_told = hasattr(sink, "entered") and hasattr(sink, "left")
+        self.calls = cast("CallSink", sink) if is_told else None
         self.tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
         self._tell_ended: Callable[[int, str, str], None] | None = getattr(sink, "ended", None)
         self.notes: list[str] = []
@@ -195,6 +197,8 @@ class Engine:
 
     def never_seen(self) -> dict[str, list[str]]:
         """The watched names that no code had which ran, each with names that look like it."""
+        if self.watch.names == ("*",) and any(plan.slots or plan.stored for plan in self._planned):
+            return {}  # mostly all are watched: then any will do
         paths = {path.name: path for path in self.watch.paths}
         met = set[str]().union(*((*plan.slots, *plan.stored) for plan in self._planned))
         never: dict[str, list[str]] = {}

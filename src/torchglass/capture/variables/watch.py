@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol
 
 from torchglass.capture.variables.scope import is_user_code
 from torchglass.errors import UsageError
@@ -97,7 +97,6 @@ class RememberingSink(Protocol):
         ...
 
 
-@runtime_checkable
 class CallSink(Protocol):
     """A sink that has these two is told of the calls too."""
 

@@ -93,7 +93,6 @@ static PyObject *signature_of(Call *call, PyObject *value)
 int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
 {
     PyObject *kept = unbound, *signature = NULL;
-    PyObject *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
     if (role == OBJECT) {
         if ((kept = PyWeakref_NewRef(value, NULL)) == NULL)
             return -1;
@@ -102,6 +101,8 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
             kept = value;
         Py_INCREF(kept);
     }
+    /* Not before: to make a reference may have the collector run, and that anything. */
+    PyObject *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
     entry->id = (unsigned long long)(uintptr_t)value;
     entry->kept = kept;
     entry->kind = Py_NewRef(kind);
