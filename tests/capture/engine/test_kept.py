@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchglass as tg
+from torchglass.source import text
 
 
 class Scaled(nn.Module):
@@ -124,3 +126,25 @@ def test_objects_that_show_only_their_class_differ_by_it() -> None:
             model(x, what)
     shown = [event.args.rpartition(" ")[2].rpartition("=")[2] for event in trace.events(kind="module")]
     assert shown == ["<One>", "<Other>", "<One>", "{}", "'text'"]
+
+
+def test_files_of_torchs_own_are_asked_for_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    stat = text._stat
+    monkeypatch.setattr(text, "_stat", lambda file: (asked.append(file), stat(file))[1])
+
+    class Own(nn.ReLU):
+        pass
+
+    def asked_in_a_block() -> list[str]:
+        asked.clear()
+        with tg.record():
+            Own()(torch.ones(2))
+        return list(asked)
+
+    theirs = nn.ReLU.forward.__code__.co_filename
+    asked_in_a_block()
+    again = asked_in_a_block()
+    assert (__file__ in again, theirs in again) == (True, False)
+    Own.forward = FunctionType(nn.ReLU.forward.__code__.replace(), nn.ReLU.forward.__globals__)  # type: ignore[method-assign]
+    assert theirs in asked_in_a_block()

@@ -30,6 +30,8 @@ Seen = Callable[[str, str, stat_result | None], None]
 
 _code_bytes: dict[tuple[int, bool], tuple[CodeType, bytes]] = {}
 """By ``id`` of a code object that has a file, and whether its text is in doubt."""
+_looked_at: dict[str, tuple[bool, stat_result | None]] = {}
+"""Torch's and Python's own files, as they were when the code of theirs was met that is kept."""
 _class_bytes: dict[int, tuple[weakref.ref[type], bytes]] = {}
 """By ``id`` of a class, which must be able to go."""
 
@@ -66,14 +68,28 @@ class CodeTable:
         file, number = code.co_filename, next(self._numbers)
         in_doubt = self._files.get(file)
         if in_doubt is None:
-            in_doubt, met = look_at(file)
-            self.seen(file, origin_of(file), met)
-            self._files[file] = in_doubt
+            in_doubt = self._files[file] = self._meet(file, code)
         known = _code_bytes.get((id(code), in_doubt))
         payload = known[1] if known is not None and known[0] is code else self._bytes(code, frame, in_doubt)
         self._journal.rows.add(layout.CODE, number, payload)
         self.kept[id(code)] = (code, number)
         return number
+
+    def _meet(self, file: str, code: CodeType) -> bool:
+        """Tell of a file, and say whether its text is in doubt.
+
+        The system is asked, but not again for the same code of torch's or Python's own: what ran is what was met then.
+        """
+        origin, known = origin_of(file), _code_bytes.get((id(code), False))
+        found = _looked_at.get(file) if known is not None and known[0] is code else None
+        if found is None:
+            found = look_at(file)
+            if origin in ("torch", "stdlib") and not found[0]:
+                _looked_at[file] = found
+            else:
+                _looked_at.pop(file, None)
+        self.seen(file, origin, found[1])
+        return found[0]
 
     def _bytes(self, code: CodeType, frame: FrameType, in_doubt: bool) -> bytes:
         row = _code_row(code, frame, in_doubt, self.keeps_text)
