@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import count
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from torchglass.capture.transparency.ours import is_signals
 from torchglass.capture.variables.activation import Activation
@@ -22,14 +22,13 @@ from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
 from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, INSTALLED, is_of_an_import, is_text, is_user_code
 from torchglass.capture.variables.snapshots import Known, Snapshots
-from torchglass.capture.variables.watch import CallSink, Fields, PathStep, RememberingSink, Sink, VariableChange, Watch
+from torchglass.capture.variables.watch import Fields, PathStep, RememberingSink, Sink, VariableChange, Watch, call_sink
 from torchglass.compiled import extension
 from torchglass.source.sites import origin_of
 from torchglass.source.text import codes_of
 
 _MOST_SHARED = 20_000
-_MOST_FAULTS = 100
-_LONGEST_FAULT = 200
+_MOST_FAULTS, _LONGEST_FAULT = 100, 200
 
 LOCALS_BY_COPY = (
     "locals are read through frame.f_locals on this interpreter: values may live a little longer, and a closure's "
@@ -88,9 +87,7 @@ class Engine:
         self.watch = watch
         self.sink = sink
         self.tell = _telling(sink)
-        # Not isinstance: of a protocol Python works out anew each time what belongs to it.
-        is_told = hasattr(sink, "entered") and hasattr(sink, "left")
-        self.calls = cast("CallSink", sink) if is_told else None
+        self.calls = call_sink(sink)
         self.tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
         self._tell_ended: Callable[[int, str, str], None] | None = getattr(sink, "ended", None)
         self.notes: list[str] = []
@@ -203,12 +200,11 @@ class Engine:
         met = set[str]().union(*((*plan.slots, *plan.stored) for plan in self._planned))
         never: dict[str, list[str]] = {}
         for name in self.watch.names:
-            path = paths.get(name)
-            root = path.root if path is not None else name
+            root = paths[name].root if name in paths else name
             if not any(fnmatchcase(each, root) for each in met):
                 never[name] = difflib.get_close_matches(root, sorted(met), n=3)
-            elif path is not None and name not in self.found_paths:
-                never[name] = path.near(self._members)
+            elif name in paths and name not in self.found_paths:
+                never[name] = paths[name].near(self._members)
         return never
 
     def unmute(self, plan: Plan) -> None:

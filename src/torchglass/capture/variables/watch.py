@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property
 from types import CodeType, FrameType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from torchglass.capture.variables.scope import is_user_code
 from torchglass.errors import UsageError
@@ -107,6 +107,11 @@ class CallSink(Protocol):
     def left(self, serial: int, error: BaseException | str | None) -> None:
         """The call ended; ``error`` is the exception or, where Python no longer tells, the name of its type."""
         ...
+
+
+def call_sink(sink: object) -> CallSink | None:
+    """The sink, if it is one. Not by isinstance: Python works out anew each time what belongs to a protocol."""
+    return cast("CallSink", sink) if hasattr(sink, "entered") and hasattr(sink, "left") else None
 
 
 class PathStep(NamedTuple):
