@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 
 import torchglass as tg
-from tests.capture.statistics.sketching import by_numpy, check, plain, sketched
+from tests.capture.statistics.sketching import by_numpy, check, check_any, plain, sketched
 from tests.capture.statistics.test_memory import tensors
 from torchglass.capture.statistics.memory import NoNumbers
 from torchglass.compiled import extension
@@ -22,10 +22,16 @@ from torchglass.events.types import SKETCH
 @settings(max_examples=600, deadline=None)
 @given(tensors())
 def test_equals_the_definition_for_every_dtype_and_layout(tensor: Any) -> None:
-    found, also = sketched(tensor), by_numpy(tensor)
-    check(found, plain(tensor))
+    found, also, absolute = sketched(tensor), by_numpy(tensor), plain(tensor, absolute=True)
+    check_any(found, plain(tensor), absolute)
     check(also, plain(tensor))
     assert found.hash == also.hash
+
+
+@pytest.mark.parametrize("number", [10005.5986328125, 9991.1787109375, 9990.0068359375, 1.1])
+def test_a_thousand_equal_numbers_that_all_round_the_same_way(number: float) -> None:
+    tensor = torch.full((5, 1024), number)
+    check_any(sketched(tensor), plain(tensor), plain(tensor, absolute=True))
 
 
 @contextmanager
