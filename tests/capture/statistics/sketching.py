@@ -20,7 +20,7 @@ WORST = (31 + 1 + 3) * ROUNDING
 """How far a sum of float32 may be off, of the sum of its absolute terms, whatever the numbers are.
 
 A block of 1,024 has sixteen lanes with two sums each, so 32 terms are added one after another: the first to nothing,
-and each of the other 31 additions rounds a part of the sum, which is no larger than that of all absolute terms. One more
+and each of the other 31 additions rounds a part of the sum, no larger than that of all absolute terms. One more
 joins the two sums; from there on it is doubles. A term itself is rounded three times at the most: x⁴ is the square,
 which was rounded and counts twice, and its own square; weighted ones once. Random numbers round up as often as down,
 and come nowhere near; a thousand equal ones may all round the same way: of 10005.5986 cubes are off by 8.9 roundings.
