@@ -103,10 +103,7 @@ class Keeping:
     def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int, int] | None:
         """Memory of a shard, and whose that is: the number of this recording stands before that of the shard."""
         found = self._keeper.new_region(size, unused)
-        if found is None:
-            return None
-        memory, *place = found
-        return memory, self._recording, *place
+        return None if found is None else (found[0], self._recording, *found[1:])
 
     def release_region(self, region: Any) -> None:
         """Nobody writes to such memory any more."""
