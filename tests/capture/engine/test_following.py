@@ -146,7 +146,10 @@ def test_nine_hundred_calls_deep() -> None:
     assert len(told) == 901
 
 
-@pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="the json of Python 3.12.1 crashes when memory runs out")
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12),
+    reason="Python 3.12.1 crashes where memory runs out while a function is made, as json does for each text",
+)
 def test_memory_that_runs_out_while_a_change_is_written_or_looked_at() -> None:
     """Each allocation that C and what it asks makes fails once; Python itself takes a trace function away then."""
     pytest.importorskip("_testcapi")
