@@ -16,12 +16,13 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
 from torchglass.errors import BundleError
 from torchglass.events.database import all_rows, cell_of, encoded, insert
-from torchglass.events.schema import FORMAT, SavedTensor, statements
+from torchglass.events.schema import FORMAT, SAVED_TENSORS, SavedTensor, statements
 from torchglass.events.tables import Tables
 from torchglass.journal.homes import Home, file_home
 from torchglass.store import layout
@@ -224,15 +225,15 @@ def fill(connection: sqlite3.Connection, tables: Tables, saved: Iterable[SavedTe
     connection.execute("COMMIT")
 
 
-def saved_table(tensors: Iterable[SavedTensor]) -> list[tuple[Any, ...]]:
-    """The rows of ``saved_tensors``."""
-    return [
-        (
-            each.id, _cell_of(each.name), each.value, each.event, each.shard, each.offset, each.length,
-            _cell_of(each.dtype), _cell_of(each.shape), _cell_of(each.stride), each.storage_offset,
-        )
-        for each in tensors
-    ]  # fmt: skip
+def saved_table(tensors: Iterable[SavedTensor]) -> Iterable[tuple[Any, ...]]:
+    """The rows of ``saved_tensors``, with the columns that the schema has."""
+    saved = list(tensors)
+    columns = [
+        cells if column.type in ("id", "int") else map(_cell_of, cells)
+        for column in SAVED_TENSORS.columns
+        for cells in [map(attrgetter(column.name), saved)]
+    ]
+    return zip(*columns, strict=True)
 
 
 _cell_of = lru_cache(maxsize=1024)(cell_of)  # of thousands of values a few dtypes and shapes
