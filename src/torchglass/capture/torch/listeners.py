@@ -69,7 +69,18 @@ def _for_compiled() -> list[Any]:
         made.append(CodeSwap(private.find_dispatch_rule, _finding_code))
     if warnings.warn is _warn:
         made.append(_WARN)
+    made.append(_LookUps())
     return made
+
+
+class _LookUps:
+    """Torch looks its own functions up by letters, for each call: C knows them."""
+
+    def install(self) -> None:
+        fast.extension.answer_torch(True)
+
+    def remove(self) -> None:
+        fast.extension.answer_torch(False)
 
 
 @cache

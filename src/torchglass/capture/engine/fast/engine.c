@@ -332,7 +332,7 @@ static PyObject *set_torch(PyObject *module, PyObject *names)
         || take_object(names, "count_modes", &torch.count_modes) < 0 || take_object(names, "push_mode", &torch.push_mode) < 0
         || take_object(names, "pop_mode", &torch.pop_mode) < 0 || take_object(names, "mode_at", &torch.mode_at) < 0
         || take_object(names, "no_functions", &torch.no_functions) < 0 || take_object(names, "detach", &torch.detach) < 0
-        || take_object(names, "call_boxed", &torch.call_boxed) < 0
+        || take_object(names, "call_boxed", &torch.call_boxed) < 0 || take_object(names, "functions", &torch.functions) < 0
         || take_object(names, "handle_torch_function", &torch.handle_torch_function) < 0
         || take_object(names, "warn", &torch.warn) < 0 || take_object(names, "next_node", &torch.next_node) < 0
         || take_object(names, "current_node", &torch.current_node) < 0
@@ -371,6 +371,7 @@ static PyMethodDef module_methods[] = {
     {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
     {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},
     {"after_fork", after_fork, METH_NOARGS, "Only the calling thread is left."},
+    {"answer_torch", answer_torch, METH_O, "Answer torch's look-ups of its own functions by letters, or no longer."},
     {"handle_torch_function", (PyCFunction)(void (*)(void))handle_torch_function, METH_FASTCALL | METH_KEYWORDS,
      "torch.overrides.handle_torch_function, where our mode is the one to be asked."},
     {"warn", (PyCFunction)(void (*)(void))warn_past_copies, METH_VARARGS | METH_KEYWORDS,
@@ -392,7 +393,7 @@ PyMODINIT_FUNC PyInit__fast(void)
             Py_CLEAR(module);
     if (module != NULL
         && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0
-            || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0 || variables_ready(module) < 0
+            || asking_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0 || variables_ready(module) < 0
             || known_ready(module) < 0 || following_ready(module) < 0 || beginning_ready(module) < 0
             || tracing_ready(module) < 0 || monitoring_ready(module) < 0 || signing_ready(module) < 0 || looking_ready() < 0))
         Py_CLEAR(module);

@@ -4,7 +4,7 @@
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, checksum.c their
  * checksum, values.c which tensor is which, metas.c what it is like, tensors.c what is read of one where it is, forms.c how
  * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the three
- * that torch and the program call, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
+ * that torch and the program call, asking.c torch's way to them, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
  * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c, sums_avx2.c and hash.c by what they are
  * known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c,
  * beginning.c, following.c, tracing.c and monitoring.c when, signing.c what a container holds and looking.c whether that has
@@ -208,6 +208,7 @@ typedef struct {
     PyGetSetDef *version, *shape, *dtype, *device, *requires_grad; /* plain descriptors, called by pointer */
     PyMethodDef *stride;
     PyObject *storage_address, *count_modes, *push_mode, *pop_mode, *mode_at, *no_functions;
+    PyObject *functions; /* which holds those that are no methods */
     PyObject *detach, *call_boxed, *handle_torch_function, *warn;
     PyObject *data_ptr, *is_neg, *is_conj, *untyped_storage, *storage_offset, *storage_bytes; /* methods */
     PyObject *next_node, *current_node; /* numbers of autograd nodes; the node that is being run */
@@ -300,12 +301,17 @@ int refers_to(PyObject *ref, const PyObject *object); /* whether a weak referenc
 long count_modes(void); /* function modes on this thread's stack; -1 error */
 PyFrameObject *caller_frame(void); /* owned; NULL where no Python code is below us */
 PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, Py_ssize_t count);
-/* An attribute of a mode, owned. Torch asks twice a call for the handler, by a name that it makes anew each time. */
-PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *handler);
-/* Have the class of a mode do so: a class that is made in Python does not inherit that from one of C's. */
-void answer_by_letters(PyObject *mode, getattrfunc attribute);
 int heal_steps(Engine *engine, Log *log, PyFrameObject *frame); /* before the state of the log is read */
 PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with the exception that is set, which goes on */
+
+/* ---------------------------------------------------------------- asking.c */
+
+/* Make what torch calls for a mode, and have its class give that when torch asks by letters, through `attribute`. */
+int bind_handler(PyObject *mode, const PyMethodDef *method, getattrfunc attribute, PyObject **place);
+void unbind_handler(PyObject **place); /* the mode goes */
+PyObject *handler_or_attribute(PyObject *mode, const char *name, PyObject *handler); /* owned */
+PyObject *answer_torch(PyObject *module, PyObject *wanted);
+int asking_ready(void);
 
 /* Threads that are inside of a handler: Python must not end them there (threads.py). */
 void enter_handler(void);

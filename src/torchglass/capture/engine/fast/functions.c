@@ -15,6 +15,7 @@ typedef struct {
     PyObject *handler; /* the same in Python, for all that is unusual */
     PyObject *changed;  /* FunctionTable.changed: what some plans say that there is more to do */
     PyObject *on_write; /* the session's list of those who are told of changes */
+    PyObject *bound;    /* what torch calls: our handler, with the mode (asking.c) */
 } FunctionMode;
 
 /* ---------------------------------------------------------------- shared with the other two */
@@ -42,23 +43,6 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
     for (Py_ssize_t at = 0; at < count && at < 5; at++)
         all[at + 1] = args[at];
     return PyObject_Vectorcall(handler, all, (size_t)(count < 5 ? count : 5) + 1, NULL);
-}
-
-PyObject *handler_or_attribute(PyObject *mode, const char *name, PyMethodDef *handler)
-{
-    if (strcmp(name, handler->ml_name) == 0)
-        return PyCFunction_New(handler, mode);
-    PyObject *text = PyUnicode_FromString(name);
-    PyObject *found = text == NULL ? NULL : PyObject_GenericGetAttr(mode, text);
-    Py_XDECREF(text);
-    return found;
-}
-
-void answer_by_letters(PyObject *mode, getattrfunc attribute)
-{
-    PyTypeObject *cls = Py_TYPE(mode);
-    if (cls->tp_getattr == NULL && cls->tp_flags & Py_TPFLAGS_HEAPTYPE)
-        cls->tp_getattr = attribute;
 }
 
 static PyObject *at_name, *frame_id_name, *code_name, *out_name;
@@ -642,6 +626,7 @@ static int mode_clear(FunctionMode *mode)
     Py_CLEAR(mode->handler);
     Py_CLEAR(mode->changed);
     Py_CLEAR(mode->on_write);
+    unbind_handler(&mode->bound);
     return 0;
 }
 
@@ -656,7 +641,7 @@ static PyMethodDef mode_methods[];
 
 static PyObject *mode_attribute(PyObject *mode, char *name)
 {
-    return handler_or_attribute(mode, name, &mode_methods[0]);
+    return handler_or_attribute(mode, name, ((FunctionMode *)mode)->bound);
 }
 
 /* set_up(engine, table, handler, changed, on_write) */
@@ -671,7 +656,8 @@ static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
     Py_XSETREF(mode->engine, (Engine *)Py_NewRef(engine));
     Py_XSETREF(mode->table, Py_NewRef(table));
     Py_XSETREF(mode->handler, Py_NewRef(handler));
-    answer_by_letters((PyObject *)mode, mode_attribute);
+    if (bind_handler((PyObject *)mode, &mode_methods[0], mode_attribute, &mode->bound) < 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 

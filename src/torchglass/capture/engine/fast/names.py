@@ -42,6 +42,7 @@ def torch_names() -> dict[str, Any]:
         "mode_at": private.function_mode_at,
         "no_functions": private.no_functions,
         "call_boxed": private.call_boxed,
+        "functions": private.variable_functions,
         "detach": torch.ops.aten.detach.default,
         "handle_torch_function": handle_torch_function,
         "handler_code": HANDLER,

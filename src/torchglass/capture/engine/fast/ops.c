@@ -8,6 +8,7 @@ typedef struct {
     PyObject *handler; /* the same in Python, for all that is unusual */
     Table known;       /* address of an op (and 1 where torch copied a handle) → its place in `plans` */
     PyObject *plans;   /* a list of (op, plan): the op lives as long as its address is known */
+    PyObject *bound;   /* what torch calls: our handler, with the mode (asking.c) */
 } OpMode;
 
 enum { NUMBER, WRITTEN, BRANCHING, NESTING, COUNTING, WAY_IN, BOXED, TENSORS, PLAN_WORDS };
@@ -250,6 +251,7 @@ static int mode_clear(OpMode *mode)
     Py_CLEAR(mode->table);
     Py_CLEAR(mode->handler);
     Py_CLEAR(mode->plans);
+    unbind_handler(&mode->bound);
     return 0;
 }
 
@@ -264,7 +266,7 @@ static PyMethodDef mode_methods[];
 
 static PyObject *mode_attribute(PyObject *mode, char *name)
 {
-    return handler_or_attribute(mode, name, &mode_methods[0]);
+    return handler_or_attribute(mode, name, ((OpMode *)mode)->bound);
 }
 
 /* set_up(engine, table, handler) */
@@ -277,9 +279,8 @@ static PyObject *mode_set_up(OpMode *mode, PyObject *args)
     Py_XSETREF(mode->table, Py_NewRef(table));
     Py_XSETREF(mode->handler, Py_NewRef(handler));
     Py_XSETREF(mode->plans, PyList_New(0));
-    if (mode->plans == NULL)
+    if (mode->plans == NULL || bind_handler((PyObject *)mode, &mode_methods[0], mode_attribute, &mode->bound) < 0)
         return NULL;
-    answer_by_letters((PyObject *)mode, mode_attribute);
     Py_RETURN_NONE;
 }
 
