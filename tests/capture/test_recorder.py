@@ -289,7 +289,7 @@ class TestFaultsOfOurs:
         expected = program()
         with tg.record() as trace, monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
-            patch.setattr(functions, "_TRAITS", {})  # as in a process that has met none of them
+            patch.setattr(functions, "_KNOWN", ({}, {}))  # as in a process that has met none of them
             result = program()
         assert all(torch.equal(one, other) for one, other in zip(result, expected, strict=True))
         assert any("failed to record" in note and "ZeroDivisionError: ours" in note for note in trace.notes)

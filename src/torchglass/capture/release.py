@@ -34,6 +34,8 @@ class EndedSession:
 
 
 ENDED: Any = EndedSession()
+EXPECTED: dict[int, int] = {}
+"""What the next recording's journal is likely to need, as the last one did: who records in a loop does the same again."""
 
 
 def is_quiet(session: Session) -> bool:
@@ -49,6 +51,7 @@ def let_go(session: Session) -> None:
     """Cut whatever leads from the parts of an ended session back to it."""
     for log in session.logs:
         log.session, log.engine, log.open_records = ENDED, None, list[int]
+    EXPECTED.update(session.journal.expect())
     session.journal.let_go()
     for mode in (session.function_mode, session.op_mode):
         if mode is not None:

@@ -27,6 +27,7 @@ from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
+from torchglass.capture.release import EXPECTED
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
@@ -66,6 +67,7 @@ class Session:
 
     def __init__(self, limits: Limits, fused: str) -> None:
         self.journal = Journal(limits=limits)
+        self.journal.expected = EXPECTED
         self.fused = fused
         self.stacks = StackTable(self.journal)
         self.engine: Any = fast.make_engine(self)
@@ -76,7 +78,7 @@ class Session:
         self.stacks.codes.seen = self.sources.seen
         self.kinds: dict[int, str] = {}
         """What each number of a function, op, mark … is: its kind."""
-        self._what_numbers, self.module_numbers, self._class_numbers = count(), count(), count()
+        self.what_numbers, self.module_numbers, self.class_numbers = count(), count(), count()
         self._error_numbers = count()
         self.named: dict[tuple[str, str, str], int] = {}
         self.modules: dict[int, ModuleAtPath] = {}
@@ -85,7 +87,7 @@ class Session:
         self.modules_met: dict[int, ModuleAtPath] = {}
         """By ``id`` of the module: its newest row, which leads to the others."""
         self.leaving: dict[int, BaseException] = {}  # by thread: what leaves an event, while listeners are told of it
-        self._classes: dict[int, tuple[weakref.ref[type], int]] = {}
+        self.classes_met: dict[int, tuple[weakref.ref[type], int]] = {}
         """By ``id``: a class of modules, and its row."""
         self.records_modules = self.records_calls = self.records_functions = self.records_ops = False
         self._last_error: tuple[str, int, int] = ("", NONE, NONE)
@@ -221,18 +223,18 @@ class Session:
 
     def add_what(self, kind: str, payload: bytes) -> int:
         """Give something a number."""
-        number = next(self._what_numbers)
+        number = next(self.what_numbers)
         self.journal.rows.add(layout.WHAT_ROW, number, payload)
         self.kinds[number] = kind
         return number
 
     def class_number(self, cls: type) -> int:
         """The row of a class of modules; by ``id``, as a metaclass may have a hash of its own."""
-        known = self._classes.get(id(cls))
+        known = self.classes_met.get(id(cls))
         if known is None or known[0]() is not cls:
-            known = (weakref.ref(cls), next(self._class_numbers))
+            known = (weakref.ref(cls), next(self.class_numbers))
             self.journal.rows.add(layout.CLASS, known[1], class_bytes(cls))
-            self._classes[id(cls)] = known
+            self.classes_met[id(cls)] = known
         return known[1]
 
     def fail_event(self, log: ThreadLog, at: int, error: BaseException) -> None:

@@ -30,14 +30,19 @@ class SourceKeeper:
         """Files of the user's that were met and not read yet, as they were then."""
         self._keepers: list[Keep] = []
 
-    def seen(self, file: str, origin: str, met: stat_result | None) -> None:
-        """Code of a file is met for the first time; a name that is no file may have a text that only Python knows."""
+    def seen(self, file: str, origin: str, met: stat_result | None) -> bytes | None:
+        """Code of a file is met for the first time; a name that is no file may have a text that only Python knows.
+
+        Of a file that is not the user's the row is written at once, and given back.
+        """
         if origin != "user" and not (origin == "generated" and file.startswith("<")):
-            self._journal.rows.add(SOURCE, 0, _row(file, None, None, None, state_of(met)))
-            return
+            row = _row(file, None, None, None, state_of(met))
+            self._journal.rows.add(SOURCE, 0, row)
+            return row
         self._unread[file] = met
         if self._keepers:
             self.read_all()
+        return None
 
     def keep_with(self, keep: Keep) -> None:
         """Have the texts of all files, those met so far too, kept from now on."""

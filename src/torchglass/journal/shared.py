@@ -204,6 +204,8 @@ LARGEST = 1 << 24
 """… up to this."""
 FIRST_THREAD = 8
 """So many times as much room the first thread gets: others may be hundreds, and live for a moment."""
+LARGEST_FIRST = 1 << 18
+"""Bytes of a first chunk at most, however much the recording before needed: such memory is used again (memory.c)."""
 
 
 class Chunks:
@@ -219,6 +221,8 @@ class Chunks:
         """Nothing may be written any more: it is closed, or this is a forked child."""
         self.ends: dict[tuple[int, int], int] = {}
         """By stream and owner: behind the last number that there is room for."""
+        self.expected: dict[int, int] = {}
+        """By stream: bytes that it is likely to need, of the first thread's."""
         self.on_full: Callable[[OSError], None] = ignore
         """Told once when the file can take no more: chunks are in memory from then on."""
 
@@ -248,6 +252,7 @@ class Chunks:
             size = self.home.growth * (len(before.buffer) - before.start)
         else:
             size = SMALLEST[stream] * (FIRST_THREAD if stream in (layout.RECORDS, layout.IDS) and owner == 0 else 1)
+            size = max(size, self.expected.get(stream, 0)) if owner == 0 else size
         return max(
             min(size, LARGEST, self.most_bytes(stream), self.home.largest - layout.HEADER), layout.WIDTHS[stream]
         )

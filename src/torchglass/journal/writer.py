@@ -31,7 +31,7 @@ from torchglass.journal.layout import (
     pack_record,
 )
 from torchglass.journal.ring import OF_VALUES, Limits, Ring
-from torchglass.journal.shared import NumberedWriter, RowWriter, ignore
+from torchglass.journal.shared import LARGEST_FIRST, NumberedWriter, RowWriter, ignore
 
 IN_FLIGHT = 0.02
 """Seconds after which a thread that was writing an entry has mostly written it …"""
@@ -74,6 +74,14 @@ class Journal(Ring):
         self._left: list[Home] = []
         """Homes in which no chunk is any more; closed when no thread can be writing there."""
         _all[:] = [*(each for each in _all if each() is not None), weakref.ref(self)]
+
+    def expect(self) -> dict[int, int]:
+        """What one like this is likely to need: by stream, the bytes of a first chunk that would have been enough."""
+        if not self.threads:
+            return {}
+        first = self.threads[0]
+        used = {RECORDS: first.at * RECORD, IDS: (first.id_base + first.id_at) * 8, ROWS: self.rows.position()}
+        return {stream: min(1 << (count + count // 8).bit_length(), LARGEST_FIRST) for stream, count in used.items()}
 
     def end_chunks(self) -> None:
         for writer in (*self.threads, self.rows, self.passing):

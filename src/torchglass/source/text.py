@@ -32,7 +32,7 @@ OTHER_PYTHON = "source may have changed since it ran, which only Python {}.{} co
 FOLDERS = (os.sep, *(f"{letter}:" for letter in string.ascii_uppercase)) if os.name == "nt" else (os.sep,)
 """How the names of files begin; code with another name may have been given to ``exec`` as text."""
 _CELL = re.compile(r"<(ipython-input|python-input|doctest|console)\b|.*[\\/]ipykernel_\d+[\\/]\d+\.py$")
-_stat, _is_absolute = os.stat, os.path.isabs
+_stat, _is_absolute = os.stat, lru_cache(maxsize=4096)(os.path.isabs)
 """Asked of each file in each block: a Path takes as long as the question."""
 _COARSE_CLOCK = 0.05
 """Seconds by which a file's time stamp can lie before the moment of writing."""

@@ -25,15 +25,16 @@ from torchglass.source.text import FOLDERS, find_exec_source, look_at
 MOST_KEPT = 8192
 """Rows whose bytes are kept."""
 DEEPEST_WRAPPER = 8
-Seen = Callable[[str, str, stat_result | None], None]
-"""Told of each file whose code is met for the first time: (name, origin, what the system says of it)."""
+Seen = Callable[[str, str, stat_result | None], bytes | None]
+"""Told of each file whose code is met for the first time: (name, origin, what the system says of it). Gives the row that
+was written of one that is not the user's."""
 
-_code_bytes: dict[tuple[int, bool], tuple[CodeType, bytes]] = {}
-"""By ``id`` of a code object that has a file, and whether its text is in doubt."""
-_looked_at: dict[str, tuple[bool, stat_result | None]] = {}
-"""Torch's and Python's own files, as they were when the code of theirs was met that is kept."""
-_class_bytes: dict[int, tuple[weakref.ref[type], bytes]] = {}
-"""By ``id`` of a class, which must be able to go."""
+_code_bytes: dict[int, tuple[CodeType, bytes]] = {}
+"""By ``id`` of a code object that has a file, whose text is not in doubt; C looks here, too."""
+_own_files: dict[str, bytes] = {}
+"""The rows of torch's and Python's own files, as they were when the code of theirs was met that is kept."""
+CLASS_BYTES: dict[int, tuple[weakref.ref[type], bytes]] = {}
+"""By ``id`` of a class, which must be able to go; C looks here, too."""
 
 
 class CodeTable:
@@ -55,21 +56,25 @@ class CodeTable:
     def number(self, frame: FrameType) -> int:
         """The number of a frame's code, which is written down if it is new."""
         known = self.kept.get(id(frame.f_code))
-        return self._add(frame) if known is None else known[1]
+        return self.add(frame) if known is None else known[1]
 
     def renamed(self, code: CodeType, frame: FrameType) -> int:
         """The number of code that is a frame's under another name."""
         known = self.kept.get(id(code))
-        return self._add(frame, code) if known is None else known[1]
+        return self.add(frame, code) if known is None else known[1]
 
-    def _add(self, frame: FrameType, code: CodeType | None = None) -> int:
+    def shared(self) -> dict[str, Any]:
+        """What C looks into, and writes to, for code that the process knows."""
+        return {"code_rows": _code_bytes, "files_met": self._files, "code_numbers": self._numbers}
+
+    def add(self, frame: FrameType, code: CodeType | None = None) -> int:
         """In one, as far as code is concerned that the process knows: each block meets it anew."""
         code = code or frame.f_code
         file, number = code.co_filename, next(self._numbers)
         in_doubt = self._files.get(file)
         if in_doubt is None:
             in_doubt = self._files[file] = self._meet(file, code)
-        known = _code_bytes.get((id(code), in_doubt))
+        known = None if in_doubt else _code_bytes.get(id(code))
         payload = known[1] if known is not None and known[0] is code else self._bytes(code, frame, in_doubt)
         self._journal.rows.add(layout.CODE, number, payload)
         self.kept[id(code)] = (code, number)
@@ -80,30 +85,31 @@ class CodeTable:
 
         The system is asked, but not again for the same code of torch's or Python's own: what ran is what was met then.
         """
-        origin, known = origin_of(file), _code_bytes.get((id(code), False))
-        found = _looked_at.get(file) if known is not None and known[0] is code else None
-        if found is None:
-            found = look_at(file)
-            if origin in ("torch", "stdlib") and not found[0]:
-                _looked_at[file] = found
-            else:
-                _looked_at.pop(file, None)
-        self.seen(file, origin, found[1])
-        return found[0]
+        known, row = _code_bytes.get(id(code)), _own_files.get(file)
+        if row is not None and known is not None and known[0] is code:
+            self._journal.rows.add(layout.SOURCE, 0, row)
+            return False
+        origin, (in_doubt, found) = origin_of(file), look_at(file)
+        row = self.seen(file, origin, found)
+        if row is not None and not in_doubt and origin in ("torch", "stdlib"):
+            _own_files[file] = row
+        else:
+            _own_files.pop(file, None)
+        return in_doubt
 
     def _bytes(self, code: CodeType, frame: FrameType, in_doubt: bool) -> bytes:
         row = _code_row(code, frame, in_doubt, self.keeps_text)
         self.has_text |= row.text is not None
         payload = encoded(row)
-        if code.co_filename.startswith(FOLDERS):
+        if code.co_filename.startswith(FOLDERS) and not in_doubt:
             if len(_code_bytes) >= MOST_KEPT:
                 _code_bytes.clear()
-            _code_bytes[id(code), in_doubt] = (code, payload)
+            _code_bytes[id(code)] = (code, payload)
         return payload
 
 
-def _ignore(file: str, origin: str, met: stat_result | None) -> None:
-    return
+def _ignore(file: str, origin: str, met: stat_result | None) -> bytes | None:
+    return None
 
 
 def _code_row(code: CodeType, frame: FrameType, in_doubt: bool, keeps_text: bool) -> CodeRow:
@@ -145,11 +151,11 @@ def _owner(code: CodeType, module: str | None) -> str | None:
 
 def class_bytes(cls: type) -> bytes:
     """The row of a class of modules."""
-    known = _class_bytes.get(id(cls))
+    known = CLASS_BYTES.get(id(cls))
     if known is None or known[0]() is not cls:
-        if len(_class_bytes) >= MOST_KEPT:
-            _class_bytes.clear()
-        known = _class_bytes[id(cls)] = (weakref.ref(cls), encoded(_class_row(cls)))
+        if len(CLASS_BYTES) >= MOST_KEPT:
+            CLASS_BYTES.clear()
+        known = CLASS_BYTES[id(cls)] = (weakref.ref(cls), encoded(_class_row(cls)))
     return known[1]
 
 

@@ -42,11 +42,12 @@ written in Python; the way to call it with our dispatch mode off, where that wou
 (transparency/modes.py); what more there is to know when it returns: (args, result, seen) → what to show."""
 _NO_EVENT: Plan = (SKIPPED, None, None, None)
 PLAIN, CHANGES, CONVERTS = range(3)
-Traits = tuple[int, Call | None, Call | None]
+Traits = tuple[int, Call | None, Call | None, bytes]
 """What a function is like in any recording: SKIPPED, FORGETS, or what more there is to know when it returns; the copy
-of it; the way with our dispatch mode off."""
-_TRAITS: dict[Any, Traits] = {}
-"""Of torch's own functions, which live as long as the process."""
+of it; the way with our dispatch mode off; its row."""
+_KNOWN: tuple[dict[Any, Traits], dict[Any, Traits]] = ({}, {})
+"""Torch's own functions, which live as long as the process, where ops are not recorded and where they are; C looks
+here, too (engine/fast/learned.c)."""
 
 
 class FunctionTable(dict[Any, Plan]):
@@ -67,16 +68,16 @@ class FunctionTable(dict[Any, Plan]):
             return _NO_EVENT
 
     def _plan(self, func: Any) -> Plan:
-        traits = _TRAITS.get(func)
+        known = _KNOWN[self.session.records_ops]
+        traits = known.get(func)
         if traits is None or not _is_copy_of(traits[1], func):
-            traits = _traits_of(func, self._sensitive)
+            traits = _traits_of(func, self._sensitive, self.session.records_ops)
             if is_torchs_own(func):
-                _TRAITS[func] = traits
-        kind, copy, bare = traits
+                known[func] = traits
+        kind, copy, bare, row = traits
         if kind < 0:
             return kind, None, None, None
-        number = self.session.add_what(FUNCTION, function_bytes(func, self.session.records_ops))
-        return number, copy, bare, (None, self.changed, self.converted)[kind]
+        return self.session.add_what(FUNCTION, row), copy, bare, (None, self.changed, self.converted)[kind]
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function that there is no room to record: its results are kept as they are while our modes are on."""
@@ -152,11 +153,22 @@ def _compiled_mode() -> type[RecordingMode]:
     return type("RecordingMode", (fast.extension.FunctionMode, RecordingMode), {})
 
 
-def _traits_of(func: Any, sensitive: Any) -> Traits:
+def answers(session: Session) -> dict[str, Any]:
+    """What C looks into, and writes to, for functions that the process knows."""
+    return {
+        "functions_known": _KNOWN,
+        "what_numbers": session.what_numbers,
+        "kinds": session.kinds,
+        "function_kind": FUNCTION,
+    }
+
+
+def _traits_of(func: Any, sensitive: Any, records_ops: bool) -> Traits:
     if not is_event(func):
-        return (FORGETS if func.__name__ == "__set__" else SKIPPED), None, None
+        return (FORGETS if func.__name__ == "__set__" else SKIPPED), None, None, b""
     kind = CHANGES if changes_its_input(func) else CONVERTS if func.__name__ in SHARING else PLAIN
-    return (kind, None, modes.without_ops(func)) if func in sensitive else (kind, inner_copy(func), None)
+    row, is_sensitive = function_bytes(func, records_ops), func in sensitive
+    return kind, None if is_sensitive else inner_copy(func), modes.without_ops(func) if is_sensitive else None, row
 
 
 def _is_copy_of(copy: Any, func: Any) -> bool:

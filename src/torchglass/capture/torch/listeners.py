@@ -20,7 +20,7 @@ from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.session import Session
 from torchglass.capture.statistics.measurer import Measurer
-from torchglass.capture.torch import conversions, guards, modules, optimizers, private
+from torchglass.capture.torch import conversions, functions, guards, modules, optimizers, private
 from torchglass.capture.torch.functions import FunctionTable, RecordingMode, make_mode
 from torchglass.capture.torch.modules import add_uncalled as add_uncalled
 from torchglass.capture.torch.modules import read_all_settings as read_all_settings
@@ -106,7 +106,7 @@ def prepare(session: Session) -> None:
     OP_MODES.drop(lambda mode: isinstance(mode, OpMode) and not mode.session.running)
     session.enter_thread, session.leave_thread = listen, leave
     if session.engine is not None:
-        session.engine.ask({**modules.answers(session), "finish_pops": finish_pops})
+        session.engine.ask({**modules.answers(session), **functions.answers(session), "finish_pops": finish_pops})
     for note in private.missing_notes():
         session.note(note)
     if session.function_mode is None and session.records_functions and private.has(private.FUNCTIONS):

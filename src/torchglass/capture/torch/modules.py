@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from torchglass.capture.engine.codes import CLASS_BYTES
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.session import Session
@@ -111,6 +112,9 @@ def answers(session: Session) -> dict[str, Any]:
         "modules_met": session.modules_met,
         "module_numbers": session.module_numbers,
         "class_number": session.class_number,
+        "class_rows_known": CLASS_BYTES,
+        "classes_met": session.classes_met,
+        "class_numbers": session.class_numbers,
         "encoded_module": encoded_module,
         "quoted": quoted,
     }

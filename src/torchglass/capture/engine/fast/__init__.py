@@ -70,7 +70,7 @@ class _Answers:
             "form_bytes": form_bytes,
             "is_opaque": self.is_opaque,
             "find_stack": self.find_stack,
-            "code_number": self._session.stacks.codes.number,
+            "code_number": self._session.stacks.codes.add,
             **self._shared(),
             "passing": self._session.journal.passing,
         }
@@ -82,6 +82,7 @@ class _Answers:
             "stack_ids": stacks.ids,
             "stack_numbers": stacks.numbers,
             "codes_kept": stacks.codes.kept,
+            **stacks.codes.shared(),
             "rows": journal.rows,
             "take_lock": journal.lock.acquire,
             "leave_lock": journal.lock.release,

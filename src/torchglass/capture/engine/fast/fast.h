@@ -4,7 +4,8 @@
  * the same journal. A page has an idea: log.c where a thread's records go, rows.c where rows go, checksum.c their
  * checksum, values.c which tensor is which, metas.c what it is like, tensors.c what is read of one where it is, forms.c how
  * arguments stood, stacks.c where a call stands, events.c the open and the close, functions.c, ops.c and modules.c the three
- * that torch and the program call, asking.c torch's way to them, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
+ * that torch and the program call, asking.c torch's way to them, learned.c what earlier blocks
+ * have met, meeting.c the first call of a module, described.c what it shows of itself; measuring.c
  * which values are measured, tally.c and floats.c what is in them, sketch.c, sums.c, sums_avx2.c and hash.c by what they are
  * known again, saved.c keeps them, device.c what is in values on a GPU; variables.c what is told of a variable, known.c,
  * beginning.c, following.c, tracing.c and monitoring.c when, signing.c what a container holds and looking.c whether that has
@@ -181,6 +182,8 @@ typedef struct Engine {
     PyObject *module_numbers, *class_number, *encoded_module, *quoted, *settings, *rows, *take_lock, *leave_lock;
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
+    PyObject *code_rows, *files_met, *code_numbers, *class_rows_known, *classes_met, *class_numbers; /* learned.c */
+    PyObject *functions_known, *what_numbers, *kinds, *function_kind;
     /* asked of Python */
     PyObject *meta_id, *meta_bytes, *meta_ids, *meta_numbers, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
     PyObject *form_bytes, *form_ids, *form_numbers, *passing, *is_opaque, *find_stack, *code_number, *finish_pops, *identify, *describe, *fail_module;
@@ -193,7 +196,8 @@ typedef struct Engine {
     each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(class_number)  \
     each(encoded_module) each(quoted) each(rows) each(settings) each(take_lock) each(leave_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
     each(form_bytes) each(form_ids) each(form_numbers) each(passing) each(is_opaque) each(code_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
-    each(send_batch)
+    each(send_batch) each(code_rows) each(files_met) each(code_numbers) each(class_rows_known) each(classes_met)       \
+    each(class_numbers) each(functions_known) each(what_numbers) each(kinds) each(function_kind)
 
 extern PyTypeObject EngineType;
 
@@ -303,6 +307,13 @@ PyFrameObject *caller_frame(void); /* owned; NULL where no Python code is below 
 PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, Py_ssize_t count);
 int heal_steps(Engine *engine, Log *log, PyFrameObject *frame); /* before the state of the log is read */
 PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with the exception that is set, which goes on */
+
+/* ---------------------------------------------------------------- learned.c */
+
+/* The number of what an earlier block has met too; NONE: Python's affair; FAILED. */
+int64_t learned_code(Engine *engine, PyObject *address, PyCodeObject *code);
+int64_t learned_class(Engine *engine, PyObject *cls);
+PyObject *learned_plan(Engine *engine, PyObject *table, PyObject *func); /* owned; NULL with no exception: Python's affair */
 
 /* ---------------------------------------------------------------- asking.c */
 

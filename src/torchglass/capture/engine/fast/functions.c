@@ -234,7 +234,8 @@ static PyObject *plan_of(FunctionMode *mode, PyObject *func)
     PyObject *plan = PyDict_GetItemWithError(mode->table, func); /* borrowed from the table */
     if (plan != NULL)
         return Py_NewRef(plan);
-    return PyErr_Occurred() ? NULL : PyObject_GetItem(mode->table, func);
+    plan = PyErr_Occurred() ? NULL : learned_plan(mode->engine, mode->table, func);
+    return plan != NULL || PyErr_Occurred() ? plan : PyObject_GetItem(mode->table, func);
 }
 
 /* Whether torch's own handle_torch_function called us: then a function written in Python stands above that. */

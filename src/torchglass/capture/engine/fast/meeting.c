@@ -104,7 +104,9 @@ int64_t class_row(Engine *engine, PyObject *cls)
         if (refers_to(known->ref, cls))
             return known->row;
     }
-    int64_t row = as_number(PyObject_CallOneArg(engine->class_number, cls));
+    int64_t row = learned_class(engine, cls);
+    if (row == NONE)
+        row = as_number(PyObject_CallOneArg(engine->class_number, cls));
     PyObject *ref = row == FAILED ? NULL : PyWeakref_NewRef(cls, NULL);
     if (ref == NULL)
         return FAILED;

@@ -22,7 +22,7 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
     return each;
 }
 
-/* The number of a code object; one that is new is written down by Python, which is shown its frame. */
+/* The number of a code object; one that is new to the process is written down by Python, which is shown its frame. */
 static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
 {
     PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
@@ -31,7 +31,11 @@ static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *
     PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
     if (its_frame == NULL)
         return FAILED;
-    int64_t number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
+    PyCodeObject *code = PyFrame_GetCode(its_frame);
+    int64_t number = learned_code(engine, address, code);
+    if (number == NONE)
+        number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
+    Py_DECREF(code);
     Py_DECREF(its_frame);
     return number;
 }
