@@ -162,19 +162,19 @@ static int has_numbers(PyObject *args, PyObject *positions)
     return 0;
 }
 
-/* Where function modes are on they are not asked once more (OpTable.call_unasked). */
+/* By its handle, which is the shortest way, and asks no function modes once more where they are on (OpTable.call_unasked). */
 static PyObject *call_op(OpMode *mode, PyObject *plan, PyObject *op, PyObject *args, PyObject *kwargs, long crowded)
 {
     PyObject *handle = PyTuple_GET_ITEM(plan, BOXED); /* borrowed from the plan, which our caller owns, as are all below */
     const Py_ssize_t count = PyTuple_GET_SIZE(args);
-    if (crowded == 0) /* what the op itself would call */
-        return PyObject_Call(PyTuple_GET_ITEM(plan, WAY_IN), args, kwargs);
     if (handle != Py_None && count <= MOST_BOXED && !has_numbers(args, PyTuple_GET_ITEM(plan, TENSORS))) {
         PyObject *all[MOST_BOXED + 1] = {handle};
         for (Py_ssize_t at = 0; at < count; at++)
             all[at + 1] = PyTuple_GET_ITEM(args, at);
         return PyObject_VectorcallDict(torch.call_boxed, all, (size_t)count + 1, kwargs);
     }
+    if (crowded == 0) /* what the op itself would call */
+        return PyObject_Call(PyTuple_GET_ITEM(plan, WAY_IN), args, kwargs);
     return PyObject_CallMethod(mode->table, "call_unasked", "OOO", op, args, kwargs == NULL ? Py_None : kwargs);
 }
 
