@@ -35,7 +35,7 @@ class EndedSession:
 
 ENDED: Any = EndedSession()
 EXPECTED: dict[int, int] = {}
-"""What the next recording's journal is likely to need, as the last one did: who records in a loop does the same again."""
+"""What the next recording's journal is likely to need, as the last one did: in a loop all blocks are alike."""
 
 
 def is_quiet(session: Session) -> bool:

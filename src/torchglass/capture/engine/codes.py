@@ -26,8 +26,8 @@ MOST_KEPT = 8192
 """Rows whose bytes are kept."""
 DEEPEST_WRAPPER = 8
 Seen = Callable[[str, str, stat_result | None], bytes | None]
-"""Told of each file whose code is met for the first time: (name, origin, what the system says of it). Gives the row that
-was written of one that is not the user's."""
+"""Told of each file whose code is met for the first time: (name, origin, what the system says of it). Gives the row
+that was written of one that is not the user's."""
 
 _code_bytes: dict[int, tuple[CodeType, bytes]] = {}
 """By ``id`` of a code object that has a file, whose text is not in doubt; C looks here, too."""

@@ -19,7 +19,7 @@ SIZED = frozenset(map(id, (set, frozenset, deque)))
 """Containers without an order or an index: their length says more than a few members."""
 MOST_KEPT = 4096
 _row_bytes: dict[tuple[str, str], bytes] = {}
-"""Of the rows of variables, by name and how; at most ``MOST_KEPT``."""
+"""Of the rows of variables, by name and how; at most ``MOST_KEPT``. C looks here, too."""
 Changed = Callable[[Fields, FrameType], bool]
 
 
@@ -30,6 +30,15 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
     """
     if session.engine is None:
         return None
+    session.engine.ask(
+        {
+            "variable_rows": _row_bytes,
+            "named": session.named,
+            "variable_kind": VARIABLE,
+            "what_numbers": session.what_numbers,
+            "kinds": session.kinds,
+        }
+    )
     one_form: tuple[Any, ...] = (1, None)
     return extension.VariableSink(
         session.engine,

@@ -97,6 +97,7 @@ class Engine:
         self.snapshots = Snapshots(watch.depth, watch.stamp, watch.in_place)
         self._is_usual = watch.code is is_user_code
         self.plans: dict[int, Plan | None] = dict.fromkeys(_refused) if self._is_usual else {}
+        self._meant = _accepted if self._is_usual else dict[int, CodeType]()
         self.running: dict[int, Activation] = {}
         """By ``id`` of the frame; only while the frame runs or is suspended."""
         self.imports: dict[int, int] = {}
@@ -217,7 +218,7 @@ class Engine:
 
     def begins_import(self, frame: FrameType) -> bool:
         """Whether a call that begins, of code not yet known, imports something installed; then that is noted."""
-        if not is_of_an_import(frame):
+        if self._meant.get(id(frame.f_code)) is frame.f_code or not is_of_an_import(frame):
             return False
         self.imports[get_ident()] = id(frame)
         return True
@@ -232,8 +233,8 @@ class Engine:
     def plan_for(self, frame: FrameType) -> Plan | None:
         """What to watch in the frame's code; None when nothing is."""
         code = frame.f_code
-        plan = None
-        if self._is_in_scope(code, frame):
+        plan, is_remembered = None, self._meant.get(id(code)) is code
+        if is_remembered or self._is_in_scope(code, frame):
             plan = plan_of(code, self.watch, self._outer_of)
             for each in plan.inner:
                 self._outer[id(each)] = code
@@ -242,8 +243,10 @@ class Engine:
                 self._members.update(code.co_names, (each for each in code.co_consts if isinstance(each, str)))
             if not plan.watches and self.calls is None:
                 plan = None
-        elif self._is_usual:
-            _refuse(code)
+            if self._is_usual and not is_remembered:
+                _remember(code, _accepted)
+        elif self._is_usual and origin_of(code.co_filename) in INSTALLED:
+            _remember(code, _refused)
         self._codes.append(code)  # kept, or another code could get its id
         return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
 
@@ -337,19 +340,28 @@ class Engine:
         return known[1], True
 
 
-_MOST_REFUSED = 8192
+_MOST_REMEMBERED = 8192
 _refused: dict[int, CodeType] = {}
 """Code of torch and of the standard library, which nobody follows who does not ask for it; by ``id``, and kept."""
+_accepted: dict[int, CodeType] = {}
+"""Code that is followed wherever nobody says otherwise."""
 
 
-def _refuse(code: CodeType) -> None:
-    """Let the next engines know at once that this code is not meant; but not of what an import may begin with."""
-    if is_text(code) or code.co_name == "<module>" or code.co_name.startswith("find_"):
+def _remember(code: CodeType, where: dict[int, CodeType]) -> None:
+    """Let the next engines know at once whether code is meant; but not of what may depend on who calls it.
+
+    That is text, an attribute's method, and what an import may begin with.
+    """
+    if (
+        is_text(code)
+        or code.co_name == "<module>"
+        or code.co_name.startswith("find_")
+        or code.co_name in ATTRIBUTE_METHODS
+    ):
         return
-    if origin_of(code.co_filename) in INSTALLED:
-        if len(_refused) >= _MOST_REFUSED:
-            _refused.clear()
-        _refused[id(code)] = code
+    if len(where) >= _MOST_REMEMBERED:
+        where.clear()
+    where[id(code)] = code
 
 
 def _ignore(tracer: Callable[..., Any]) -> None:

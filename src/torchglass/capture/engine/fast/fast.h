@@ -183,7 +183,7 @@ typedef struct Engine {
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
     PyObject *code_rows, *files_met, *code_numbers, *class_rows_known, *classes_met, *class_numbers; /* learned.c */
-    PyObject *functions_known, *what_numbers, *kinds, *function_kind;
+    PyObject *functions_known, *what_numbers, *kinds, *function_kind, *variable_rows, *named, *variable_kind;
     /* asked of Python */
     PyObject *meta_id, *meta_bytes, *meta_ids, *meta_numbers, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
     PyObject *form_bytes, *form_ids, *form_numbers, *passing, *is_opaque, *find_stack, *code_number, *finish_pops, *identify, *describe, *fail_module;
@@ -197,7 +197,8 @@ typedef struct Engine {
     each(encoded_module) each(quoted) each(rows) each(settings) each(take_lock) each(leave_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
     each(form_bytes) each(form_ids) each(form_numbers) each(passing) each(is_opaque) each(code_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
     each(send_batch) each(code_rows) each(files_met) each(code_numbers) each(class_rows_known) each(classes_met)       \
-    each(class_numbers) each(functions_known) each(what_numbers) each(kinds) each(function_kind)
+    each(class_numbers) each(functions_known) each(what_numbers) each(kinds) each(function_kind)   \
+    each(variable_rows) each(named) each(variable_kind)
 
 extern PyTypeObject EngineType;
 
@@ -313,6 +314,7 @@ PyObject *fail_event(Engine *engine, Log *log, int64_t at); /* closes it with th
 /* The number of what an earlier block has met too; NONE: Python's affair; FAILED. */
 int64_t learned_code(Engine *engine, PyObject *address, PyCodeObject *code);
 int64_t learned_class(Engine *engine, PyObject *cls);
+int64_t learned_variable(Engine *engine, PyObject *name, PyObject *how); /* where variables are followed */
 PyObject *learned_plan(Engine *engine, PyObject *table, PyObject *func); /* owned; NULL with no exception: Python's affair */
 
 /* ---------------------------------------------------------------- asking.c */

@@ -66,6 +66,30 @@ int64_t learned_class(Engine *engine, PyObject *cls)
     return PyErr_Occurred() ? FAILED : answer;
 }
 
+/* ---------------------------------------------------------------- variables (variables/compiled.py: _what) */
+
+int64_t learned_variable(Engine *engine, PyObject *name, PyObject *how)
+{
+    PyObject *key = PyTuple_Pack(2, name, how), *named = PyTuple_Pack(3, engine->variable_kind, name, how), *number = NULL;
+    PyObject *payload = key == NULL || named == NULL ? NULL : PyDict_GetItemWithError(engine->variable_rows, key); /* borrowed */
+    if (payload != NULL && PyDict_GetItemWithError(engine->named, named) == NULL && !PyErr_Occurred()) {
+        Py_INCREF(payload);
+        number = add_numbered(engine, WHAT_ROW, engine->what_numbers, payload);
+        Py_DECREF(payload);
+        if (number != NULL
+            && (PyDict_SetItem(engine->kinds, number, engine->variable_kind) < 0
+                || PyDict_SetItem(engine->named, named, number) < 0))
+            Py_CLEAR(number);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(named);
+    if (PyErr_Occurred()) {
+        Py_XDECREF(number);
+        return FAILED;
+    }
+    return number == NULL ? NONE : as_number(number);
+}
+
 /* ---------------------------------------------------------------- functions (torch/functions.py: FunctionTable) */
 
 enum { KIND, COPY, BARE, ROW, TRAITS };

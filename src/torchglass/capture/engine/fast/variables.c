@@ -149,7 +149,8 @@ static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
     int64_t number = table_find(&sink->whats, words, 2, &hash);
     if (number != NONE)
         return number;
-    number = as_number(PyObject_CallFunctionObjArgs(sink->what, name, how, NULL));
+    if ((number = learned_variable(sink->engine, name, how)) == NONE)
+        number = as_number(PyObject_CallFunctionObjArgs(sink->what, name, how, NULL));
     if (number == FAILED || PyList_Append(sink->kept, name) < 0 || PyList_Append(sink->kept, how) < 0
         || table_add(&sink->whats, words, 2, hash, number) < 0)
         return FAILED;
