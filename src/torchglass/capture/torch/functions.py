@@ -7,7 +7,14 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from threading import get_ident
-from types import FunctionType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from torch import Tensor
@@ -19,14 +26,17 @@ from torchglass.capture.session import FUNCTION, Session
 from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
+from torchglass.capture.torch.names import HANDLER
 from torchglass.capture.torch.naming import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
 from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE, STACK, WHAT
+from torchglass.source.sites import origin_of
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
 SKIPPED, FORGETS = -1, -2
 """No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
+_TORCHS_KINDS = (MethodDescriptorType, BuiltinFunctionType, MethodWrapperType, WrapperDescriptorType)
 _push, _pop, _modes = private.push_function_mode, private.pop_function_mode, private.count_function_modes
 _no_modes = private.no_functions
 _frame = sys._getframe
@@ -38,8 +48,9 @@ Handler = Callable[..., Any]
 Call = Callable[..., Any]
 Plan = tuple[int, Call | None, Call | None, Call | None]
 """What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
-written in Python; the way to call it with our dispatch mode off, where that would change it
-(transparency/modes.py); what more there is to know when it returns: (args, result, seen) → what to show."""
+written in Python; what is to be called instead of it, recorded or not: the way with our dispatch mode off, where that
+would change it (transparency/modes.py), or what the program has replaced; what more there is to know when it returns:
+(args, result, seen) → what to show."""
 _NO_EVENT: Plan = (SKIPPED, None, None, None)
 PLAIN, CHANGES, CONVERTS = range(3)
 Traits = tuple[int, Call | None, Call | None, bytes]
@@ -61,22 +72,24 @@ class FunctionTable(dict[Any, Plan]):
     def __missing__(self, func: Any) -> Plan:
         """Asked once for each function; never raises, an odd callable is simply not recorded."""
         try:
-            plan = self[func] = self._plan(func)
+            plan = self[func] = self._plan(func, _original_of(func, _frame(1)))
             return plan
         except BaseException as fault:
             self.session.forgive(fault)
             return _NO_EVENT
 
-    def _plan(self, func: Any) -> Plan:
+    def _plan(self, func: Any, original: Any) -> Plan:
         known = _KNOWN[self.session.records_ops]
-        traits = known.get(func)
-        if traits is None or not _is_copy_of(traits[1], func):
-            traits = _traits_of(func, self._sensitive, self.session.records_ops)
-            if is_torchs_own(func):
+        traits = known.get(original)
+        if traits is None or not _is_copy_of(traits[1], original):
+            traits = _traits_of(original, self._sensitive, self.session.records_ops)
+            if is_torchs_own(original) and original is func:
                 known[func] = traits
         kind, copy, bare, row = traits
+        if bare is None and original is not func:
+            bare = original
         if kind < 0:
-            return kind, None, None, None
+            return kind, None, bare, None
         return self.session.add_what(FUNCTION, row), copy, bare, (None, self.changed, self.converted)[kind]
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
@@ -171,6 +184,26 @@ def _traits_of(func: Any, sensitive: Any, records_ops: bool) -> Traits:
     return kind, None if is_sensitive else inner_copy(func), modes.without_ops(func) if is_sensitive else None, row
 
 
+def _original_of(func: Any, frame: FrameType | None) -> Any:
+    """What was called: torch names what stands in its place now, and a program may have put a function of its own
+    there, around torch's. To call that would run it a second time.
+
+    ``frame`` is the one that called us: of a function of torch's that is written in Python it is that one's own.
+    """
+    if type(func) in _TORCHS_KINDS:
+        return func
+    while frame is not None and (frame.f_code is HANDLER or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    if frame is not None and origin_of(frame.f_code.co_filename) == "torch":
+        code, is_there = frame.f_code, frame.f_globals.get(frame.f_code.co_name)
+        is_replaced = func is is_there or func is vars(Tensor).get(code.co_name)
+        if not is_replaced or getattr(func, "__code__", None) is code or code.co_freevars:
+            return func
+        return FunctionType(code, frame.f_globals, code.co_name)  # it passes all its arguments on: no defaults
+    names = [name for name, held in vars(Tensor).items() if held is func]
+    return getattr(private.TensorBase, names[0], func) if names else func
+
+
 def _is_copy_of(copy: Any, func: Any) -> bool:
     """Whether the copy that was made to look inside is still one: a program may give a function another code."""
     return copy is None or (
@@ -195,7 +228,7 @@ def _make_handler(table: FunctionTable) -> Handler:
         if what < 0 or log is None or not log.on:
             if what == FORGETS or not session.running or LEAVING:
                 table.beside(what, args)
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return (bare or func)(*args, **(kwargs or {}))
         if log.steps:
             session.heal_steps(log, _frame().f_back)
         parent, anchor, base, crowded, call = log.parent, log.anchor, log.base, _modes(), bare or func

@@ -30,6 +30,7 @@ SCRIPTED = "scripted functions as one step"
 BITS = "the same bits from a few functions while ops are recorded"
 HIDDEN = "that modes of the program do not see us read its tensors"
 CONVERSIONS = "conversions between numpy and torch"
+REPLACED = "that methods of tensors which the program has replaced run once"
 LOOKUPS = "the short way to torch functions that are no methods"
 
 NAMES: dict[str, str] = {}
@@ -153,6 +154,7 @@ dispatch_keys: Callable[[Any], Any] = _find("_C._dispatch_keys", VERSIONS)
 exclude_key: Callable[[Any, bool], None] = _find("_C._dispatch_tls_set_dispatch_key_excluded", VERSIONS)
 is_key_excluded: Callable[[Any], bool] = _find("_C._dispatch_tls_is_dispatch_key_excluded", VERSIONS)
 has_kernel: Callable[[str, str], bool] = _find("_C._dispatch_has_kernel_for_dispatch_key", VERSIONS)
+TensorBase: Any = _find("_C.TensorBase", REPLACED, _Empty())
 variable_functions: Any = _find("_C._VariableFunctions", LOOKUPS)
 call_boxed: Callable[..., Any] | None = _find("_C._dispatch_call_boxed", OPS)
 

@@ -11,7 +11,7 @@ enum { FORGETS = -2 };
 typedef struct {
     PyObject_HEAD
     Engine *engine;
-    PyObject *table;   /* what each function is to us: (number, copy to look inside, way without our op mode, what more) */
+    PyObject *table;   /* what each function is to us: (number, copy to look inside, what to call instead, what more) */
     PyObject *handler; /* the same in Python, for all that is unusual */
     PyObject *changed;  /* FunctionTable.changed: what some plans say that there is more to do */
     PyObject *on_write; /* the session's list of those who are told of changes */
@@ -376,12 +376,18 @@ static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject 
     return PyErr_Occurred() ? FAILED : at;
 }
 
+/* What is to be called; borrowed from the plan, or from who calls us. */
+static PyObject *called(PyObject *plan, PyObject *func)
+{
+    return plan == NULL || PyTuple_GET_ITEM(plan, 2) == Py_None ? func : PyTuple_GET_ITEM(plan, 2);
+}
+
 /* A call that is recorded. */
 static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *func, PyObject *types, PyObject *args,
                              PyObject *kwargs, int from_python)
 {
     Engine *engine = mode->engine;
-    PyObject *bare = PyTuple_GET_ITEM(plan, 2), *call = bare != Py_None ? bare : func; /* borrowed from the plan */
+    PyObject *call = called(plan, func);
     PyFrameObject *own = caller_frame();
     PyObject *result = NULL;
     int again = 0;
@@ -443,7 +449,7 @@ static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObj
         result = PyObject_Call(func, args, kwargs);
         same_numbers(mode->engine, first); /* an attribute was set, most often `grad` */
     } else if (recorded == 0)
-        result = PyObject_Call(func, args, kwargs);
+        result = PyObject_Call(called(plan, func), args, kwargs);
     else if (recorded == 1 && crowded == 0 && !is_torchs_handler()) {
         enter_handler();
         result = record_call(mode, log, plan, func, types, args, kwargs, 0);
@@ -503,7 +509,7 @@ static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args
     under_way = &here;
     enter_handler();
     result = recorded ? record_call(mode, log, plan, func, torch.plain_types, args, kwargs, 1)
-                      : PyObject_Call(func, args, kwargs);
+                      : PyObject_Call(called(plan, func), args, kwargs);
     leave_handler();
     under_way = here.above;
     Py_XDECREF(here.frame);
