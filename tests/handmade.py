@@ -42,6 +42,10 @@ class HandmadeTrace:
         failed = self.failure()
         return self.ended_by if failed is None else (failed.error or "",)
 
+    @property
+    def raised_at(self) -> tuple[Location, ...]:
+        return ()
+
     def failure(self) -> Event | None:
         return None if self.failed is None else self.made[self.failed]
 

@@ -7,6 +7,7 @@ import importlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +32,7 @@ from torchglass.journal.ring import Limits
 from torchglass.options import Options
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.values import Kept, kept_values
+from torchglass.source.sites import origin_of
 
 listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""
@@ -38,6 +40,7 @@ _WITH = dis.opmap.get("BEFORE_WITH")
 LOOKS = 5
 """How often a recording that is under way is looked at once more, since other threads go on meanwhile."""
 _LONGEST_CHAIN = 20
+_DEEPEST = 50
 """Exceptions may be raised in answer to each other in a circle."""
 
 
@@ -94,6 +97,7 @@ class Recorder:
         self.started_ns = 0
         self.stopped_ns: int | None = None
         self.left_by: tuple[str, ...] = ()
+        self._raised: list[list[Any]] = []
         self.settler: Settler | None = None
         """What the tables were made by, the last time."""
         self.kept_in_memory: list[Kept] = []
@@ -248,6 +252,7 @@ class Recorder:
                 [[window.log.number, window.log.at if window.end is None else window.end] for window in self.windows],
                 sum(window.log.lost for window in self.windows),
                 [[text, count] for text, count in session.faults.items()],
+                self._raised,
             )
             session.journal.rows.add(layout.ENDED, self.number, rows.encoded(row))
         except Exception as fault:
@@ -260,6 +265,7 @@ class Recorder:
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
                 self.left_by += (error_text(each),)
                 each = each.__cause__ or each.__context__
+            self._raised = _raised_at(error, session)
             if listeners is not None:
                 listeners.finish_pops(error)
             session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
@@ -375,3 +381,17 @@ class Recorder:
         session.listeners.remove(listener)
         for log in session.logs:
             log.listening = bool(session.listeners)
+
+
+def _raised_at(error: BaseException, session: Session) -> list[list[Any]]:
+    """The innermost frames of an exception's traceback: file, line, function, origin; the user's are to be read."""
+    found, each = deque[list[Any]](maxlen=_DEEPEST), error.__traceback__
+    while each is not None:
+        code = each.tb_frame.f_code
+        origin = origin_of(code.co_filename)
+        if origin != "ours":
+            found.append([code.co_filename, each.tb_lineno or 0, code.co_qualname, origin])
+        if origin == "user":
+            session.stacks.codes.number(each.tb_frame)
+        each = each.tb_next
+    return list(found)

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_bundle(parser)
     parser.add_argument("named", metavar="VIEW", nargs="?", choices=VIEWS, help=f"one of {', '.join(VIEWS)}")
     parser.add_argument(
-        "--view", choices=VIEWS, help="the same; default: tree, or failure where an exception ended the program"
+        "--view", choices=VIEWS, help="the same; default: tree, or failure where a call failed and ended the program"
     )
     parser.add_argument("--width", type=int, metavar="N", help="columns; default: the terminal's")
     parser.add_argument("--color", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal")

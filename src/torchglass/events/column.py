@@ -8,8 +8,8 @@ from dataclasses import MISSING, field
 from functools import partial
 from typing import Any, NamedTuple
 
-FORMAT = 6
-FORMATS = (2, 3, 4, 5, 6)
+FORMAT = 7
+FORMATS = (2, 3, 4, 5, 6, 7)
 """What is written, and what is read."""
 NONE = -1
 KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")

@@ -96,6 +96,7 @@ def _trace(tables: Tables) -> Iterator[Row]:
     yield (
         FORMAT, text(tables.name), tables.process, tables.started_at, tables.duration_ns, int(tables.complete),
         json.dumps(tables.left_by), 1,
+        json.dumps([[each.file, each.line, each.function, each.source, each.origin] for each in tables.raised_at]),
     )  # fmt: skip
 
 

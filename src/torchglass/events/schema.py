@@ -249,6 +249,8 @@ TRACE = Table("trace", "One row: what the trace as a whole is.", (
     Column("complete", "int", "0 while the recording is still running, and when its end was lost"),
     Column("left_by", "str", "JSON list: the exception that left the block, then what it was raised in answer to"),
     Column("linked", "int", "1: storage and producer of values are known"),
+    Column("raised_at", "str", "JSON list: the frames from the block to where that exception was raised, each as "
+           "[file, line, function, source line, origin]", since=7),
 ))  # fmt: skip
 NOTES = Table("notes", "What was lost, not seen, or went wrong in the recorder itself.", (
     _id("order"), Column("text", "str", "the note"),

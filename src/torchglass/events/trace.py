@@ -19,7 +19,7 @@ from torchglass.events.schema import NONE
 from torchglass.events.selection import Selection, select
 from torchglass.events.spelling import clean
 from torchglass.events.tables import Tables, form_sizes
-from torchglass.events.types import Event, ModuleInfo, Value
+from torchglass.events.types import Event, Location, ModuleInfo, Value
 
 _OF_A_CHILD = re.compile(
     r"Caught (?P<error>\w+) in (?P<worker>DataLoader worker) process (?P<number>\d+)\.|-- Process \d+ terminated with"
@@ -105,6 +105,11 @@ class Trace:
     def left_by(self) -> tuple[str, ...]:
         """The exception that left the block, then what it was raised in answer to; empty when the block ended well."""
         return self.tables.left_by
+
+    @property
+    def raised_at(self) -> tuple[Location, ...]:
+        """The frames between the block and the place where the exception was raised that left it, outermost first."""
+        return self.tables.raised_at
 
     @property
     def duration_ns(self) -> int:

@@ -48,13 +48,16 @@ class WindowRow(NamedTuple):
 
 
 class EndedRow(NamedTuple):
-    """How a recording ended: when, by which exception, and where in each thread."""
+    """How a recording ended: when, by which exception, where in each thread; the frames from the block to
+    where the exception was raised (file, line, function, origin), which older journals do not have.
+    """
 
     stopped_ns: int
     left_by: Names
     ends: list[list[int]]
     lost: int
     faults: list[list[Any]]
+    raised: list[list[Any]]
 
 
 class ThreadRow(NamedTuple):
@@ -184,6 +187,8 @@ KINDS: dict[int, type[Any]] = {
     layout.SAVED: SavedRow, layout.BACKWARD: BackwardRow,
 }  # fmt: skip
 """Rows of other kinds are a text (errors, notes, faults), a list of ints (stacks) or a nested list (forms)."""
+LATER: dict[int, list[Any]] = {layout.ENDED: [[]]}
+"""What stands for the last fields of a row in journals that do not have them yet."""
 TEXTS = frozenset([layout.ERROR_ROW, layout.NOTE, layout.FAULT])
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -241,6 +246,8 @@ def decoded(kind: int, payload: bytes) -> Any:
     if row is None:
         return fields
     checks = _CHECKS[row]
+    if len(fields) < len(checks):
+        fields += LATER.get(kind, [])
     if len(fields) != len(checks) or not all(map(_fits, checks, fields)):
         raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
     return row(*fields)

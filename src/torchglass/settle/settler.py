@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torchglass.events.schema import NONE
+from torchglass.events.schema import NONE, ORIGINS
 from torchglass.events.tables import Tables, form_sizes
+from torchglass.events.types import Location
 from torchglass.events.unwritten import forget_unwritten
 from torchglass.journal import layout
 from torchglass.journal.layout import Streams
@@ -349,6 +350,9 @@ class Settler:
             tables.notes.append(f"torchglass failed to record {count:,} step(s); the program was not affected: {text}")
         if self.options.get("sources", True):
             tables.sources = self.sources.texts()
+        if ended is not None:
+            told = [each for each in ended.raised if [*map(type, each)] == [str, int, str, str] and each[3] in ORIGINS]
+            tables.raised_at = tuple(_frame(tables, *each) for each in told)
 
     def _damage(self) -> str:
         parts = [
@@ -361,6 +365,12 @@ class Settler:
 def _records(words: list[int], backward: bytearray) -> Iterable[tuple[int, ...]]:
     """What is asked of each record, and whether it was made in backward."""
     return zip(*(words[field :: layout.RECORD_WORDS] for field in _FIELDS), backward, strict=True)
+
+
+def _frame(tables: Tables, file: str, line: int, function: str, origin: str) -> Location:
+    """A frame of a traceback, with its line where the text is kept."""
+    text = tables.sources.get(file, "").splitlines()[line - 1 : line] if line > 0 else []
+    return Location(file, line, line, 0, 0, function, text[0].strip() if text else "", origin)
 
 
 def unread_files(tables: Tables) -> list[str]:

@@ -21,6 +21,7 @@ from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
 from torchglass.events.schema import FORMAT, KINDS, NONE, ORIGINS, statements
 from torchglass.events.tables import Tables
+from torchglass.events.types import Location
 from torchglass.store.layout import EVENTS, EVENTS_FILE, Unsound, plain_size
 
 T = TypeVar("T")
@@ -52,6 +53,16 @@ def text_or_none(cell: Any) -> str | None:
 def texts_of(cell: Any) -> tuple[str, ...]:
     """A JSON list of texts."""
     return _all_of(str, cell)
+
+
+def frames_of(cell: Any) -> tuple[Location, ...]:
+    """A JSON list of frames: file, line, function, source line, origin."""
+    found = json.loads(text_of(cell))
+    frames = cast("list[Any]", found if isinstance(found, list) else [None])
+    kinds = [list(map(type, cast("list[Any]", each))) if isinstance(each, list) else [] for each in frames]
+    if any(each != [str, int, str, str, str] for each in kinds) or any(each[4] not in ORIGINS for each in frames):
+        raise Unsound("trace.raised_at is no list of frames")
+    return tuple(Location(file, line, line, 0, 0, *rest) for file, line, *rest in frames)
 
 
 def sizes_of(cell: Any) -> tuple[int, ...] | None:

@@ -388,6 +388,7 @@ def _append_rest(whole: Tables, part: Tables, name: str) -> None:
     whole.complete &= part.complete
     whole.duration_ns = max(whole.duration_ns, part.duration_ns)
     whole.left_by += part.left_by
+    whole.raised_at = whole.raised_at or part.raised_at
     whole.notes += [note if name in note else f"{name}: {note}" for note in part.notes]
     for file, text in part.sources.items():
         # What was given to exec or to -c is no file: each process has its own.

@@ -19,6 +19,7 @@ from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
     check_tables,
+    frames_of,
     int_of,
     ints_of,
     reals_of,
@@ -87,7 +88,7 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
     rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
     if len(rows) != 1:
         raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
-    number, name, process, started_at, duration, complete, left_by, linked = rows[0]
+    number, name, process, started_at, duration, complete, left_by, linked, *more = rows[0]
     if number not in FORMATS:
         raise Unsound(f"its rows have format {number!r}, which is not read here")
     if linked != 1:
@@ -99,6 +100,7 @@ def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
     tables.started_at = float(started_at)
     tables.complete = bool(int_of(complete))
     tables.left_by = texts_of(left_by)
+    tables.raised_at = frames_of(more[0]) if more else ()
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
     return int_of(number)
 

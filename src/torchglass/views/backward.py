@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torchglass.events.types import Event, ModuleInfo, Value
+from torchglass.events.types import Event, Location, ModuleInfo, Value
 from torchglass.views.digest import Recorded
 from torchglass.views.text.cells import op_name
 from torchglass.views.text.tensors import contents_words, is_measured, values_words
@@ -96,6 +96,10 @@ class TiedTrace:
     @property
     def left_by(self) -> tuple[str, ...]:
         return self.trace.left_by
+
+    @property
+    def raised_at(self) -> tuple[Location, ...]:
+        return self.trace.raised_at
 
     def failure(self) -> Event | None:
         return self.trace.failure()

@@ -68,6 +68,11 @@ class Recorded(Protocol):
         """The exception that ended the block, then what it was raised in answer to."""
         ...
 
+    @property
+    def raised_at(self) -> tuple[Location, ...]:
+        """The frames between the block and the place where that exception was raised, outermost first."""
+        ...
+
     def failure(self) -> Event | None:
         """The innermost event that the exception left which ended the block."""
         ...

@@ -43,7 +43,8 @@ MOST_INPUTS = 12
 MOST_CALLS = 20
 LONGEST_NAME = 32
 MOST_MISFITS = 6
-INPUT, MADE, MISFIT = "input", "made", "misfit"
+MOST_FRAMES = 8
+INPUT, MADE, MISFIT, RAISED = "input", "made", "misfit", "raised"
 THE_REST = "all that happened: show(trace, 'tree'), or 'code', 'listing' … (on the command line --view tree)"
 ENDED_WELL = "No exception left the block: there is no failure to tell of."
 NOT_IN_A_CALL = "no recorded call failed: it was raised by other code"
@@ -58,7 +59,8 @@ def sheet(trace: Recorded, options: FailureOptions | None = None) -> Sheet:
         error = error_row(trace)
         if error is None:
             return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
-        return Sheet([error, _heading(NOT_IN_A_CALL), *_last_rows(trace)], [Cell(kinds.REMARK, THE_REST)])
+        rows = [error, _heading(NOT_IN_A_CALL), *raised_rows(trace), *_last_rows(trace)]
+        return Sheet(rows, [Cell(kinds.REMARK, THE_REST)])
     return Sheet(_Story(trace, event, options or FailureOptions()).rows(), [Cell(kinds.REMARK, THE_REST)])
 
 
@@ -93,6 +95,7 @@ class _Story:
             error,
             _heading("path to the failing call" + self._where()),
             *[_row(each, depth, kinds.PATH) for depth, each in enumerate(_shortened(self._path))],
+            *self._raised(),
             *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
             _heading("its inputs"),
             *self._input_rows(),
@@ -101,6 +104,11 @@ class _Story:
 
     def _where(self) -> str:
         return "" if self._event.thread in ("MainThread", "") else f" in {clean(self._event.thread)}"
+
+    def _raised(self) -> list[Row]:
+        """Where code of the program's own raised it, in the course of the failing call."""
+        found = raised_rows(self._trace, self._event)
+        return [_heading("where it was raised"), *found] if found else []
 
     # ------------------------------------------------------------ inputs
 
@@ -172,6 +180,16 @@ def _last_rows(trace: Recorded, event: Event | None = None, only: Selection | No
         own = [each for each in own if not _in_constructor(each)]
     last = [each for each in own if only is None or only.matches(each)][-LAST:]
     return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
+
+
+def raised_rows(trace: Recorded, event: Event | None = None) -> list[Row]:
+    """The lines of the user's that led to the place where the exception was raised, from the failing call on."""
+    known = {(at.file, at.line) for at in event.stack} if event is not None else set[tuple[str, int]]()
+    frames = [at for at in trace.raised_at if at.origin == "user" and (at.file, at.line) not in known]
+    return [
+        Row(0, RAISED, (Cell(kinds.EXPRESSION, clean(at.source or at.function)), Cell(kinds.PLACE, at=at)), indent=2)
+        for at in frames[-MOST_FRAMES:]
+    ]
 
 
 def _path(trace: Recorded, event: Event) -> list[Event]:

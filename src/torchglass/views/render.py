@@ -80,6 +80,7 @@ def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
     row = failure.error_row(trace)
     if row is not None:
         yield from failure.error_lines(row, page)
+        yield from draw(failure.raised_rows(trace, trace.failure())[-1:], page)
         yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
 

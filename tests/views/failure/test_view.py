@@ -83,9 +83,49 @@ def test_an_error_of_other_code_is_told_with_what_came_before() -> None:
 
     trace = left_by(KeyError, program)
     assert trace.failure() is None
-    told = ["✗ KeyError: 'image'", "no recorded call failed: it was raised by other code", "the last 2 events"]
-    assert tg.render(trace, "failure").split("\n")[:3] == told
-    assert tg.render(trace).startswith(told[0])
+    lines = tg.render(trace, "failure").split("\n")
+    assert lines[:2] == ["✗ KeyError: 'image'", "no recorded call failed: it was raised by other code"]
+    assert [line.split("  ")[1] for line in lines[2:4]] == ["program()", 'return {"x": 1}["image"]']
+    assert lines[4] == "the last 2 events"
+    assert tg.render(trace).split("\n")[:2] == [lines[0], lines[3]], "the tree begins with the place, too"
+
+
+class Picky(nn.Module):
+    """Refuses by code of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return check(x * 2)
+
+
+def check(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] != 3:
+        raise ValueError("three are wanted")
+    return x
+
+
+def raised(trace: tg.Trace) -> list[str]:
+    return [row.text("expression") for row in sheet(trace).rows if row.kind == "raised"]
+
+
+def test_where_code_of_the_programs_own_raised_it(tmp_path: Path) -> None:
+    trace = left_by(ValueError, lambda: Picky()(torch.ones(2)), to=tmp_path / "run.trace")
+    told = ["return check(x * 2)", 'raise ValueError("three are wanted")']
+    assert "where it was raised" in tg.render(trace)
+    assert raised(trace) == raised(tg.load(tmp_path / "run.trace")) == told
+    tg.save(trace, tmp_path / "again.trace")
+    assert tg.load(tmp_path / "again.trace").raised_at == trace.raised_at
+    assert [each.function for each in trace.raised_at[-2:]] == ["Picky.forward", "check"]
+
+
+def test_where_torch_raised_it_is_the_failing_call_itself() -> None:
+    trace = left_by(RuntimeError, lambda: torch.ones(2, 3) @ torch.ones(2, 3))
+    assert raised(trace) == []
+    assert trace.raised_at[-1].function.endswith("<lambda>")
+
+
+def test_the_place_of_the_raise_without_the_texts() -> None:
+    trace = left_by(ValueError, lambda: Picky()(torch.ones(2)), sources=False)
+    assert raised(trace) == ["Picky.forward", "check"]
 
 
 @pytest.mark.parametrize("ends", [SystemExit, GeneratorExit])
