@@ -87,7 +87,9 @@ def test_an_error_of_other_code_is_told_with_what_came_before() -> None:
     assert lines[:2] == ["✗ KeyError: 'image'", "no recorded call failed: it was raised by other code"]
     assert [line.split("  ")[1] for line in lines[2:4]] == ["program()", 'return {"x": 1}["image"]']
     assert lines[4] == "the last 2 events"
-    assert tg.render(trace).split("\n")[:2] == [lines[0], lines[3]], "the tree begins with the place, too"
+    head = tg.render(trace).split("\n")[:2]
+    assert head[0] == lines[0]
+    assert head[1].startswith('  return {"x": 1}["image"]  test_view.py:'), "the tree begins with the place, too"
 
 
 class Picky(nn.Module):
