@@ -23,7 +23,7 @@ from torchglass.capture.keeping import Keeper, Keeping
 from torchglass.capture.release import is_quiet
 from torchglass.capture.session import Listener, Session, error_text
 from torchglass.capture.torch.names import HAS_TORCH
-from torchglass.capture.transparency.patches import Patch, PatchSet, Uninterrupted
+from torchglass.capture.transparency.patches import Patch, Patches, PatchSet, Uninterrupted
 from torchglass.capture.variables.events import VariablesProbe
 from torchglass.events.tables import Tables
 from torchglass.journal import layout, rows
@@ -59,7 +59,7 @@ def _window_bytes(thread: int, begin: int, module: int) -> bytes:
     return rows.encoded(rows.WindowRow(thread, begin, module))
 
 
-_THREADS = (
+_THREADS = Patches(
     Patch(threading.Thread, "start", threads.make_start),
     Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
 )
@@ -67,7 +67,7 @@ _THREADS = (
 
 def _patches() -> list[Any]:
     listening = [] if listeners is None else listeners.patches()
-    return [*listening, *_THREADS]
+    return [*listening, _THREADS]
 
 
 def _forget_in_child() -> None:

@@ -28,17 +28,20 @@ from torchglass.capture.torch.ops import make_op_mode
 from torchglass.capture.transparency import compiled, modes
 from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES, OpMode, compiled_op_mode
 from torchglass.capture.transparency.modes import finish_pops as finish_pops
-from torchglass.capture.transparency.patches import Patch, PatchSet
+from torchglass.capture.transparency.patches import Patch, Patches, PatchSet
 from torchglass.capture.transparency.warnings import WarningPlaces
 
-_CALL = Patch(nn.Module, "__call__", modules.make_call)
-_WARN, _warn = Patch(warnings, "warn", lambda _: fast.extension.warn), warnings.warn
-_HANDLER = "handle_torch_function"
+_warn = warnings.warn
+
+
+def patches() -> list[Any]:
+    """What is replaced in torch while anything records; each looks for itself what stands there when it is put up."""
+    return _patches(fast.is_used())
 
 
 @cache
-def _wanted() -> list[Patch]:
-    return [
+def _patches(is_compiled: bool) -> list[Any]:
+    wanted = [
         Patch(torch.overrides, "has_torch_function", modes.make_has_torch_function),
         Patch(torch.jit.ScriptFunction, "__call__", guards.make_script_call),
         Patch(torch.utils, "swap_tensors", guards.make_swap_tensors),
@@ -49,26 +52,24 @@ def _wanted() -> list[Patch]:
         Patch(private.jit_trace, "_trace_impl", guards.make_jit_trace),
         Patch(private.jit_trace, "trace_module", guards.make_jit_trace),
     ]
+    calls = Patches(Patch(nn.Module, "__call__", modules.make_call))
+    first = _for_compiled(calls) if is_compiled else [calls]
+    return [*first, Patches(*wanted), optimizers.StepHooks(), WarningPlaces()]
 
 
-def patches() -> list[Any]:
-    """The names in torch that are replaced while anything records."""
-    there = [each for each in _wanted() if each.name in each.held]
-    return [*(_for_compiled() if fast.is_used() else [_CALL]), *there, optimizers.StepHooks(), WarningPlaces()]
-
-
-def _for_compiled() -> list[Any]:
+def _for_compiled(calls: Patches) -> list[Any]:
     """What is replaced for the compiled engine: the way to function modes, and the inside of module calls.
 
     Warnings are counted past the frames of functions that we call a second time.
     """
-    made: list[Any] = [_handler_in(module) for module in _modules_that_ask()]
-    is_torchs_own = nn.Module.__call__ is private.wrapped_call and _can_be_exchanged(private.wrapped_call)
-    made.append(CodeSwap(private.wrapped_call, _calling_code) if is_torchs_own else _CALL)
+    handler, handle, warn = "handle_torch_function", fast.extension.handle_torch_function, fast.extension.warn
+    asking = [Patch(each, handler, lambda _: handle, private.handle_torch_function) for each in _asking()]
+    made: list[Any] = [
+        Patches(*asking, Patch(warnings, "warn", lambda _: warn, _warn)),
+        ModuleCalls(private.wrapped_call, calls) if _can_be_exchanged(private.wrapped_call) else calls,
+    ]
     if _asks_for_rules(private.find_dispatch_rule):
         made.append(CodeSwap(private.find_dispatch_rule, _finding_code))
-    if warnings.warn is _warn:
-        made.append(_WARN)
     made.append(_LookUps())
     return made
 
@@ -83,18 +84,13 @@ class _LookUps:
         fast.extension.answer_torch(False)
 
 
-@cache
-def _handler_in(module: Any) -> Patch:
-    return Patch(module, _HANDLER, lambda _: fast.extension.handle_torch_function)
-
-
-def _modules_that_ask() -> list[Any]:
+def _asking() -> list[Any]:
     """The modules whose functions find ``handle_torch_function`` among their own names."""
     names = ("torch.nn.functional", "torch.functional", "torch._tensor")
-    modules = [sys.modules[name] for name in names if name in sys.modules]
-    return [module for module in modules if vars(module).get(_HANDLER) is private.handle_torch_function]
+    return [sys.modules[name] for name in names if name in sys.modules]
 
 
+@cache
 def compile_door(others: PatchSet) -> Any:
     """Steps aside, and takes the other patches down, while compiled code runs."""
     return compiled.CompileDoor(others)
@@ -168,23 +164,39 @@ class CodeSwap:
     the function that stands there another code does not, and leaves its frame in tracebacks, with its name and line.
     """
 
-    def __init__(self, function: FunctionType, other: Callable[[CodeType], CodeType]) -> None:
-        self._function = function
-        self._other = other
-        self._original: CodeType | None = None
+    def __init__(self, function: FunctionType, make: Callable[[CodeType], CodeType]) -> None:
+        self.function = function
+        self.original = function.__code__
+        """Any other that the program has set since stays, and does what it does."""
+        self._replacement = make(self.original)
 
     def install(self) -> None:
-        self._original = self._function.__code__
-        self._function.__code__ = self._other(self._original)
+        if self.function.__code__ is self.original:
+            self.function.__code__ = self._replacement
 
     def remove(self) -> None:
-        """Put the original back; where the program has set another in the meantime, that stays."""
-        original, self._original = self._original, None
-        if original is not None and self._function.__code__ is self._other(original):
-            self._function.__code__ = original
+        if self.function.__code__ is self._replacement:
+            self.function.__code__ = self.original
 
 
-@cache
+class ModuleCalls(CodeSwap):
+    """The code of ``nn.Module.__call__``; what the program has put there instead is replaced as a whole."""
+
+    def __init__(self, function: FunctionType, others: Patches) -> None:
+        super().__init__(function, _calling_code)
+        self._others = others
+
+    def install(self) -> None:
+        if nn.Module.__call__ is self.function and self.function.__code__ is self.original:
+            super().install()
+        else:
+            self._others.install()
+
+    def remove(self) -> None:
+        super().remove()
+        self._others.remove()
+
+
 def _calling_code(original: CodeType) -> CodeType:
     """Code that hands its arguments to C, and says that it is the original, at the place of its plain call."""
     place = _place_of(original)
@@ -210,7 +222,6 @@ def _asks_for_rules(function: Any) -> bool:
     )
 
 
-@cache
 def _finding_code(original: CodeType) -> CodeType:
     """Code that knows that nobody has written a rule for our mode, and asks the original about all others."""
     module = compile(
@@ -234,7 +245,6 @@ def _can_be_exchanged(function: Any) -> bool:
     return _place_of(function.__code__) is not None
 
 
-@cache
 def _place_of(code: CodeType) -> tuple[int, int, int, int] | None:
     """Where torch's own code calls ``_call_impl``; None where it does not, or takes other arguments."""
     if code.co_varnames[:3] != ("self", "args", "kwargs"):

@@ -18,7 +18,7 @@ from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import UNSEEN
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.modes import FUNCTION_MODES, OP_MODES
-from torchglass.capture.transparency.patches import Patch, PatchSet
+from torchglass.capture.transparency.patches import Patch, Patches, PatchSet
 from torchglass.journal.layout import NONE, RESULT
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
@@ -31,8 +31,10 @@ BLIND = "module calls of other threads were not seen while a thread ran a compil
 
 
 _NOT_KNOWN = object()
-_SKIPPED: list[Any] = []
-"""Code of ours that dynamo has been told not to trace."""
+
+
+def _nothing() -> None:
+    """In the place of an original."""
 
 
 class Region:
@@ -57,8 +59,9 @@ class CompileDoor:
     def __init__(self, patches: PatchSet) -> None:
         self.patches = patches
         self.regions: dict[int, Region] = {}
-        self.installed: list[Patch] = []
         self.finder: _DoorFinder | None = None
+        self._names: tuple[ModuleType | None, Patches] = None, Patches()
+        """What is replaced, and of which module."""
 
     def install(self) -> None:
         module = sys.modules.get(DOOR)
@@ -72,27 +75,27 @@ class CompileDoor:
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
         self.finder = None
-        while self.installed:
-            self.installed.pop().remove()
+        self._names[1].remove()
+        self.regions = {}
 
     def put_up(self, module: ModuleType) -> None:
+        if self._names[0] is not module:
+            self._names = module, self._replaced_in(module)
+        self._names[1].install()
+
+    def _replaced_in(self, module: ModuleType) -> Patches:
         names = {
             "set_eval_frame": self._make_set,
             "_callback_from_stance": self._make_callback,
             "_maybe_set_eval_frame": self._make_maybe,
         }
         if not all(name in vars(module) for name in names):
-            return  # another torch: compiled regions are then recorded as torch.compile leaves them
+            return Patches()  # another torch: compiled regions are then recorded as torch.compile leaves them
         self.stance = lambda: module._stance.stance
+        for make in (*names.values(), self._make_compile):
+            module.skip_code(make(_nothing).__code__)  # dynamo must not trace it; the same whatever stood there
         wanted = [Patch(module, name, make) for name, make in names.items()]
-        wanted.append(Patch(module._TorchDynamoContext, "__call__", self._make_compile))
-        for patch in wanted:
-            patch.install()
-            self.installed.append(patch)
-            code = patch.replacement.__code__
-            if code not in _SKIPPED:  # asked of dynamo once: the code stays, only its closure is new each time
-                _SKIPPED.append(code)
-                module.skip_code(code)
+        return Patches(*wanted, Patch(module._TorchDynamoContext, "__call__", self._make_compile))
 
     def _make_set(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_eval_frame(callback: Any) -> Any:

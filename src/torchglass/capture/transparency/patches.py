@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
+from functools import partial
+from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -13,40 +15,63 @@ Make = Callable[[Any], Any]
 
 
 class Patch:
-    """One attribute of one module or class; may be installed again after it was removed."""
+    """One attribute of one module or class, and what makes its replacement.
 
-    def __init__(self, owner: Any, name: str, make: Make) -> None:
-        self.owner = owner
+    What stands there when this is made is kept with its replacement, if it is its owner's: blocks come and go, and
+    those two stay the same. Of what a program put there nothing is kept: it must be able to go.
+    """
+
+    def __init__(self, owner: Any, name: str, make: Make, only: Any = None) -> None:
+        self.held = vars(owner)
         self.name = name
         self.make = make
-        self.original: Any = None
-        self.replacement: Any = None
-        self.held = vars(owner)
-        found = self.held.get(name)
-        self._first = found if _is_its_own(owner, found) else None
-        self._kept: Any = None
-        """What stood there when this was made, and its replacement: blocks come and go, and those stay the same."""
-
-    def install(self) -> None:
-        original = self.original = self.held[self.name]
-        if original is not None and original is self._first:
-            replacement = self._kept = self._kept or self.make(original)
-        else:  # the program's own, which must be able to go
-            replacement = self.make(original)
-        self.replacement = replacement
-        setattr(self.owner, self.name, replacement)
-
-    def remove(self) -> None:
-        """Put the original back; where the program replaced ours in the meantime, its own stays."""
-        if self.replacement is not None and self.held.get(self.name) is self.replacement:
-            setattr(self.owner, self.name, self.original)
-        self.original = self.replacement = None
+        self.leaves_others = only is not None
+        """``only``: whatever else stands there is left alone."""
+        self.put: Callable[[str, Any], None] = getattr(self.held, "__setitem__", None) or partial(setattr, owner)
+        """Into the dictionary of a module; of a class Python must be told."""
+        found = self.held.get(name) if only is None else only
+        is_own = only is not None or (found is not None and _is_its_own(owner, found))
+        self.original: Any = found if is_own else object()
+        self.replacement: Any = make(found) if is_own else object()
 
 
 def _is_its_own(owner: Any, found: Any) -> bool:
-    """Whether something was written where its owner was: what a program put there must be able to go."""
+    """Whether something was written where its owner was."""
     home = str(getattr(owner, "__module__", None) or owner.__name__)
     return str(getattr(found, "__module__", None) or home).partition(".")[0] == home.partition(".")[0]
+
+
+class Patches:
+    """Patches that are installed and removed together, and may be again: two dozen in each block, so in one loop.
+
+    A name that its owner does not have is passed over. Where the program replaced ours in the meantime, its own stays.
+    """
+
+    def __init__(self, *patches: Patch) -> None:
+        self._patches = [(each.held, each.name, each.put, each.original, each.replacement, each) for each in patches]
+        self._others: list[tuple[Patch, Any, Any]] = []
+        """Where something of the program's stood: that, and what was put there."""
+
+    def install(self) -> None:
+        for held, name, put, original, replacement, patch in self._patches:
+            if held.get(name) is original:
+                put(name, replacement)
+            elif name in held and not patch.leaves_others:
+                self._install_around(patch, held[name])
+
+    def _install_around(self, patch: Patch, found: Any) -> None:
+        replacement = patch.make(found)
+        self._others.append((patch, found, replacement))
+        patch.put(patch.name, replacement)
+
+    def remove(self) -> None:
+        for held, name, put, original, replacement, _ in self._patches:
+            if held.get(name) is replacement:
+                put(name, original)
+        while self._others:
+            patch, found, replacement = self._others.pop()
+            if patch.held.get(patch.name) is replacement:
+                patch.put(patch.name, found)
 
 
 class PatchSet:
@@ -90,9 +115,9 @@ class PatchSet:
             if self._users:
                 return
             while self._installed:
-                patch = self._installed.pop()
                 if not self._suspended:
-                    patch.remove()
+                    self._installed[-1].remove()
+                self._installed.pop()  # last: what an exception kept from being put back is put back by the next one
 
 
 # ---------------------------------------------------------------- signals
@@ -115,9 +140,9 @@ class Uninterrupted:
         self._caught: list[tuple[int, FrameType | None]] = []
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if get_ident() == threading.main_thread().ident:
             handler = _signal.getsignal(_SIGINT)
-            if callable(handler):
+            if callable(handler) and getattr(handler, "__func__", None) is not Uninterrupted._hold:  # held already
                 self._handler = handler
                 _signal.signal(_SIGINT, self._hold)
 

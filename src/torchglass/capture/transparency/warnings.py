@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture.torch.names import HANDLER
-from torchglass.capture.transparency.patches import Patch
+from torchglass.capture.transparency.patches import Patch, Patches
 
 OURS = "torchglass.capture."
 COMMANDS = "torchglass.cli."
@@ -108,22 +108,19 @@ class WarningPlaces:
 
     def __init__(self) -> None:
         self._put_into: list[Any] = []
-        self._keeps_first: Patch | None = None
+        self._keeps_first = Patches(Patch(warnings, "_filters_mutated", make_filters_mutated))
 
     def install(self) -> None:
         # Warnings in pure Python ask in another order. The version of the filters stays: what was said once is known.
         if type(warnings.warn_explicit) is not type(len) or "_filters_mutated" not in vars(warnings):
             return
-        self._keeps_first = Patch(warnings, "_filters_mutated", make_filters_mutated)
         self._keeps_first.install()
         self._put_into = warnings.filters  # type: ignore[assignment]
         _put_first()
 
     def remove(self) -> None:
         """Also from the copy that a ``catch_warnings`` of the program has made since."""
-        if self._keeps_first is not None:
-            self._keeps_first.remove()
-            self._keeps_first = None
+        self._keeps_first.remove()
         for filters in (self._put_into, warnings.filters):
             _take_out(filters)  # type: ignore[arg-type]
         self._put_into = []
