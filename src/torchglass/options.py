@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, cast
 
 from torchglass.errors import UsageError, WrongType, expect
@@ -88,7 +89,7 @@ class Options:
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for the journal and for other processes; ``Options.of`` has them again."""
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
+            **dict(zip(_PLAIN, _read_plain(self), strict=True)),
             "variables": self.names,
             "calls": self.packages,
             "values": self.measures,
@@ -106,6 +107,7 @@ class Options:
 
 
 _PLAIN = ("modules", "functions", "ops", "max_bytes", "fused", "sources", "max_events", "keep", "name")
+_read_plain = attrgetter(*_PLAIN)
 
 
 def _names(variables: object) -> tuple[str, ...]:
@@ -126,9 +128,9 @@ def _packages(calls: object) -> tuple[str, ...]:
 
 def _texts(given: object) -> tuple[str, ...] | None:
     """A list or tuple of texts; None where it is something else."""
-    several = tuple(cast("Sequence[object]", given)) if isinstance(given, (list, tuple)) else (None,)
-    texts = tuple(each for each in several if isinstance(each, str))
-    return texts if len(texts) == len(several) else None
+    several = cast("Sequence[object]", given) if isinstance(given, (list, tuple)) else (None,)
+    texts = [each for each in several if isinstance(each, str)]
+    return tuple(texts) if len(texts) == len(several) else None
 
 
 def _check_values(values: object) -> None:

@@ -10,6 +10,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -63,9 +64,6 @@ class Recording:
     def start(self, frame: FrameType | None, outermost: bool = False) -> None:
         if os.environ.get("TORCHGLASS") == "0":
             return
-        # Needed by the first mark: a child that is forked while a thread imports waits for that import for ever.
-        importlib.import_module("torchglass.capture.marks")
-
         # What cannot be watched or written is refused before anything is made or recorded.
         if self._options.names:
             from torchglass.capture.variables import Watch
@@ -83,10 +81,8 @@ class Recording:
             self._begin(frame, outermost)
 
     def _begin(self, frame: FrameType | None, outermost: bool) -> None:
-        from torchglass.capture.recorder import Recorder
-
         part = None if self._to is None else store.open_part(self._to, self._run)
-        self._recorder = Recorder(self._options, part)
+        self._recorder = _recorder_class()(self._options, part)
         self._recorder.start(frame, outermost)
         if self._options.stop_on:
             self._recorder.stop_on_bad(self._stop_on_bad)
@@ -220,6 +216,16 @@ class Recording:
     def _in_folder(self, part: store.Part) -> list[store.SavedTensor]:
         """What lies in regions of the part, numbered behind what it was given."""
         return store.saved_rows(self._recorder.settler.tables, self._recorder.kept_in_folder, part.count)
+
+
+@cache
+def _recorder_class() -> Any:
+    """The recorder, which imports torch: by the first block.
+
+    And what the first mark needs: a child that is forked while a thread imports waits for that import for ever.
+    """
+    importlib.import_module("torchglass.capture.marks")
+    return importlib.import_module("torchglass.capture.recorder").Recorder
 
 
 class BundleTensors:

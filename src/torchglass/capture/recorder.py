@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torchglass.capture import release, threads
@@ -42,6 +42,20 @@ LOOKS = 5
 _LONGEST_CHAIN = 20
 _DEEPEST = 50
 """Exceptions may be raised in answer to each other in a circle."""
+
+
+_last_with: list[tuple[CodeType, int]] = []
+"""The statement by which the last block was entered, mostly that of the next one: to ask copies the whole code."""
+
+
+def _is_with(code: CodeType, offset: int) -> bool:
+    """Whether a ``with`` statement is at work at this place."""
+    if _last_with and _last_with[0][0] is code and _last_with[0][1] == offset:
+        return True
+    found = _WITH is not None and 0 <= offset < len(code.co_code) and code.co_code[offset] == _WITH
+    if found:
+        _last_with[:] = [(code, offset)]
+    return found
 
 
 @dataclass(slots=True)
@@ -148,7 +162,7 @@ class Recorder:
             listeners.measure(session)
             listeners.listen(log)
         # A recording around this one may follow some of the variables already: its events are in both.
-        fresh = tuple(name for name in self.options.names if not session.watched & {name, "*"})
+        fresh = tuple([name for name in self.options.names if not session.watched & {name, "*"}])
         if fresh:
             self._probe = VariablesProbe(session, fresh)
             self._probe.start(frame)
@@ -164,7 +178,7 @@ class Recorder:
         options = self.options
         self.started_ns = time.perf_counter_ns()
         row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, options.as_dict())
-        session.journal.rows.add(layout.RECORDING, self.number, rows.encoded(row))
+        session.journal.rows.add(layout.RECORDING, self.number, rows.encoded_recording(row))
         if self._keeper is not None:
             self._keeping = Keeping(session, self.number, self._keeper, options.sources)
         self.own(log)
@@ -186,8 +200,7 @@ class Recorder:
         """
         if frame is None or frame.f_back is None or frame.f_code.co_flags & RESUMED:
             return
-        code = frame.f_code.co_code
-        if _WITH is None or not 0 <= frame.f_lasti < len(code) or code[frame.f_lasti] != _WITH:
+        if not _is_with(frame.f_code, frame.f_lasti):
             return
         log.base = session.stacks.whole(frame.f_back)
         log.anchor = id(frame.f_back)
@@ -250,11 +263,13 @@ class Recorder:
                 self.stopped_ns or 0,
                 list(self.left_by),
                 [[window.log.number, window.log.at if window.end is None else window.end] for window in self.windows],
-                sum(window.log.lost for window in self.windows),
+                sum([window.log.lost for window in self.windows]),
                 [[text, count] for text, count in session.faults.items()],
                 self._raised,
             )
-            session.journal.rows.add(layout.ENDED, self.number, rows.encoded(row))
+            is_plain = not self.left_by and not session.faults
+            payload = rows.encoded_ints(list(row)) if is_plain else rows.encoded(row)
+            session.journal.rows.add(layout.ENDED, self.number, payload)
         except Exception as fault:
             session.fault(fault)
 
@@ -291,7 +306,7 @@ class Recorder:
 
     def _finish_modules(self, session: Session) -> None:
         try:
-            if listeners is not None:
+            if listeners is not None and session.modules:
                 listeners.add_uncalled(session)
         except Exception as fault:
             session.fault(fault)

@@ -109,7 +109,8 @@ class Session:
         self.running = True
         self.function_mode: Any = None
         self.op_mode: Any = None
-        self.plans, self.measurers = list[Any](), list[Any]()  # let go of with it (capture/release.py)
+        self.plans: list[Any] = []
+        self.measurers: list[Any] = []  # both let go of with it (capture/release.py)
         self.enter_thread: Callable[[ThreadLog], None] = _nothing
         """What puts our modes on the stacks of a thread that is recorded from now on …"""
         self.on_write: list[Callable[[Any], None]] = []
@@ -198,10 +199,10 @@ class Session:
 
     def configure(self) -> None:
         """Probes are on while any recording wants them."""
-        self.records_modules = any(each.options.modules for each in self.recorders)
-        self.records_ops = any(each.options.ops for each in self.recorders)
+        self.records_modules = True in [each.options.modules for each in self.recorders]
+        self.records_ops = True in [each.options.ops for each in self.recorders]
         # The function mode carries what a dispatch mode needs (modes.py).
-        self.records_functions = self.records_ops or any(each.options.functions for each in self.recorders)
+        self.records_functions = self.records_ops or True in [each.options.functions for each in self.recorders]
         if self.engine is not None:
             self.engine.records_modules, self.engine.records_ops = self.records_modules, self.records_ops
 
@@ -312,7 +313,7 @@ class Session:
 
     def close_left_open(self, log: ThreadLog, begin: int) -> None:
         """Close the records that Ctrl-C left open by falling between our own steps; those under way stay open."""
-        under_way, at = set[int](), log.parent
+        under_way, at = {log.parent}, log.parent
         while at >= begin:
             under_way.add(at)
             at = log.word(at, PARENT)

@@ -36,8 +36,10 @@ def thread_label(log: ThreadLog) -> str:
     worker = worker_info()
     process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
     name = "MainProcess" if process is None else process().name
+    if worker is None and name == "MainProcess":
+        return log.name
     label = f"DataLoader worker {worker.id}" if worker is not None else "" if name == "MainProcess" else name
-    return ", ".join(part for part in (label, "" if label and log.name == "MainThread" else log.name) if part)
+    return ", ".join([part for part in (label, "" if log.name == "MainThread" else log.name) if part])
 
 
 def make_start(original: Callable[..., Any]) -> Callable[..., Any]:

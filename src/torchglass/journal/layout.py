@@ -137,6 +137,7 @@ def row_checksum(kind: int, number: int, payload: bytes) -> int:
 
 # ---------------------------------------------------------------- chunks
 
+_CHECKSUM = struct.Struct("=I")
 _CHUNK = struct.Struct("=8sIIqqI")
 """Magic, stream, owner (a thread's number, else 0), number of the first entry, bytes in all, copies at the front."""
 
@@ -144,7 +145,7 @@ _CHUNK = struct.Struct("=8sIIqqI")
 def chunk_header(stream: int, owner: int, first: int, size: int, copies: int = 0) -> bytes:
     """The first bytes of a chunk."""
     head = _CHUNK.pack(CHUNK_MAGIC, stream, owner, first, size, copies)
-    return head + struct.pack("=I", zlib.crc32(head))
+    return head + _CHECKSUM.pack(zlib.crc32(head))
 
 
 def read_chunk_header(head: bytes | memoryview) -> tuple[int, int, int, int, int] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
@@ -203,9 +204,23 @@ quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
 """A text as it stands in a row."""
 
 
-def encoded_ints(numbers: list[int]) -> bytes:
-    """The same for plain ints, in a third of the time."""
+def encoded_ints(numbers: list[Any]) -> bytes:
+    """The same for plain ints, also in lists of their own, in a third of the time."""
     return str(numbers).encode("ascii")
+
+
+def encoded_recording(row: RecordingRow) -> bytes:
+    """The same for the row of a recording: most have the options of one before."""
+    try:
+        options = _options_text(tuple(row.options.items()))
+    except TypeError:  # a selection is written as a dict
+        return encoded(row)
+    return f"[{quoted(row.name)},{row.process},{row.started_at!r},{row.started_ns},{options}]".encode("ascii")
+
+
+@lru_cache(maxsize=64)
+def _options_text(options: tuple[tuple[str, Any], ...]) -> str:
+    return _encode(dict(options))
 
 
 def encoded_module(cls: int, root: int, path: str) -> bytes:

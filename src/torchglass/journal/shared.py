@@ -165,8 +165,9 @@ class NumberedWriter(ValueFields):
 
     def let_go(self) -> None:
         """Nothing more is written."""
-        self.first, self.end = maxsize, 0
-        self.buffer = bytearray()
+        if self.chunk is not None:
+            self.first, self.end = maxsize, 0
+            self.buffer = bytearray()
 
 
 def _pack_value(buffer: Any, at: int, version: int, address: int, before: int, meta: int) -> None:

@@ -66,14 +66,14 @@ class Journal(Ring):
         super().__init__(home or Memory(), limits or Limits())
         self.threads: list[ThreadWriter] = []
         self.rows = RowWriter(self, ROWS)
-        self._numbered = tuple(NumberedWriter(self, stream) for stream in OF_VALUES)
+        self._numbered = [NumberedWriter(self, stream) for stream in OF_VALUES]
         self.values, self.measured, self.sketched, self.kept = self._numbered
         self.carry: Carry | None = None
         self._in_flight: list[Callable[[], bool]] = []
         """Of buffers that chunks had before: takes over what was written there; True when that was the last."""
         self._left: list[Home] = []
         """Homes in which no chunk is any more; closed when no thread can be writing there."""
-        _all[:] = [*(each for each in _all if each() is not None), weakref.ref(self)]
+        _all[:] = [*[each for each in _all if each() is not None], weakref.ref(self)]
 
     def expect(self) -> dict[int, int]:
         """What one like this is likely to need: by stream, the bytes of a first chunk that would have been enough."""
@@ -98,10 +98,11 @@ class Journal(Ring):
     def let_go(self) -> None:
         """Nothing more is written, and nobody who wrote refers back to it; what there is can be read."""
         self.take_over()
-        self.end()
-        self._close_left()
+        self.dead = True
         for writer in (*self.threads, self.rows, self.passing, *self._numbered):
+            writer.let_go()
             writer.journal = NOWHERE
+        self._close_left()
         self.threads.clear()
         self.carry, self.on_drop = None, ignore
 

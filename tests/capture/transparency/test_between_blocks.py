@@ -18,6 +18,8 @@ from torch import nn
 import torchglass as tg
 from tests.capture.transparency import snapshot
 from torchglass.capture.torch import private
+from torchglass.journal import rows
+from torchglass.options import Options
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +116,34 @@ def test_a_filter_of_warnings_that_came_since() -> None:
             warnings.warn("mine", stacklevel=1)
         assert list(warnings.filters) == before
     assert [str(each.message) for each in caught] == ["mine"]
+
+
+def test_each_recording_writes_its_own_options() -> None:
+    """Their text is made once for all that are equal."""
+    for options in ({}, {"ops": True}, {"name": 'a "b"'}, {"max_events": 1}, {"values": tg.select(module="a")}):
+        given = Options(**options)  # type: ignore[arg-type]
+        row = rows.RecordingRow(given.name, 1, 2.5, 3, given.as_dict())
+        assert rows.encoded_recording(row) == rows.encoded(row)
+
+
+def test_another_with_statement_is_told_from_the_last_one() -> None:
+    def enter(block: Any) -> tuple[str, ...]:
+        block.__enter__()
+        torch.ones(1)
+        block.__exit__(None, None, None)
+        return _functions(tg.last_trace())
+
+    def enter_twice() -> list[tuple[str, ...]]:
+        found: list[tuple[str, ...]] = []
+        for _ in range(2):
+            with tg.record() as trace:
+                torch.ones(1)
+            found.append(_functions(trace))
+        return found
+
+    def _functions(trace: Any) -> tuple[str, ...]:
+        return tuple(place.function for place in next(iter(trace.events())).stack)
+
+    plain, again = enter_twice()
+    assert plain == again
+    assert [name.rpartition(".")[2] for name in enter(tg.record())[-2:]] == [plain[-2].rpartition(".")[2], "enter"]

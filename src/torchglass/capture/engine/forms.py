@@ -49,11 +49,25 @@ class Forms:
         """Grows when all other numbers have lost their meaning for what is recorded from now on."""
         self._readers = Readers()
         self._describing: list[Describe] = []
-        self.describe: Describe = self.describing(value_of)
+        self._ways: tuple[ValueOf, ...] = (value_of, made)
+        self._describe: Describe | None = None
+        self._describe_made: Describe | None = None
         self.on_carry: Callable[[], Any] = _nothing
         """Told when the numbers lose their meaning."""
-        self.describe_made: Describe = self.describing(made)
+
+    @property
+    def describe(self) -> Describe:
+        """Made when it is first asked for, as C does most without it."""
+        if self._describe is None:  # not a cached_property: its lock might be held for ever in a forked child
+            self._describe = self.describing(self._ways[0])
+        return self._describe
+
+    @property
+    def describe_made(self) -> Describe:
         """For the results of ops, to which autograd has yet to do its part."""
+        if self._describe_made is None:
+            self._describe_made = self.describing(self._ways[1])
+        return self._describe_made
 
     def describe_named(self, kwargs: dict[str, Any], form: list[Any], values: list[int]) -> None:
         """Append the names and the descriptions of keyword arguments to a form."""
@@ -68,6 +82,7 @@ class Forms:
 
     def let_go(self) -> None:
         """The recording has ended: the functions that call each other let go of each other."""
+        self._ways = ()
         for function in self._describing:
             for cell in getattr(function, "__closure__", None) or ():
                 with suppress(ValueError):  # it may be empty already

@@ -113,9 +113,11 @@ class ThreadLog(ThreadWriter):
 
     def module_under_way(self) -> int:
         """The row of the innermost module whose record is open."""
-        return next(
-            (-2 - what for what in (self.word(at, WHAT) for at in reversed(self._open_records())) if what < 0), NONE
-        )
+        for at in reversed(self._open_records()):
+            what = self.word(at, WHAT)
+            if what < 0:
+                return -2 - what
+        return NONE
 
 
 LEAVING: list[bool] = []

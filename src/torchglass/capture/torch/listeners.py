@@ -113,14 +113,15 @@ def prepare(session: Session) -> None:
 
 def measure(session: Session) -> None:
     """Measure what is in the values as long as a recording asks for it."""
-    wanted = any(each.options.measures for each in session.recorders)
-    if wanted and session.measurer is None:
-        session.measurer = Measurer(session)
+    wanted = [each for each in session.recorders if each.options.measures]
     measurer = session.measurer
-    if measurer is not None:
-        measurer.choose(session.recorders)
+    if measurer is None:
+        if not wanted:
+            return
+        measurer = session.measurer = Measurer(session)
+    measurer.choose(session.recorders)
     session.measure_with(measurer if wanted else None)
-    if measurer is not None and not wanted:
+    if not wanted:
         measurer.finish()
         session.measurers.append(measurer)
 

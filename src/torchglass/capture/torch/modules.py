@@ -177,11 +177,12 @@ def read_settings(log: ThreadLog) -> None:
     Those that belong to a model wait for the end of its outermost call: one after the other they take a quarter of
     the time that they take between the operations of the model, where each finds the caches cold.
     """
-    session, described, known = log.session, list[str](), Settings()
+    session = log.session
     if session.engine is not None:
         with _no_modes():
             session.engine.read_settings(log)
         return
+    described, known = list[str](), Settings()
     try:
         with _no_modes():  # some classes ask their tensors
             while True:

@@ -67,7 +67,7 @@ def _load(module: str, needed_for: str) -> Any:
 
 def has(*needed_for: str) -> bool:
     """Whether nothing is missing for these."""
-    return not any(each in needed_for for each in MISSING.values())
+    return not MISSING or not any(each in needed_for for each in MISSING.values())
 
 
 def missing_notes() -> list[str]:

@@ -59,9 +59,13 @@ class ModeStack:
 
     def drop(self, unwanted: Callable[[Any], bool]) -> None:
         """Take off all modes of which this is true."""
-        kept = [mode for mode in [self.pop() for _ in range(self.count())] if not unwanted(mode)]
-        for mode in reversed(kept):
-            self.push(mode)
+        kept: list[Any] = []
+        for _ in range(self.count()):
+            mode = self.pop()
+            if not unwanted(mode):
+                kept.append(mode)
+        while kept:
+            self.push(kept.pop())
 
 
 FUNCTION_MODES = ModeStack(private.push_function_mode, private.pop_function_mode, private.count_function_modes)

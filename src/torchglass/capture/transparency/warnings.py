@@ -121,6 +121,7 @@ class WarningPlaces:
     def remove(self) -> None:
         """Also from the copy that a ``catch_warnings`` of the program has made since."""
         self._keeps_first.remove()
-        for filters in (self._put_into, warnings.filters):
-            _take_out(filters)  # type: ignore[arg-type]
+        _take_out(self._put_into)
+        if self._put_into is not warnings.filters:
+            _take_out(warnings.filters)  # type: ignore[arg-type]
         self._put_into = []

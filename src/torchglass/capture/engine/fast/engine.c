@@ -62,15 +62,29 @@ static void engine_dealloc(Engine *engine)
     Py_TYPE(engine)->tp_free((PyObject *)engine);
 }
 
-/* `key`: the name as Python has it, made once: a block asks for all of them three times. */
-static int take_callback(PyObject *callbacks, const char *name, PyObject **key, PyObject **place)
+#define PLACE(name) {#name, offsetof(Engine, name), NULL},
+static struct {
+    const char *name;
+    size_t place;
+    PyObject *key; /* the name as Python has it, made once */
+} callbacks_known[] = {CALLBACKS(PLACE)};
+#define CALLBACK_COUNT (sizeof callbacks_known / sizeof *callbacks_known)
+
+/* Where a callback goes; NULL for a name that is none. Python has each name that stands in a program once. */
+static PyObject **callback_place(Engine *engine, PyObject *key)
 {
-    if (*key == NULL && (*key = PyUnicode_InternFromString(name)) == NULL)
-        return -1;
-    PyObject *found = PyDict_GetItemWithError(callbacks, *key); /* borrowed, made our own */
-    if (found != NULL)
-        Py_XSETREF(*place, Py_NewRef(found));
-    return PyErr_Occurred() ? -1 : 0;
+    for (size_t at = 0; at < CALLBACK_COUNT; at++)
+        if (callbacks_known[at].key == key)
+            return (PyObject **)((char *)engine + callbacks_known[at].place);
+    return NULL;
+}
+
+static int callbacks_ready(void)
+{
+    for (size_t at = 0; at < CALLBACK_COUNT; at++)
+        if ((callbacks_known[at].key = PyUnicode_InternFromString(callbacks_known[at].name)) == NULL)
+            return -1;
+    return 0;
 }
 
 /* ask({name: callable}): what is asked of Python, some or all of it. */
@@ -80,13 +94,13 @@ static PyObject *engine_ask(Engine *engine, PyObject *callbacks)
         PyErr_SetString(PyExc_TypeError, "a dict is wanted");
         return NULL;
     }
-#define TAKE(name)                                                                                                     \
-    {                                                                                                                  \
-        static PyObject *key;                                                                                          \
-        if (take_callback(callbacks, #name, &key, &engine->name) < 0)                                                  \
-            return NULL;                                                                                               \
+    PyObject *key, *found;
+    for (Py_ssize_t at = 0; PyDict_Next(callbacks, &at, &key, &found);) {
+        PyObject **place = callback_place(engine, key);
+        if (place == NULL)
+            return PyErr_Format(PyExc_TypeError, "%R is not asked for", key);
+        Py_XSETREF(*place, Py_NewRef(found));
     }
-    CALLBACKS(TAKE)
     Py_RETURN_NONE;
 }
 
@@ -392,8 +406,9 @@ PyMODINIT_FUNC PyInit__fast(void)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
     if (module != NULL
-        && (rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0 || device_ready(module) < 0
-            || asking_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0 || modules_ready(module) < 0 || variables_ready(module) < 0
+        && (callbacks_ready() < 0 || rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0
+            || device_ready(module) < 0 || asking_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0
+            || modules_ready(module) < 0 || variables_ready(module) < 0
             || known_ready(module) < 0 || following_ready(module) < 0 || beginning_ready(module) < 0
             || tracing_ready(module) < 0 || monitoring_ready(module) < 0 || signing_ready(module) < 0 || looking_ready() < 0))
         Py_CLEAR(module);
