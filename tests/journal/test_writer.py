@@ -379,4 +379,4 @@ def test_chunks_in_memory_are_twice_as_large_as_the_one_before() -> None:
     for number in range(700):
         journal.rows.add(layout.NOTE, number, b"x" * 500)
     sizes = [len(chunk.buffer) - chunk.start for chunk in journal.streams.of(layout.ROWS)]
-    assert sizes == [1 << 16, 1 << 17, 1 << 18]
+    assert sizes == [1 << 15, 1 << 16, 1 << 17, 1 << 18]

@@ -196,14 +196,14 @@ PACK: dict[int, Callable[..., None]] = {
 # Hands out the chunks of a journal, and knows where they lie; when a file can take no more, that is in memory.
 
 SMALLEST = {
-    layout.RECORDS: 1 << 13, layout.IDS: 1 << 12, layout.VALUES: 1 << 15, layout.ROWS: 1 << 16,
+    layout.RECORDS: 1 << 13, layout.IDS: 1 << 12, layout.VALUES: 1 << 15, layout.ROWS: 1 << 15,
     layout.PASSING: 1 << 14, layout.MEASURED: 1 << 16, layout.SKETCHED: 1 << 17, layout.KEPT: 1 << 15,
 }  # fmt: skip
 """Bytes of the first chunk of a stream, of the first thread's some more; each further one is larger than the
 one before, as its home has it …"""
 LARGEST = 1 << 24
 """… up to this."""
-FIRST_THREAD = 8
+FIRST_THREAD = 4
 """So many times as much room the first thread gets: others may be hundreds, and live for a moment."""
 LARGEST_FIRST = 1 << 18
 """Bytes of a first chunk at most, however much the recording before needed: such memory is used again (memory.c)."""
