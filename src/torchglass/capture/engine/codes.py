@@ -30,7 +30,9 @@ Seen = Callable[[str, str, stat_result | None], bytes | None]
 that was written of one that is not the user's."""
 
 _code_bytes: dict[int, tuple[CodeType, bytes]] = {}
-"""By ``id`` of a code object that has a file, whose text is not in doubt; C looks here, too."""
+"""By ``id`` of a code object that has a file, whose text is not in doubt; C looks here, too (learned.c) …"""
+_doubtful_bytes: dict[int, tuple[CodeType, bytes]] = {}
+"""… and of one whose text is."""
 _own_files: dict[str, bytes] = {}
 """The rows of torch's and Python's own files, as they were when the code of theirs was met that is kept."""
 CLASS_BYTES: dict[int, tuple[weakref.ref[type], bytes]] = {}
@@ -65,7 +67,12 @@ class CodeTable:
 
     def shared(self) -> dict[str, Any]:
         """What C looks into, and writes to, for code that the process knows."""
-        return {"code_rows": _code_bytes, "files_met": self._files, "code_numbers": self._numbers}
+        return {
+            "code_rows": _code_bytes,
+            "own_files": _own_files,
+            "files_met": self._files,
+            "code_numbers": self._numbers,
+        }
 
     def add(self, frame: FrameType, code: CodeType | None = None) -> int:
         """In one, as far as code is concerned that the process knows: each block meets it anew."""
@@ -74,7 +81,7 @@ class CodeTable:
         in_doubt = self._files.get(file)
         if in_doubt is None:
             in_doubt = self._files[file] = self._meet(file, code)
-        known = None if in_doubt else _code_bytes.get(id(code))
+        known = (_doubtful_bytes if in_doubt else _code_bytes).get(id(code))
         payload = known[1] if known is not None and known[0] is code else self._bytes(code, frame, in_doubt)
         self._journal.rows.add(layout.CODE, number, payload)
         self.kept[id(code)] = (code, number)
@@ -101,10 +108,11 @@ class CodeTable:
         row = _code_row(code, frame, in_doubt, self.keeps_text)
         self.has_text |= row.text is not None
         payload = encoded(row)
-        if code.co_filename.startswith(FOLDERS) and not in_doubt:
-            if len(_code_bytes) >= MOST_KEPT:
-                _code_bytes.clear()
-            _code_bytes[id(code)] = (code, payload)
+        if code.co_filename.startswith(FOLDERS):
+            kept = _doubtful_bytes if in_doubt else _code_bytes
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            kept[id(code)] = (code, payload)
         return payload
 
 

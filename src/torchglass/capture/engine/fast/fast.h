@@ -182,7 +182,7 @@ typedef struct Engine {
     PyObject *module_numbers, *class_number, *encoded_module, *quoted, *settings, *rows, *take_lock, *leave_lock;
     PyObject *device_streams, *is_capturing, *current_device, *current_raw_stream, *send_batch; /* device.c */
     PyObject *stack_ids, *stack_numbers, *codes_kept; /* of the session's table of stacks */
-    PyObject *code_rows, *files_met, *code_numbers, *class_rows_known, *classes_met, *class_numbers; /* learned.c */
+    PyObject *code_rows, *own_files, *files_met, *code_numbers, *class_rows_known, *classes_met, *class_numbers; /* learned.c */
     PyObject *functions_known, *what_numbers, *kinds, *function_kind, *variable_rows, *named, *variable_kind;
     /* asked of Python */
     PyObject *meta_id, *meta_bytes, *meta_ids, *meta_numbers, *reluctant, *write_value, *form_of_call, *form_of_result, *describe_call, *describe_result;
@@ -196,7 +196,7 @@ typedef struct Engine {
     each(fail_module) each(module_table) each(modules_met)  each(module_numbers) each(class_number)  \
     each(encoded_module) each(quoted) each(rows) each(settings) each(take_lock) each(leave_lock) each(stack_ids) each(stack_numbers) each(codes_kept)    \
     each(form_bytes) each(form_ids) each(form_numbers) each(passing) each(is_opaque) each(code_number) each(device_streams) each(is_capturing) each(current_device) each(current_raw_stream)             \
-    each(send_batch) each(code_rows) each(files_met) each(code_numbers) each(class_rows_known) each(classes_met)       \
+    each(send_batch) each(code_rows) each(own_files) each(files_met) each(code_numbers) each(class_rows_known) each(classes_met)       \
     each(class_numbers) each(functions_known) each(what_numbers) each(kinds) each(function_kind)   \
     each(variable_rows) each(named) each(variable_kind)
 

@@ -6,7 +6,7 @@
  */
 #include "fast.h"
 
-enum { CODE_ROW = 6, WHAT_ROW = 10, CLASS_ROW = 11 }; /* kinds of rows (journal/layout.py) */
+enum { CODE_ROW = 6, WHAT_ROW = 10, CLASS_ROW = 11, SOURCE_ROW = 18 }; /* kinds of rows (journal/layout.py) */
 
 /* Write a row with the next of these numbers, owned. */
 static PyObject *add_numbered(Engine *engine, uint32_t kind, PyObject *numbers, PyObject *payload)
@@ -31,15 +31,31 @@ static int64_t keep(PyObject *table, PyObject *key, PyObject *first, PyObject *n
 
 /* ---------------------------------------------------------------- code (codes.py: CodeTable.add) */
 
+/* Whether a file is met, and its text not in doubt: 1, 0, -1 error. One of torch's or Python's own need not be asked for. */
+static int is_met(Engine *engine, PyObject *file)
+{
+    PyObject *in_doubt = PyDict_GetItemWithError(engine->files_met, file); /* borrowed: True, False */
+    if (in_doubt != NULL || PyErr_Occurred())
+        return in_doubt == NULL ? -1 : in_doubt == Py_False;
+    PyObject *row = Py_XNewRef(PyDict_GetItemWithError(engine->own_files, file));
+    if (row == NULL)
+        return PyErr_Occurred() ? -1 : 0;
+    int done = add_journal_row((RowFields *)engine->rows, SOURCE_ROW, 0, PyBytes_AS_STRING(row), PyBytes_GET_SIZE(row));
+    Py_DECREF(row);
+    return done < 0 || PyDict_SetItem(engine->files_met, file, Py_False) < 0 ? -1 : 1;
+}
+
 int64_t learned_code(Engine *engine, PyObject *address, PyCodeObject *code)
 {
     PyObject *known = PyDict_GetItemWithError(engine->code_rows, address); /* borrowed: (code, bytes), as are those in it */
     if (known == NULL || PyTuple_GET_ITEM(known, 0) != (PyObject *)code)
         return PyErr_Occurred() ? FAILED : NONE;
-    PyObject *in_doubt = PyDict_GetItemWithError(engine->files_met, code->co_filename); /* borrowed: True, False */
-    if (in_doubt != Py_False)
-        return PyErr_Occurred() ? FAILED : NONE;
     PyObject *payload = Py_NewRef(PyTuple_GET_ITEM(known, 1));
+    const int met = is_met(engine, code->co_filename);
+    if (met <= 0) {
+        Py_DECREF(payload);
+        return met < 0 ? FAILED : NONE;
+    }
     PyObject *number = add_numbered(engine, CODE_ROW, engine->code_numbers, payload);
     Py_DECREF(payload);
     return keep(engine->codes_kept, address, (PyObject *)code, number);
