@@ -113,8 +113,8 @@ class Tracer:
                 self._end(self._recorder.session.leaving.get(get_ident()))
 
     def _print(self, lines: list[str]) -> None:
-        if lines:
-            print(writable("\n".join(lines), sys.stdout))  # noqa: T201 (printing is what a tracer does)
+        if lines and sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # as under pythonw
+            sys.stdout.write(writable("\n".join([*lines, ""]), sys.stdout))  # once, where print() writes twice
 
 
 def _is_inside_torch(log: ThreadLog, parent: int) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -28,8 +27,10 @@ NOT_SHOWN = "Tensor.contiguous"
 
 
 MOST_BLOCKS = 4096
-_BLOCKS: dict[tuple[object, ...], tuple[str, ...]] = {}
+_BLOCKS: dict[Page, dict[tuple[object, ...], tuple[str, ...]]] = {}
 """The lines of a step by all that they say: a model's layers print the same ones over and over."""
+_PRINTED = frozenset(["module", "function", "unseen"])
+"""The kinds of events that are steps."""
 
 
 class TracyLines:
@@ -42,6 +43,7 @@ class TracyLines:
     def __init__(self, name: str, page: Page | None = None) -> None:
         self._name = clean(name)
         self._page = page or Page()
+        self._blocks = _BLOCKS.setdefault(self._page, {})
         self._steps = LiveSteps()
         self._root: int | None = None
         self._told = ""
@@ -59,7 +61,8 @@ class TracyLines:
         """The lines that can be printed now."""
         if self._root is None and event.kind == "module":
             self._root = event.id
-        return [line for step in self._steps.feed(event, edge) for line in self._block(step)]
+        steps = self._steps.feed(event, edge)
+        return [line for step in steps for line in self._block(step)] if steps else []
 
     def _rule(self) -> str:
         return self._page.paint("dim", RULE)
@@ -71,20 +74,21 @@ class TracyLines:
 
     def _block(self, step: LiveStep) -> Iterable[str]:
         event = step.event
-        if event.kind not in ("module", "function", "unseen") or event.name == NOT_SHOWN:
+        if event.kind not in _PRINTED or event.name == NOT_SHOWN:
             return ()
         if event.id == self._root or event.error is not None:
             return self._written(step)
-        shapes = [(each.shape, each.device) for each in (*event.inputs, *event.outputs)]
+        values = event.inputs + event.outputs
         key = (
-            self._page, step.part, step.depth, step.name, event.kind, event.name, event.operator, event.owner,
-            event.args, event.result, event.detail, len(event.inputs), *shapes,
+            step.part, step.depth, step.name, event.kind, event.name, event.operator, event.owner, event.args,
+            event.result, event.detail, len(event.inputs), *[each.shape for each in values],
+            *[each.device for each in values],
         )  # fmt: skip
-        known = _BLOCKS.get(key)
+        known = self._blocks.get(key)
         if known is None:
-            if len(_BLOCKS) >= MOST_BLOCKS:
-                _BLOCKS.clear()
-            known = _BLOCKS[key] = tuple(self._written(step))
+            if len(self._blocks) >= MOST_BLOCKS:
+                self._blocks.clear()
+            known = self._blocks[key] = tuple(self._written(step))
         return known
 
     def _written(self, step: LiveStep) -> Iterator[str]:
@@ -252,18 +256,31 @@ class LiveStep(NamedTuple):
     name: str
 
 
-@dataclass(slots=True)
 class _Open:
-    event: Event
-    parent: _Open | None
-    shown: bool
-    depth: int
-    name: str
-    begun: bool = False
-    container: bool = False
-    held: _Open | None = None
-    """For a call that may turn out to be torch's own business: the module that will tell."""
-    waiting: list[LiveStep] = field(default_factory=list[LiveStep])
+    """A call under way, and those around it that matter to it; found once, since what they are asked for stays so."""
+
+    __slots__ = (
+        "above", "around", "begun", "container", "depth", "event", "held", "name", "parent", "shown", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, event: Event, parent: _Open | None) -> None:
+        self.event = event
+        self.parent = parent
+        self.around: _Open | None = None
+        """The innermost module around it …"""
+        self.above: _Open | None = None
+        """… and the innermost call that is shown, or may be yet."""
+        if parent is not None:
+            self.around = parent if parent.event.kind == "module" else parent.around
+            self.above = parent if parent.shown or parent.held is not None else parent.above
+        self.shown = True
+        self.depth = 0 if self.above is None else self.above.depth + 1
+        self.name = ""
+        self.begun = False
+        self.container = False
+        self.held: _Open | None = None
+        """For a call that may turn out to be torch's own business: the module that will tell."""
+        self.waiting: list[LiveStep] = []
 
 
 class LiveSteps:
@@ -284,20 +301,17 @@ class LiveSteps:
 
     def _opened(self, event: Event) -> list[LiveStep]:
         parent = None if event.parent is None else self._open.get(event.parent)
-        entry = _Open(event, parent, True, 0, "")
-        self._open[event.id] = entry
-        around = _nearest(parent, lambda each: each.event.kind == "module")
+        entry = self._open[event.id] = _Open(event, parent)
+        around = None
         if event.kind == "module":
+            around = entry.around
             entry.name = relative_path(event, around.event if around else None)
         if is_inner(event, parent and parent.event, parent is not None and not parent.container):
             entry.shown = False
             if parent is not None and parent.event.kind == "module" and parent.shown and called_by_torch(event):
                 entry.held = parent
-        above = _nearest(parent, lambda each: each.shown or each.held is not None)
-        entry.depth = above.depth + 1 if above else 0
-        if not entry.shown:
             return []
-        return self._make_known(around if event.kind == "module" else None) + _begin(above)
+        return self._make_known(around) + _begin(entry.above)
 
     def _make_known(self, container: _Open | None) -> list[LiveStep]:
         """A module is called inside another, which so is a container: what was held back for it may go."""
@@ -323,6 +337,8 @@ class LiveSteps:
 
 def _begin(entry: _Open | None) -> list[LiveStep]:
     """Heads of all calls under way that have none yet, outermost first."""
+    if entry is None or entry.begun:
+        return []
     steps: list[LiveStep] = []
     while entry is not None and not entry.begun:
         if entry.shown:
@@ -330,9 +346,3 @@ def _begin(entry: _Open | None) -> list[LiveStep]:
             steps.append(LiveStep("head", entry.event, entry.depth, entry.name))
         entry = entry.parent
     return steps[::-1]
-
-
-def _nearest(entry: _Open | None, wanted: Callable[[_Open], bool]) -> _Open | None:
-    while entry is not None and not wanted(entry):
-        entry = entry.parent
-    return entry
