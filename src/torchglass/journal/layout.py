@@ -55,7 +55,9 @@ RECORD_WORDS = 12
 RECORD = RECORD_WORDS * 8
 NONE = -1
 """In any word: nothing there (yet)."""
-pack_record = struct.Struct(f"={RECORD_WORDS}q").pack_into
+_RECORD = struct.Struct(f"={RECORD_WORDS}q")
+pack_record, unpack_record = _RECORD.pack_into, _RECORD.unpack_from
+unpack_word = struct.Struct("=q").unpack_from
 pack_closing = struct.Struct("=5q").pack_into
 """RESULT, OUTPUTS, ERROR, NODES and, as the last one, END."""
 CLOSING = RESULT * 8
@@ -266,5 +268,7 @@ class Streams:
         chunks = self.of(IDS, thread) if newest is None or first < newest.first else [newest]
         for chunk in chunks:
             if chunk.first <= first < chunk.last:
-                return chunk.words(first, min(first + count, chunk.last)).tolist()
+                place = chunk.start + (first - chunk.first) * 8
+                # Of a few words: a third of the time that a view of them takes.
+                return list(struct.unpack_from(f"={min(count, chunk.last - first)}q", chunk.buffer, place))
         return []

@@ -246,7 +246,11 @@ def unpacked(text: str) -> bytes:
 
 
 def decoded(kind: int, payload: bytes) -> Any:
-    """A row as it was written; ValueError where it is none of this kind."""
+    """A row as it was written, not to be changed; ValueError where it is none of this kind."""
+    return _remembered(kind, payload) if len(payload) <= SHORT else _decoded(kind, payload)
+
+
+def _decoded(kind: int, payload: bytes) -> Any:
     try:
         found = _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -266,6 +270,11 @@ def decoded(kind: int, payload: bytes) -> Any:
     if len(fields) != len(checks) or not all(map(_fits, checks, fields)):
         raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
     return row(*fields)
+
+
+SHORT = 512
+"""Bytes of a row that is remembered, as those of modules, forms and metadata are: the next block writes them again."""
+_remembered = lru_cache(maxsize=4096)(_decoded)
 
 
 def _refuse(word: str) -> Any:

@@ -29,6 +29,7 @@ from torchglass.journal.layout import (
     Chunk,
     pack_closing,
     pack_record,
+    unpack_record,
 )
 from torchglass.journal.ring import OF_VALUES, Limits, Ring
 from torchglass.journal.shared import LARGEST_FIRST, NumberedWriter, RowWriter, ignore
@@ -282,7 +283,7 @@ class ThreadWriter(Log):
         if place is None and self.first <= at < min(self.end, self.at):
             place = at * RECORD + self.shift
         if place is not None:
-            return memoryview(self.buffer)[place : place + RECORD].cast("q").tolist()
+            return list(unpack_record(self.buffer, place))
         for chunk in self.journal.streams.of(RECORDS, self.number):
             if chunk.first <= at < min(chunk.last, self.at):
                 return chunk.words(at, at + 1).tolist()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from sys import byteorder as BYTE_ORDER
 from types import CodeType, FrameType
 from typing import Any
 
 from torchglass.capture.engine.host import Host
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.compiled import Log, slots
-from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT
+from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT, unpack_word
 from torchglass.journal.writer import ThreadWriter
 
 
@@ -97,8 +96,7 @@ class ThreadLog(ThreadWriter):
     def word(self, at: int, word: int) -> int:
         """One word of a record that is kept."""
         if at >= self.first:
-            place = at * RECORD + self.shift + word * 8
-            return int.from_bytes(self.buffer[place : place + 8], BYTE_ORDER, signed=True)
+            return unpack_word(self.buffer, at * RECORD + self.shift + word * 8)[0]
         words = self.read(at)
         return words[word] if words else NONE
 
