@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchglass.capture.live import LiveFeed
+from torchglass.capture.live import Brief, LiveFeed
 from torchglass.capture.recorder import Recorder
 from torchglass.events.trace import Trace
 from torchglass.events.types import Event
@@ -127,3 +127,60 @@ def test_a_call_that_was_open_before_somebody_listened_is_none_of_theirs() -> No
     assert seen == [("Tensor.neg", "open"), ("Tensor.neg", "close")]
     assert [event.name for event in trace.events()] == ["Listening", "Tensor.neg"]
     assert not any("failed to record" in note for note in trace.notes)
+
+
+def _at_once(act: Any) -> tuple[list[Event], list[Event]]:
+    """The events that are told of at both edges, at their ends, and those that are told of at once."""
+    wholes = list[Event]()
+    brief = Brief(lambda parent, is_module: True, lambda event, parent: wholes.append(event))
+    _, closed, _ = _seen(act, keyed=False, brief=brief)
+    return closed, wholes
+
+
+def _loosely(event: Event) -> Event:
+    """Without what may be that of another call that was alike."""
+    function = {} if event.kind == "module" else {"module": None}
+    return _alike(event)._replace(id=0, parent=None, call=None, key="", **function)
+
+
+def test_calls_in_which_nothing_happens_are_told_of_once_and_say_the_same() -> None:
+    closed, wholes = _at_once(_model)
+    _, one_by_one, _ = _seen(_model, keyed=False)
+    assert {"Sequential", "Block"} < {event.name for event in closed}
+    assert {"F.linear", "relu", "cat"} < {event.name for event in wholes}
+    assert len(wholes) > 30
+    together = [repr(_loosely(event)) for event in (*closed, *wholes)]
+    assert sorted(together) == sorted(repr(_loosely(event)) for event in one_by_one)
+
+
+def test_of_calls_that_are_alike_one_stands_for_all() -> None:
+    network = nn.Sequential(*[Block() for _ in range(20)])
+    _, wholes = _at_once(lambda: network(torch.ones(3, 4)))
+    relus = [event for event in wholes if event.name == "relu"]
+    assert len(relus) == 20
+    assert len(set(map(id, relus))) == 1
+
+
+def test_calls_that_differ_in_one_thing_are_not_alike() -> None:
+    x = torch.ones(3, 4)
+    unlike = (x, x[:2], x.to("meta"), x.double(), x.t(), x.clone().requires_grad_())
+
+    def act() -> None:
+        for scale in (1, 2):
+            for each in (*unlike, *unlike):
+                Scaled(scale)(each)
+
+    _, wholes = _at_once(act)
+    scaled = [event for event in wholes if event.name == "Tensor.mul"]
+    assert len(scaled) == 24
+    assert len(set(map(id, scaled))) == 12
+    assert len({(event.args, event.inputs[0][3:10]) for event in scaled}) == 12
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale: int) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale

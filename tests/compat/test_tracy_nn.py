@@ -8,6 +8,7 @@ from torch import nn
 
 import torchglass as tg
 from tests.programs.attention import MHA
+from torchglass.capture.live import LiveFeed
 from torchglass.compat.tracy_nn import Tracer, trace_model
 
 SAMPLE_HEAD = """\
@@ -195,3 +196,80 @@ def test_the_names_are_at_the_top():
     assert tg.Tracer is Tracer
     assert tg.trace_model is trace_model
     assert "Tracer" not in tg.__all__
+
+
+class Changing(nn.Module):
+    """Passes the same places again and again, and never in quite the same way."""
+
+    def __init__(self):
+        super().__init__()
+        self.lazy = nn.LazyLinear(4)
+        self.branch = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Dropout(0.5)))
+        self.attention = nn.MultiheadAttention(4, 2)
+        self.calls = 0
+
+    def step(self, y, times):
+        print(f"step {times}")
+        return (self.branch(y) * times).sum(dim=times % 2, keepdim=True) + y
+
+    def forward(self, x, fail=False):
+        self.calls += 1
+        y = self.lazy(x)
+        for times in range(3):
+            y = self.step(y, times)
+            y = torch.cat([y, y[:1]])
+        y, _ = self.attention(y, y, y)
+        if fail:
+            y = y @ y
+        return {"y": y.contiguous(), "parts": [y.chunk(self.calls), None, self.calls]}
+
+
+def printed_by(model, capsys):
+    """What two calls, one of another shape and one that fails print."""
+    torch.manual_seed(0)
+    with Tracer("changing").trace(model):
+        for rows, fail in ((3, False), (3, False), (5, False), (5, True)):
+            try:
+                model(torch.ones(rows, 3), fail)
+            except RuntimeError:
+                print("failed")
+    return capsys.readouterr().out
+
+
+def test_calls_that_are_told_of_at_once_print_what_they_print_edge_by_edge(capsys, monkeypatch):
+    at_once = printed_by(Changing(), capsys)
+    edge_by_edge = lambda *given, brief, **options: LiveFeed(*given, **options)  # noqa: E731 (as long as its name)
+    monkeypatch.setattr("torchglass.compat.tracy_nn.LiveFeed", edge_by_edge)
+    assert at_once == printed_by(Changing(), capsys)
+    assert at_once.count("●") > 90
+
+
+def test_what_changes_between_calls_from_one_place_is_printed_as_it_is(capsys):
+    printed = printed_by(Changing(), capsys)
+    assert [f"Tensor.sum(dim={dim}, keepdim=True)" in printed for dim in (0, 1)] == [True, True]
+    cats = [block.split("Output: ")[1].split("\n")[0] for block in printed.split("torch.cat(")[1:]]
+    grown = [[f"Tensor [{rows + more}, 4] @ cpu" for more in (1, 2, 3)] for rows in (3, 3, 5, 5)]
+    assert cats == [each for call in grown for each in call]
+    first_step = printed.split("step 0\n")[1].split("step 1\n")[0]
+    assert first_step.index("branch (Sequential)") < first_step.index("Tensor.mul") < first_step.index("Tensor.sum")
+
+
+def test_layers_of_one_class_print_their_own_names(capsys):
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(3)])
+    with Tracer("layers").trace(model):
+        for _ in range(2):
+            model(torch.ones(2, 4))
+    heads = [line.strip() for line in capsys.readouterr().out.splitlines() if "Linear" in line]
+    assert heads == [f"● {number} (Linear) (in_features: 4, out_features: 4)" for number in (0, 1, 2)] * 2
+
+
+def test_one_module_under_two_others_goes_by_each_ones_name_for_it(capsys):
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(nn.Sequential(shared), nn.ModuleDict({"inner": nn.Sequential(shared)})["inner"], shared)
+    with Tracer("shared").trace(model):
+        for _ in range(2):
+            model(torch.ones(1, 2))
+    heads = [line for line in capsys.readouterr().out.splitlines() if "Linear" in line]
+    assert heads[:3] == heads[3:]
+    assert heads[0].startswith("    ●")
+    assert heads[2].startswith("  ●")

@@ -164,8 +164,8 @@ class _Recording:
         return traces
 
 
-def _is_op(log: ThreadLog, at: int) -> bool:
-    what = log.word(at, WHAT)
+def _is_op(log: ThreadLog, words: list[int]) -> bool:
+    what = words[WHAT]
     return what >= 0 and log.session.kinds[what] == OP
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from torchglass.capture.engine.log import ThreadLog
-from torchglass.capture.live import LiveFeed
+from torchglass.capture.live import Brief, LiveFeed
 from torchglass.capture.recorder import Recorder
 from torchglass.capture.session import FUNCTION
 from torchglass.errors import WrongType
@@ -39,8 +39,8 @@ class Tracer:
         self._feed: LiveFeed | None = None
         self._lines: TracyLines | None = None
         self._model: Any = None
-        self._inside: dict[int, int] = {}
-        """The record of the model's own call under way, by thread."""
+        self._inside: set[int] = set()
+        """The threads in which a call of the model is under way."""
 
     @property
     def active(self) -> bool:
@@ -57,11 +57,12 @@ class Tracer:
             return
         recorder = Recorder(Options(name=self.name))
         self.recorded = Trace(recorder)
-        self._model, self._inside = model, {}
+        self._model, self._inside = model, set()
         self._lines = TracyLines(self.name, page_for(sys.stdout))
         self._print(self._lines.start())
         recorder.start()
-        self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants, keyed=False)
+        brief = Brief(self._lines.is_silent, self._show_whole)
+        self._recorder, self._feed = recorder, LiveFeed(recorder, self._show, self._wants, keyed=False, brief=brief)
         recorder.listen(self._feed)
 
     def stop(self) -> None:
@@ -93,13 +94,13 @@ class Tracer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _wants(self, log: ThreadLog, at: int) -> bool:
+    def _wants(self, log: ThreadLog, words: list[int]) -> bool:
         """Only what happens inside a call of the model, and nothing that is never printed."""
-        what = log.word(at, WHAT)
+        what = words[WHAT]
         if log.ident in self._inside:
-            return what < 0 or not _is_inside_torch(log, log.word(at, PARENT))
+            return what < 0 or not _is_inside_torch(log, words[PARENT])
         if what < 0 and log.session.modules[-2 - what].module() is self._model:
-            self._inside[log.ident] = at
+            self._inside.add(log.ident)
             return True
         return False
 
@@ -111,6 +112,10 @@ class Tracer:
             self._inside.clear()
             if event.error is not None and self._recorder is not None and self._recorder.session is not None:
                 self._end(self._recorder.session.leaving.get(get_ident()))
+
+    def _show_whole(self, event: Event, parent: int) -> None:
+        if self._lines is not None:
+            self._print(self._lines.whole(event, parent))
 
     def _print(self, lines: list[str]) -> None:
         if lines and sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # as under pythonw

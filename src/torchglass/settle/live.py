@@ -23,7 +23,7 @@ from torchglass.journal.layout import (
     WHAT,
     Streams,
 )
-from torchglass.settle.columns import FIRST_CLASS, MODULE, Batch, module_row
+from torchglass.settle.columns import FIRST_CLASS, Batch, module_row
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.spans import LOST_ID
 
@@ -42,14 +42,21 @@ _KEY, _ERROR = _PLACES["key"], _PLACES["error"]
 
 
 Shown = tuple[str, tuple[Value, ...]]
-MOST_TEXTS = 8192
+Likeness = tuple[int | str, ...]
+"""The same of calls in which nothing happened when they have ended: with the raw number of the result, the metadata of
+all values and, of a module, which it is and its settings."""
+MOST_KNOWN = 8192
+"""Of texts, and of calls in which nothing happened."""
+_NO_END = [NONE] * (START - RESULT)
+"""What stands in a record until it is closed."""
 
 
 class Sample(NamedTuple):
-    """An event, the form of its arguments, and what its key says between the module and the number."""
+    """An event, the form of its arguments, how many values are in it, and the middle of its key: module to number."""
 
     event: Event
     form: int
+    taken: int
     key: str
 
 
@@ -74,43 +81,62 @@ class LiveSettler(Settler):
         """Events that were worked out: a program makes the same few over and over."""
         self._texts: dict[tuple[int, ...], Shown] = {}
         """By the number of a form and the rows of metadata of its values."""
+        self._results: dict[int, tuple[int, int]] = {}
+        """By raw number: the form of a result, and how many values are in it."""
+        self._wholes: dict[Likeness, Event] = {}
+        """Calls in which nothing happened, when they had ended: a model's layers make the same ones over and over."""
         self._emptied = [*(getattr(self.tables, name) for name in EVENT_COLUMNS), self.tables.first_io, self.tables.io]
         """One row at a time is made and forgotten; what it refers to stays."""
 
     def opened(self, thread: int, at: int, words: list[int], in_backward: bool) -> Event:
         """The event of a record that has just been opened; its id is its place in the order of opening."""
-        self.interned.update()
-        what, above, modules = words[WHAT], self.open.get((thread, words[PARENT])), self.interned.modules
-        if len(modules) != len(self.tables.modules):
-            self.columns.add_modules(NONE)
+        what, above = words[WHAT], self.open.get((thread, words[PARENT]))
         if what < 0:
             module = module_row(what)
         else:
             module = above[1] if above is not None else self._module_above(thread, words[PARENT])
-        parent = NONE if above is None else above[0].id
-        cls = NONE if module == NONE else modules[module].cls
-        alike = (thread, FIRST_CLASS - cls if what < 0 else what, words[ARGS], words[STACK], cls, in_backward)
-        sample = self._samples.get(alike) if _is_just_open(words) else None
-        if sample is None:
-            event = self._first(thread, words, (parent, module, int(in_backward)), alike)
-        else:
-            event = self._another(thread, words, (parent, module), sample)
-        self.count += 1
+        place = (NONE if above is None else above[0].id, module)
+        event = Event._make(self._begun(words, place, self._alike(thread, words, module, in_backward)))
         self.open[thread, at] = (event, module)
         return event
 
-    def _first(self, thread: int, words: list[int], place: tuple[int, int, int], alike: Alike) -> Event:
+    def _begun(self, words: list[int], place: tuple[int, int], alike: Alike) -> list[Any]:
+        """The fields of an event when it opens, inside an event and a module."""
+        sample = self._samples.get(alike) if _is_just_open(words) else None
+        fields = self._first(words, place, alike) if sample is None else self._another(alike[0], words, place, sample)
+        self.count += 1
+        return fields
+
+    def _alike(self, thread: int, words: list[int], module: int, in_backward: bool) -> Alike:
+        what = words[WHAT]
+        if module >= len(self.tables.modules):
+            self._read_rows()
+        cls = NONE if module == NONE else self.interned.modules[module].cls
+        return thread, FIRST_CLASS - cls if what < 0 else what, words[ARGS], words[STACK], cls, in_backward
+
+    def _read_rows(self) -> None:
+        """Read what was written since the last time: asked where a record names what is not known, as few do."""
+        self.interned.update()
+        if len(self.interned.modules) != len(self.tables.modules):
+            self.columns.add_modules(NONE)
+
+    def _first(self, words: list[int], place: tuple[int, int], alike: Alike) -> list[Any]:
         """The first event of its kind: worked out as a row, from which it is read."""
-        self._append(thread, words, place)
+        self._read_rows()
+        self._append(alike[0], words, (*place, int(alike[-1])))
         event = self.tables.event(0, self.count)
         if _is_just_open(words):
             around = 0 if event.module is None else len(f"{event.root}/{event.module}")
-            self._samples[alike] = Sample(event, self.tables.args[0], event.key[around:].rpartition("#")[0])
+            key = event.key[around:].rpartition("#")[0]
+            self._samples[alike] = Sample(event, self.tables.args[0], len(event.inputs), key)
         for column in self._emptied:
             del column[:]
-        return event if self._keyed else event._replace(key="")
+        fields: list[Any] = [*event]
+        if not self._keyed:
+            fields[_KEY] = ""
+        return fields
 
-    def _another(self, thread: int, words: list[int], place: tuple[int, int], sample: Sample) -> Event:
+    def _another(self, thread: int, words: list[int], place: tuple[int, int], sample: Sample) -> list[Any]:
         """An event that differs from one before only in what it took, when, and in which module."""
         (parent, module), form, is_module = place, sample.form, words[WHAT] < 0
         row = None if module == NONE else self.tables.modules[module]
@@ -127,22 +153,76 @@ class LiveSettler(Settler):
             times = self.columns.occurrences[stem]
             self.columns.occurrences[stem] += 1
             fields[_KEY] = f"{row.root}/{row.path}{sample.key}#{times}" if row else f"{sample.key}#{times}"
-        return Event._make(fields)
+        return fields
 
     def closed(self, thread: int, at: int, words: list[int]) -> Event:
         """The same event with what is known at its end; nothing else can have changed."""
-        self.interned.update()
         event, module = self.open.pop((thread, at))
+        if words[WHAT] < 0:
+            self._read_rows()  # its first call may have shown its settings
+        return self._ended([*event], module, thread, words)
+
+    def _ended(self, fields: list[Any], module: int, thread: int, words: list[int]) -> Event:
         error, result = words[ERROR], words[RESULT]
-        fields: list[Any] = [*event]
-        if event.kind == MODULE and self.interned.modules[module].settings != event.detail:
+        if words[WHAT] < 0 and self.interned.modules[module].settings != fields[_DETAIL]:
             self.columns.add_modules(module)
             fields[_DETAIL] = self.tables.modules[module].detail
         fields[_END] = words[END]
-        fields[_ERROR] = None if error == NONE else self.interned.errors.get(error, "?")
+        if error != NONE:
+            self._read_rows()
+            fields[_ERROR] = self.interned.errors.get(error, "?")
         if result != NONE:
-            fields[_RESULT], fields[_OUTPUTS] = self._shown(thread, words[OUTPUTS], self.columns.result(result))
+            fields[_RESULT], fields[_OUTPUTS] = self._shown(thread, words[OUTPUTS], self._result(result)[0])
         return Event._make(fields)
+
+    def whole(self, thread: int, words: list[int], in_backward: bool) -> Event:
+        """The event of a call inside another one, in which nothing happened, when it has ended.
+
+        It may be one before that was alike: in all but its id, when it was, which call of its module it was or, of a
+        function, in which module of the same class, and which its values were.
+        """
+        above, module = self.open[thread, words[PARENT]]
+        if words[WHAT] < 0:
+            module = module_row(words[WHAT])
+            self._read_rows()
+        alike = self._alike(thread, words, module, in_backward)
+        likeness = self._likeness(alike, words, module)
+        known = self._wholes.get(likeness)
+        if known is None:
+            return self._first_whole(words, (above.id, module), alike, likeness)
+        self.count += 1
+        if words[WHAT] < 0:
+            self.columns.count_call(module)
+        return known
+
+    def _first_whole(self, words: list[int], place: tuple[int, int], alike: Alike, likeness: Likeness) -> Event:
+        thread, module = alike[0], place[1]
+        fields = self._begun([*words[:RESULT], *_NO_END, words[START]], place, alike)
+        event = self._ended(fields, module, thread, words)
+        if words[RESULT] != NONE:
+            if len(self._wholes) >= MOST_KNOWN:
+                self._wholes.clear()
+            self._wholes[likeness or self._likeness(alike, words, module)] = event
+        return event
+
+    def _likeness(self, alike: Alike, words: list[int], module: int) -> Likeness:
+        """What calls share that are alike from end to end; nothing as long as none like it has been opened."""
+        sample, result, thread = self._samples.get(alike), words[RESULT], alike[0]
+        if sample is None or result == NONE:
+            return ()
+        taken = self._metas(thread, words[INPUTS], sample.taken)
+        given = self._metas(thread, words[OUTPUTS], self._result(result)[1])
+        if words[WHAT] >= 0:
+            return (*alike, result, *taken, NONE, *given)
+        return (*alike, result, *taken, NONE, *given, module, self.interned.modules[module].settings)
+
+    def _result(self, raw: int) -> tuple[int, int]:
+        known = self._results.get(raw)
+        if known is None:
+            self._read_rows()
+            form = self.columns.result(raw)
+            known = self._results[raw] = (form, len(self.tables.forms[form].roles))
+        return known
 
     def _shown(self, thread: int, first: int, form: int) -> Shown:
         """Arguments or a result as text, and the values in them."""
@@ -151,13 +231,17 @@ class LiveSettler(Settler):
             return shown.pieces[0], ()
         if self._keyed:
             return self._written(shown, self._values(thread, first, len(shown.roles)))
-        alike = (form, *[each >> NUMBER_BITS for each in self.streams.ids(thread, first, len(shown.roles))])
+        alike = (form, *self._metas(thread, first, len(shown.roles)))
         known = self._texts.get(alike)
         if known is None:
-            if len(self._texts) >= MOST_TEXTS:
+            if len(self._texts) >= MOST_KNOWN:
                 self._texts.clear()
             known = self._texts[alike] = self._written(shown, self._values(thread, first, len(shown.roles)))
         return known
+
+    def _metas(self, thread: int, first: int, count: int) -> tuple[int, ...]:
+        """The rows of metadata of values: as much as is printed of them."""
+        return tuple([each >> NUMBER_BITS for each in self.streams.ids(thread, first, count)]) if count else ()
 
     def _written(self, shown: Form, numbers: list[int]) -> Shown:
         tables, values = self.tables, list[Value]()
@@ -215,5 +299,7 @@ class LiveSettler(Settler):
         if missing > 0:
             for column in (metas, versions, tables.value_storage, tables.value_producer):
                 column.extend([NONE] * missing)
+        if meta not in self.interned.metas:
+            self._read_rows()
         metas[number], versions[number] = self.values.meta(meta), version
         return number

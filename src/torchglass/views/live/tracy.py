@@ -45,6 +45,9 @@ class TracyLines:
         self._page = page or Page()
         self._blocks = _BLOCKS.setdefault(self._page, {})
         self._steps = LiveSteps()
+        self.is_silent = self._steps.is_silent
+        self._wholes: dict[tuple[int, Place], tuple[Event, list[str]]] = {}
+        """By the id of an event, kept with it so that its id stays its own, and where it was called."""
         self._root: int | None = None
         self._told = ""
         """The last error that was printed: the root, which it leaves too, need not tell it again."""
@@ -63,6 +66,22 @@ class TracyLines:
             self._root = event.id
         steps = self._steps.feed(event, edge)
         return [line for step in steps for line in self._block(step)] if steps else []
+
+    def whole(self, event: Event, parent: int) -> list[str]:
+        """The same for a call of which neither edge was fed: nothing happened in it, and it opened in silence.
+
+        An event before that was alike may stand for it, wherever that was called; so its parent is told apart.
+        """
+        key = (id(event), self._steps.place(parent, event.kind == "module"))
+        known = self._wholes.get(key)
+        if known is not None:
+            return known[1]
+        lines = [line for step in self._steps.whole(event, parent) for line in self._block(step)]
+        if lines and event.error is None:
+            if len(self._wholes) >= MOST_BLOCKS:
+                self._wholes.clear()
+            self._wholes[key] = (event, lines)
+        return lines
 
     def _rule(self) -> str:
         return self._page.paint("dim", RULE)
@@ -266,13 +285,8 @@ class _Open:
     def __init__(self, event: Event, parent: _Open | None) -> None:
         self.event = event
         self.parent = parent
-        self.around: _Open | None = None
-        """The innermost module around it …"""
-        self.above: _Open | None = None
-        """… and the innermost call that is shown, or may be yet."""
-        if parent is not None:
-            self.around = parent if parent.event.kind == "module" else parent.around
-            self.above = parent if parent.shown or parent.held is not None else parent.above
+        self.around = None if parent is None else parent.module()
+        self.above = None if parent is None else parent.visible()
         self.shown = True
         self.depth = 0 if self.above is None else self.above.depth + 1
         self.name = ""
@@ -281,6 +295,19 @@ class _Open:
         self.held: _Open | None = None
         """For a call that may turn out to be torch's own business: the module that will tell."""
         self.waiting: list[LiveStep] = []
+
+    def module(self) -> _Open | None:
+        """The innermost module that is under way here."""
+        return self if self.event.kind == "module" else self.around
+
+    def visible(self) -> _Open | None:
+        """The innermost call under way here that is shown, or may be yet."""
+        return self if self.shown or self.held is not None else self.above
+
+
+Place = tuple[str | bool | int | None, ...]
+"""All of a call that matters to what is printed of calls in it: its kind, whether it is a container and shown, how deep
+they stand and, for modules, in which one they are called."""
 
 
 class LiveSteps:
@@ -299,19 +326,43 @@ class LiveSteps:
         """The steps that can be printed now; ``edge`` is ``open`` or ``close``."""
         return self._opened(event) if edge == "open" else self._closed(event)
 
-    def _opened(self, event: Event) -> list[LiveStep]:
-        parent = None if event.parent is None else self._open.get(event.parent)
-        entry = self._open[event.id] = _Open(event, parent)
-        around = None
+    def is_silent(self, parent: int, is_module: bool) -> bool:
+        """Whether no step can be printed because a call opens inside this one."""
+        around = self._open.get(parent)
+        if around is None:
+            return False
+        above, container = around.visible(), around.module() if is_module else None
+        return (above is None or above.begun) and (container is None or container.container)
+
+    def place(self, parent: int, is_module: bool) -> Place:
+        """Where a call inside this one stands."""
+        around = self._open.get(parent)
+        if around is None:
+            return ()
+        above, module = around.visible(), around.module() if is_module else None
+        place = (around.event.kind, around.container, around.shown, 0 if above is None else above.depth + 1)
+        return place if module is None else (*place, module.event.root, module.event.module)
+
+    def whole(self, event: Event, parent: int) -> list[LiveStep]:
+        """The steps of a call that opened in silence inside this one, and in which nothing happened."""
+        return self._ended(self._entry(event, self._open.get(parent)), event)
+
+    def _entry(self, event: Event, parent: _Open | None) -> _Open:
+        entry = _Open(event, parent)
         if event.kind == "module":
-            around = entry.around
-            entry.name = relative_path(event, around.event if around else None)
+            entry.name = relative_path(event, entry.around.event if entry.around else None)
         if is_inner(event, parent and parent.event, parent is not None and not parent.container):
             entry.shown = False
             if parent is not None and parent.event.kind == "module" and parent.shown and called_by_torch(event):
                 entry.held = parent
+        return entry
+
+    def _opened(self, event: Event) -> list[LiveStep]:
+        entry = self._entry(event, None if event.parent is None else self._open.get(event.parent))
+        self._open[event.id] = entry
+        if not entry.shown:
             return []
-        return self._make_known(around) + _begin(entry.above)
+        return self._make_known(entry.around if event.kind == "module" else None) + _begin(entry.above)
 
     def _make_known(self, container: _Open | None) -> list[LiveStep]:
         """A module is called inside another, which so is a container: what was held back for it may go."""
@@ -327,8 +378,9 @@ class LiveSteps:
 
     def _closed(self, event: Event) -> list[LiveStep]:
         entry = self._open.pop(event.id, None)
-        if entry is None:
-            return []
+        return [] if entry is None else self._ended(entry, event)
+
+    def _ended(self, entry: _Open, event: Event) -> list[LiveStep]:
         step = LiveStep("tail" if entry.begun else "whole", event, entry.depth, entry.name)
         if entry.held is not None:
             entry.held.waiting.append(step)
