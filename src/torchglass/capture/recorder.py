@@ -7,7 +7,6 @@ import importlib
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +31,6 @@ from torchglass.journal.ring import Limits
 from torchglass.options import Options
 from torchglass.settle.settler import Settler, Source
 from torchglass.settle.values import Kept, kept_values
-from torchglass.source.sites import origin_of
 
 listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
 """The file of that name; None where torch is not installed, and only variables can be followed."""
@@ -40,7 +38,6 @@ _WITH = dis.opmap.get("BEFORE_WITH")
 LOOKS = 5
 """How often a recording that is under way is looked at once more, since other threads go on meanwhile."""
 _LONGEST_CHAIN = 20
-_DEEPEST = 50
 """Exceptions may be raised in answer to each other in a circle."""
 
 
@@ -280,7 +277,7 @@ class Recorder:
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
                 self.left_by += (error_text(each),)
                 each = each.__cause__ or each.__context__
-            self._raised = _raised_at(error, session)
+            self._raised = session.stacks.codes.frames_of(error)
             if listeners is not None:
                 listeners.finish_pops(error)
             session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
@@ -396,17 +393,3 @@ class Recorder:
         session.listeners.remove(listener)
         for log in session.logs:
             log.listening = bool(session.listeners)
-
-
-def _raised_at(error: BaseException, session: Session) -> list[list[Any]]:
-    """The innermost frames of an exception's traceback: file, line, function, origin; the user's are to be read."""
-    found, each = deque[list[Any]](maxlen=_DEEPEST), error.__traceback__
-    while each is not None:
-        code = each.tb_frame.f_code
-        origin = origin_of(code.co_filename)
-        if origin != "ours":
-            found.append([code.co_filename, each.tb_lineno or 0, code.co_qualname, origin])
-        if origin == "user":
-            session.stacks.codes.number(each.tb_frame)
-        each = each.tb_next
-    return list(found)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal.layout import NONE
+from torchglass.journal.writer import EXPECTED
 
 if TYPE_CHECKING:
     from torchglass.capture.engine.log import ThreadLog
@@ -34,8 +35,6 @@ class EndedSession:
 
 
 ENDED: Any = EndedSession()
-EXPECTED: dict[int, int] = {}
-"""What the next recording's journal is likely to need, as the last one did: in a loop all blocks are alike."""
 
 
 def is_quiet(session: Session) -> bool:

@@ -27,7 +27,6 @@ from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.engine.values import ValueTable
-from torchglass.capture.release import EXPECTED
 from torchglass.capture.sources import SourceKeeper
 from torchglass.capture.threads import thread_label
 from torchglass.capture.torch.names import torch_version
@@ -36,7 +35,7 @@ from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal import layout, rows, writer
 from torchglass.journal.layout import END, NONE, PARENT
 from torchglass.journal.ring import Limits
-from torchglass.journal.writer import Journal, ThreadWriter
+from torchglass.journal.writer import EXPECTED, Journal, ThreadWriter
 from torchglass.source.codes import HERE
 from torchglass.source.text import PROCESS_START
 
@@ -66,8 +65,7 @@ class Session:
     """Measures what is in the values, while a recording asks for that (capture/statistics/measurer.py)."""
 
     def __init__(self, limits: Limits, fused: str) -> None:
-        self.journal = Journal(limits=limits)
-        self.journal.expected = EXPECTED
+        self.journal = Journal(limits=limits, expected=EXPECTED)
         self.fused = fused
         self.stacks = StackTable(self.journal)
         self.engine: Any = fast.make_engine(self)

@@ -45,6 +45,8 @@ Carry = Callable[["ThreadWriter", Open], Open]
 """Makes records that were opened before a chunk complete in themselves (capture/engine/forms.py)."""
 
 
+EXPECTED: dict[int, int] = {}
+"""What the next recording is likely to need, as the last one did (``Journal.expect``): in a loop all are alike."""
 _all: list[weakref.ref[Journal]] = []
 """Not a WeakSet: that runs Python code when a journal dies, in which an exception of a signal handler would be lost."""
 
@@ -63,8 +65,11 @@ os.register_at_fork(after_in_child=_end_in_child)
 class Journal(Ring):
     """One journal that grows: its streams, and who writes to them."""
 
-    def __init__(self, home: Home | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, home: Home | None = None, limits: Limits | None = None, expected: dict[int, int] | None = None
+    ) -> None:
         super().__init__(home or Memory(), limits or Limits())
+        self.expected = {} if expected is None else expected
         self.threads: list[ThreadWriter] = []
         self.rows = RowWriter(self, ROWS)
         self._numbered = [NumberedWriter(self, stream) for stream in OF_VALUES]

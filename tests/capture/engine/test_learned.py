@@ -15,8 +15,8 @@ from torch.nn import functional as F
 import torchglass as tg
 from tests.modules import module_of
 from torchglass.capture.engine import fast
-from torchglass.capture.release import EXPECTED
 from torchglass.journal import layout, shared
+from torchglass.journal.writer import EXPECTED
 
 compiled = pytest.mark.skipif(not fast.is_used(), reason="the compiled engine's own")
 TP_GETATTR = 64

@@ -63,7 +63,7 @@ def test_it_is_not_told_of_what_our_handlers_call(monkeypatch: pytest.MonkeyPatc
         return plan_for(self, frame)
 
     monkeypatch.setattr(engine_module.Engine, "plan_for", noting)
-    monkeypatch.setattr(engine_module, "_refused", {})  # what an earlier block has met it need not be asked of
+    monkeypatch.setattr(engine_module, "REFUSED", {})  # what an earlier block has met it need not be asked of
     with tg.record(variables=True, ops=True):
         Model()(X)
         torch.cat([X, X])

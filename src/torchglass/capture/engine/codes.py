@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from os import stat_result
@@ -25,6 +26,7 @@ from torchglass.source.text import FOLDERS, find_exec_source, look_at
 MOST_KEPT = 8192
 """Rows whose bytes are kept."""
 DEEPEST_WRAPPER = 8
+MOST_FRAMES = 50
 Seen = Callable[[str, str, stat_result | None], bytes | None]
 """Told of each file whose code is met for the first time: (name, origin, what the system says of it). Gives the row
 that was written of one that is not the user's."""
@@ -64,6 +66,19 @@ class CodeTable:
         """The number of code that is a frame's under another name."""
         known = self.kept.get(id(code))
         return self.add(frame, code) if known is None else known[1]
+
+    def frames_of(self, error: BaseException) -> list[list[Any]]:
+        """The innermost frames of an exception's traceback, as ``EndedRow`` has them; the user's are to be read."""
+        found, each = deque[list[Any]](maxlen=MOST_FRAMES), error.__traceback__
+        while each is not None:
+            code = each.tb_frame.f_code
+            origin = origin_of(code.co_filename)
+            if origin != "ours":
+                found.append([code.co_filename, each.tb_lineno or 0, code.co_qualname, origin])
+            if origin == "user":
+                self.number(each.tb_frame)
+            each = each.tb_next
+        return list(found)
 
     def shared(self) -> dict[str, Any]:
         """What C looks into, and writes to, for code that the process knows."""

@@ -112,12 +112,9 @@ def answers(session: Session) -> dict[str, Any]:
         "modules_met": session.modules_met,
         "module_numbers": session.module_numbers,
         "class_number": session.class_number,
-        "class_rows_known": CLASS_BYTES,
-        "classes_met": session.classes_met,
-        "class_numbers": session.class_numbers,
-        "encoded_module": encoded_module,
-        "quoted": quoted,
-    }
+        "class_rows_known": CLASS_BYTES, "classes_met": session.classes_met, "class_numbers": session.class_numbers,
+        "encoded_module": encoded_module, "quoted": quoted,
+    }  # fmt: skip
 
 
 def _open(log: ThreadLog, module: nn.Module, frame: Any, args: Any, kwargs: Any) -> int:

@@ -20,7 +20,16 @@ from torchglass.capture.variables.following import ENDED
 from torchglass.capture.variables.frames import SLOTS_ARE_READABLE
 from torchglass.capture.variables.plan import Plan, plan_of
 from torchglass.capture.variables.reading import Names
-from torchglass.capture.variables.scope import ATTRIBUTE_METHODS, INSTALLED, is_of_an_import, is_text, is_user_code
+from torchglass.capture.variables.scope import (
+    ACCEPTED,
+    ATTRIBUTE_METHODS,
+    INSTALLED,
+    REFUSED,
+    is_of_an_import,
+    is_text,
+    is_user_code,
+    remember,
+)
 from torchglass.capture.variables.snapshots import Known, Snapshots
 from torchglass.capture.variables.watch import Fields, PathStep, RememberingSink, Sink, VariableChange, Watch, call_sink
 from torchglass.compiled import extension
@@ -96,8 +105,8 @@ class Engine:
         self.closed = True
         self.snapshots = Snapshots(watch.depth, watch.stamp, watch.in_place)
         self._is_usual = watch.code is is_user_code
-        self.plans: dict[int, Plan | None] = dict.fromkeys(_refused) if self._is_usual else {}
-        self._meant = _accepted if self._is_usual else dict[int, CodeType]()
+        self.plans: dict[int, Plan | None] = dict.fromkeys(REFUSED) if self._is_usual else {}
+        self._meant = ACCEPTED if self._is_usual else dict[int, CodeType]()
         self.running: dict[int, Activation] = {}
         """By ``id`` of the frame; only while the frame runs or is suspended."""
         self.imports: dict[int, int] = {}
@@ -244,9 +253,9 @@ class Engine:
             if not plan.watches and self.calls is None:
                 plan = None
             if self._is_usual and not is_remembered:
-                _remember(code, _accepted)
+                remember(code, ACCEPTED)
         elif self._is_usual and origin_of(code.co_filename) in INSTALLED:
-            _remember(code, _refused)
+            remember(code, REFUSED)
         self._codes.append(code)  # kept, or another code could get its id
         return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
 
@@ -338,30 +347,6 @@ class Engine:
             reference = None
         known = self._path_entries[key] = (reference, Known())
         return known[1], True
-
-
-_MOST_REMEMBERED = 8192
-_refused: dict[int, CodeType] = {}
-"""Code of torch and of the standard library, which nobody follows who does not ask for it; by ``id``, and kept."""
-_accepted: dict[int, CodeType] = {}
-"""Code that is followed wherever nobody says otherwise."""
-
-
-def _remember(code: CodeType, where: dict[int, CodeType]) -> None:
-    """Let the next engines know at once whether code is meant; but not of what may depend on who calls it.
-
-    That is text, an attribute's method, and what an import may begin with.
-    """
-    if (
-        is_text(code)
-        or code.co_name == "<module>"
-        or code.co_name.startswith("find_")
-        or code.co_name in ATTRIBUTE_METHODS
-    ):
-        return
-    if len(where) >= _MOST_REMEMBERED:
-        where.clear()
-    where[id(code)] = code
 
 
 def _ignore(tracer: Callable[..., Any]) -> None:

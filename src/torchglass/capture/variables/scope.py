@@ -55,6 +55,30 @@ def is_text(code: CodeType) -> bool:
     return code.co_filename.startswith("<") and not code.co_filename.startswith("<frozen")
 
 
+_MOST_REMEMBERED = 8192
+REFUSED: dict[int, CodeType] = {}
+"""Code of torch and of the standard library, which nobody follows who does not ask for it; by ``id``, and kept."""
+ACCEPTED: dict[int, CodeType] = {}
+"""Code that is followed wherever nobody says otherwise."""
+
+
+def remember(code: CodeType, where: dict[int, CodeType]) -> None:
+    """Let the next engines know at once whether code is meant; but not of what may depend on who calls it.
+
+    That is text, an attribute's method, and what an import may begin with.
+    """
+    if (
+        is_text(code)
+        or code.co_name == "<module>"
+        or code.co_name.startswith("find_")
+        or code.co_name in ATTRIBUTE_METHODS
+    ):
+        return
+    if len(where) >= _MOST_REMEMBERED:
+        where.clear()
+    where[id(code)] = code
+
+
 def scope_name(code: CodeType) -> str:
     """Qualified name without comprehensions around it, which have no frame from Python 3.12 on."""
     name = code.co_qualname
