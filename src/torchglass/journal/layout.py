@@ -268,7 +268,5 @@ class Streams:
         chunks = self.of(IDS, thread) if newest is None or first < newest.first else [newest]
         for chunk in chunks:
             if chunk.first <= first < chunk.last:
-                place = chunk.start + (first - chunk.first) * 8
-                # Of a few words: a third of the time that a view of them takes.
-                return list(struct.unpack_from(f"={min(count, chunk.last - first)}q", chunk.buffer, place))
+                return chunk.words(first, min(first + count, chunk.last)).tolist()
         return []
