@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
@@ -88,14 +90,15 @@ class Options:
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data, for the journal and for other processes; ``Options.of`` has them again."""
-        return {
-            **dict(zip(_PLAIN, _read_plain(self), strict=True)),
-            "variables": self.names,
-            "calls": self.packages,
-            "values": self.measures,
-            "chosen": None if self.chosen is None else self.chosen.patterns(),
-            "stop_on": self.stop_on or "",
-        }
+        return dict(zip(_NAMES, self._plain(), strict=True))
+
+    def as_text(self) -> str:
+        """The same as JSON: mostly that of a block before."""
+        return _text(self._plain()) if self.chosen is None else _spelt(self.as_dict())
+
+    def _plain(self) -> tuple[Any, ...]:
+        chosen = None if self.chosen is None else self.chosen.patterns()
+        return (*_read_plain(self), self.names, self.packages, self.measures, chosen, self.stop_on or "")
 
     @classmethod
     def of(cls, plain: dict[str, Any], **others: Any) -> Options:
@@ -107,7 +110,14 @@ class Options:
 
 
 _PLAIN = ("modules", "functions", "ops", "max_bytes", "fused", "sources", "max_events", "keep", "name")
+_NAMES = (*_PLAIN, "variables", "calls", "values", "chosen", "stop_on")
 _read_plain = attrgetter(*_PLAIN)
+_spelt = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=64)
+def _text(plain: tuple[Any, ...]) -> str:
+    return _spelt(dict(zip(_NAMES, plain, strict=True)))
 
 
 def _names(variables: object) -> tuple[str, ...]:

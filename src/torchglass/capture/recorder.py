@@ -174,8 +174,8 @@ class Recorder:
         session.recordings += 1
         options = self.options
         self.started_ns = time.perf_counter_ns()
-        row = rows.RecordingRow(options.name, os.getpid(), time.time(), self.started_ns, options.as_dict())
-        session.journal.rows.add(layout.RECORDING, self.number, rows.encoded_recording(row))
+        row = rows.encoded_recording(options.name, os.getpid(), time.time(), self.started_ns, options.as_text())
+        session.journal.rows.add(layout.RECORDING, self.number, row)
         if self._keeper is not None:
             self._keeping = Keeping(session, self.number, self._keeper, options.sources)
         self.own(log)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable
-from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
@@ -209,18 +208,9 @@ def encoded_ints(numbers: list[Any]) -> bytes:
     return str(numbers).encode("ascii")
 
 
-def encoded_recording(row: RecordingRow) -> bytes:
-    """The same for the row of a recording: most have the options of one before."""
-    try:
-        options = _options_text(tuple(row.options.items()))
-    except TypeError:  # a selection is written as a dict
-        return encoded(row)
-    return f"[{quoted(row.name)},{row.process},{row.started_at!r},{row.started_ns},{options}]".encode("ascii")
-
-
-@lru_cache(maxsize=64)
-def _options_text(options: tuple[tuple[str, Any], ...]) -> str:
-    return _encode(dict(options))
+def encoded_recording(name: str, process: int, started_at: float, started_ns: int, options: str) -> bytes:
+    """The same for the row of a recording, whose options are spelt already."""
+    return f"[{quoted(name)},{process},{started_at!r},{started_ns},{options}]".encode("ascii")
 
 
 def encoded_module(cls: int, root: int, path: str) -> bytes:

@@ -248,9 +248,9 @@ class Chunks:
 
     def next_size(self, stream: int, owner: int) -> int:
         """Bytes of the next chunk of a stream, if nothing else bounds it."""
-        before = self.streams.newest(stream, owner)
-        if before is not None:
-            size = self.home.growth * (len(before.buffer) - before.start)
+        chunks = self.streams.chunks.get((stream, owner))
+        if chunks:
+            size = self.home.growth * (len(chunks[-1].buffer) - chunks[-1].start)
         else:
             size = SMALLEST[stream] * (FIRST_THREAD if stream in (layout.RECORDS, layout.IDS) and owner == 0 else 1)
             size = max(size, self.expected.get(stream, 0)) if owner == 0 else size

@@ -123,7 +123,7 @@ def test_each_recording_writes_its_own_options() -> None:
     for options in ({}, {"ops": True}, {"name": 'a "b"'}, {"max_events": 1}, {"values": tg.select(module="a")}):
         given = Options(**options)  # type: ignore[arg-type]
         row = rows.RecordingRow(given.name, 1, 2.5, 3, given.as_dict())
-        assert rows.encoded_recording(row) == rows.encoded(row)
+        assert rows.encoded_recording(given.name, 1, 2.5, 3, given.as_text()) == rows.encoded(row)
 
 
 def test_another_with_statement_is_told_from_the_last_one() -> None:
