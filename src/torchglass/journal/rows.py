@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, cast
 
