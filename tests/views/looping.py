@@ -111,14 +111,20 @@ class Writer:
                 "x = x * 1", "x = x * 1", "x += 1", "n = 1", "n = 2", "x[0] += 1", "x[0] = 2", "a, b = x[:2]",
                 "x = certain(x)", f"x = sometimes(x, {flag})", f"x = either(x, {flag})", f"x = forwards(x, {flag})",
                 "x = loops(x, 2)", "x = decorated(x)", "x = deeper(x, 2)", f"x = x.exp() if {flag} else x.sin()",
-                f"x = x * 1 if {flag} else x", "x = sum([x * 1, x * 2])", "list(map(torch.relu, [x, x, x]))",
+                f"x = x * 1 if {flag} else x", f"n = [y * 2 for y in x if y > 1 and {flag}]", "n = x.any() and x * 2",
+                "x = sum([x * 1, x * 2])", "list(map(torch.relu, [x, x, x]))",
                 'g = (x * 1 for _ in range(3) if turn("made elsewhere")); x = sum(g)',
                 'g = (certain(x) for _ in range(2) if turn("kept")); n = list(g)',
             ]
         )  # fmt: skip
 
     def flag(self) -> str:
-        return self.random.choice(["i % 2", "i % 3 == 0", "j % 2", "i == 1", "(i + j) % 2"])
+        return self.random.choice(
+            [
+                "i % 2", "i % 3 == 0", "j % 2", "i == 1", "(i + j) % 2", "(x > i).any()", "x.sum() > 2 * i",
+                "not x.isnan().any()", "i % 2 and x.all()", "x.sum() < i or x.any() and x.max() > 2",
+            ]
+        )  # fmt: skip
 
     def branch(self, depth: int, in_loop: bool) -> list[str]:
         kind = self.random.choice(["if", "else", "leave", "with", "try", "one line"])
@@ -151,7 +157,10 @@ class Writer:
         if kind == "while":
             return [f"{own} = 0", f"while {own} < {times}:", f"    {own} += 1", *inner]
         if kind == "test":
-            return [f"{own} = torch.zeros(())", f"while {own} < {times}:", f"    {own} = {own} + 1", *inner]
+            test = self.random.choice(
+                [f"{own} < {times}", f"({own} < {times}).any()", f"not {own} >= {times} and x.any()"]
+            )
+            return [f"{own} = torch.zeros(())", f"while {test}:", f"    {own} = {own} + 1", *inner]
         if kind == "loader":
             computes = self.random.randint(0, 2)
             return [f'for x in Loader("{name}", {times}, {computes}):', "    x = x * torch.ones(2)", *inner]

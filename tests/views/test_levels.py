@@ -98,3 +98,39 @@ def test_what_an_import_runs_stands_below_its_statement(tmp_path: Path, monkeypa
         module.main()
     shown = [line.split("  ")[0] for line in tg.render(trace, width=100).splitlines()]
     assert shown == ["from tgimported import x", "│ torch.ones(2)", "│ x = torch.ones(2) + 1", "x * 2", "3 events"]
+
+
+TRUTHS = """
+import torch
+
+def checked(t):
+    t = t.clone()
+    if t.isnan().any() or t.sum() > 9 and not t.any():
+        raise ValueError
+    return t.abs() if t.isinf().any() else t.neg()
+
+def main():
+    t = torch.zeros(3)
+    for i in range(5):
+        u = t.clone()
+        if t.any():
+            raise ValueError
+        elif u.isnan().any():
+            break
+        v = u.abs()
+    for i in range(4):
+        y = checked(t)
+    while (t < 3).all() and not t.isnan().any():
+        t = t + 1
+"""
+
+
+def test_to_ask_whether_a_tensor_is_true_begins_no_round(tmp_path: Path) -> None:
+    """Python 3.11 gives that the range of the whole ``if``, of which no expression is."""
+    module = module_of(tmp_path, TRUTHS)
+    with tg.record() as trace:
+        module.main()
+    shown = tg.render(trace, width=120)
+    assert re.findall(r"(\w+) .*:  (× .*?)  ", shown) == [("for", "× 5"), ("for", "× 4"), ("while", "× 3")]
+    written = [line.strip("│ ").split("  ")[0] for line in shown.splitlines()]
+    assert [written.count(each) for each in ("u = t.clone()", "v = u.abs()", "y = checked(t)", "t.neg()")] == [1] * 4

@@ -6,7 +6,18 @@ import ast
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from torchglass.source.statements import WITH, Span, Statement, Statements, evaluated, may_break, may_jump, yields
+from torchglass.source.statements import (
+    WITH,
+    Span,
+    Statement,
+    Statements,
+    consumed_by,
+    evaluated,
+    may_break,
+    may_jump,
+    operands,
+    yields,
+)
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FOR = (ast.For, ast.AsyncFor)
@@ -60,6 +71,8 @@ class Place(Surroundings):
     """Whether it is where a ``with`` is left, in whatever way."""
     before: int = 0
     """The order of what it does before: of a ``for`` making the iterator."""
+    tested: int = 0
+    """The order of what it does when its conditions were evaluated: of a comprehension."""
     after: int = 0
     """The order of what it does last: of a ``with`` leaving, of an assignment storing."""
     loop: Loop | None = None
@@ -88,7 +101,8 @@ class Loops:
         """The place of an instruction; None when it cannot be told.
 
         ``callee`` is the name of the function that it called, ``stores`` says that it set an item, or may have:
-        instructions of a ``for``, a ``with`` and ``x[0] += 1`` share their range. Of generators and coroutines, which
+        instructions of a ``for``, a ``with`` and ``x[0] += 1`` share their range. The truth of a condition is asked
+        for in the range of all that depends on it, the whole ``if``. Of generators and coroutines, which
         wait while others run, nothing is told.
         """
         statement = self.source.at(where.line, where.col)
@@ -102,7 +116,7 @@ class Loops:
         found = None if node is None else reader.places.get(node)
         if node is None or found is None or (reader.suspends and found.function == (statement.function, 0)):
             return None
-        consumed = _consumed(node) if not callee and not part else None
+        consumed = consumed_by(node) if not callee and not part else None
         part = "consume" if consumed is not None else part
         if (node, part) not in self._places:
             self._places[node, part] = _step(found, part, None if consumed is None else reader.places[consumed])
@@ -149,16 +163,11 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
         return node, "before"
     if isinstance(node, Comprehension) and callee.endswith("next__"):
         return node, "next"
+    if node is not None and callee.endswith("__bool__"):
+        return (node, "test") if isinstance(node, Comprehension) else (reader.asked_at.get(node, node), "")
     if isinstance(node, WITH) and callee.endswith("exit__"):
         return node, "after"
     return node, "store" if stores and isinstance(node, ast.Subscript | ast.Attribute | ast.Name) else ""
-
-
-def _consumed(node: ast.AST) -> ast.GeneratorExp | None:
-    """The generator expression that a call is given: its rounds take turns with what the call itself does."""
-    if not isinstance(node, ast.Call):
-        return None
-    return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
 
 
 def _step(place: Place, part: str, consumed: Place | None) -> Place:
@@ -174,6 +183,9 @@ def _step(place: Place, part: str, consumed: Place | None) -> Place:
     if part == "next" and place.loop is not None:
         loops, parts = (*loops, place.loop), (*parts, (node, "round"))
         return replace(place, order=place.before + 1, loops=loops, parts=parts, is_head=True, always=False, next={})
+    if part == "test" and place.loop is not None:
+        loops, parts = (*loops, place.loop), (*parts, (node, "round"))
+        return replace(place, order=place.tested, loops=loops, parts=parts, always=False, next={})
     if part in ("after", "store"):
         return replace(place, order=place.after, is_exit=part == "after", always=False, next={})
     if consumed is not None and consumed.loop is not None:
@@ -193,6 +205,8 @@ class _Reader:
         self.by_range: dict[Span, ast.AST] = {}
         self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
+        self.asked_at: dict[ast.AST, ast.stmt | ast.expr] = {}
+        """Operands of an ``and``: where their truth is asked for. Python 3.11 gives that the range of any of them."""
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
         node = source.all[function].node if function >= 0 else None
@@ -241,7 +255,8 @@ class _Reader:
         elif isinstance(node, ast.While):
             self._while(statement, node, context)
         elif isinstance(node, ast.If):
-            self._expression(node.test, context)
+            self._condition(node.test, node, context)
+            self._note(node, context)
             self._suite(statement.number, "body", context.inside(node, "body"))
             self._suite(statement.number, "orelse", context.inside(node, "orelse"))
         elif isinstance(node, WITH):
@@ -285,7 +300,8 @@ class _Reader:
     def _while(self, statement: Statement, node: ast.While, context: Surroundings) -> None:
         loop = Loop(node, f"while {self.source.text(node.test)}:", may_break(node))
         head = context.inside(node, "round", always=True, loop=loop, is_head=True)
-        self._expression(node.test, head)
+        self._condition(node.test, node, head)
+        self._note(node, head)
         self._suite(statement.number, "body", head)
         self._suite(statement.number, "orelse", context.inside(node, "orelse"))
 
@@ -302,6 +318,9 @@ class _Reader:
             parts = [*([node.value] if node.value else []), *targets]
         elif isinstance(node, ast.AugAssign):
             parts = [node.target, node.value]
+        elif isinstance(node, ast.Assert):
+            self._condition(node.test, node, context)
+            parts = []
         else:
             parts = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
         for each in parts:
@@ -310,8 +329,16 @@ class _Reader:
         if isinstance(node, ast.AugAssign):
             self._order += 1
             self.places[node.target].after = self._order
+        elif isinstance(node, ast.Assert) and node.msg is not None:
+            self._expression(node.msg, context.inside(node, "rest"))
 
     # ------------------------------------------------------------ expressions
+
+    def _condition(self, test: ast.expr, asker: ast.stmt | ast.expr, context: Surroundings) -> None:
+        """What something depends on: the place of the asker, which is noted behind it, is where its truth is asked."""
+        for each in operands(test):
+            self.asked_at.setdefault(each, asker)
+        self._expression(test, context)
 
     def _expression(self, node: ast.AST, context: Surroundings) -> None:
         """Parts before the whole, as they are evaluated; what is unpacked before what it goes into."""
@@ -320,18 +347,22 @@ class _Reader:
                 self._expression(each, context)
             self._waiting.append((node, context.statement))
         elif isinstance(node, Comprehension):
-            loop, before = self._comprehension(node, context)
+            loop, before, tested = self._comprehension(node, context)
             place = self._note(node, context)
-            place.loop, place.before, place.after = loop, before, place.order
+            place.loop, place.before, place.tested, place.after = loop, before, tested, place.order
             return
         elif isinstance(node, ast.IfExp):
-            self._expression(node.test, context)
-            self._expression(node.body, context.inside(node, "body"))
-            self._expression(node.orelse, context.inside(node, "orelse"))
+            self._condition(node.test, node, context)
+            self._note(node, context)
+            self._expression(node.body, context.inside(node, "body", is_head=context.is_head))
+            self._expression(node.orelse, context.inside(node, "orelse", is_head=context.is_head))
+            return
         elif isinstance(node, ast.BoolOp):
+            for each in operands(node):
+                self.asked_at.setdefault(each, node)
             self._expression(node.values[0], context)
             for each in node.values[1:]:
-                self._expression(each, context.inside(node, "rest"))
+                self._expression(each, context.inside(node, "rest", is_head=context.is_head))
         elif isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store):
             self._note(node, context)
             for each in node.elts:
@@ -344,8 +375,8 @@ class _Reader:
         place = self._note(node, context)
         place.after = place.order
 
-    def _comprehension(self, node: Comprehension, context: Surroundings) -> tuple[Loop, int]:
-        """The first iterable is evaluated outside of the loop, all else in it; the loop, and the order of its start."""
+    def _comprehension(self, node: Comprehension, context: Surroundings) -> tuple[Loop, int, int]:
+        """The first iterable is evaluated outside of the loop, all else in it; orders of its start and its tests."""
         first, *others = node.generators
         self._expression(first.iter, context)
         self.steps_of[first.iter] = node
@@ -361,6 +392,8 @@ class _Reader:
             for condition in each.ifs:
                 self._expression(condition, inner)
                 inner = inner.inside(condition, "rest")
+        self._order += 1
+        tested = self._order
         for each in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._expression(each, inner)
-        return loop, before
+        return loop, before, tested

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from torchglass.source.loops import Loop, Place
+from torchglass.source.loops import Comprehension, Loop, Place
 from torchglass.source.statements import LOOPS, Statement, Statements, may_break
 
 _CALL_BACK = frozenset(
     "all any apply dict enumerate filter list map max min next reduce set sort sorted sum tuple zip".split()
 )
 """What calls functions that it is given, or goes through generators, in one execution."""
+_TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
@@ -34,12 +35,25 @@ def calls_back(place: Place) -> bool:
 
 
 def _next_round(one: Place, other: Place) -> Loop | bool:
-    if other.order > one.order and _may_follow(one, other):
+    if (other.order > one.order and _may_follow(one, other)) or _is_later_operand(one, other):
         return True
     for loop in reversed(one.loops):
         if loop in other.loops and _goes_round(one, loop):
             return loop
     return False
+
+
+def _is_later_operand(one: Place, other: Place) -> bool:
+    """Whether one is where the truth of several is asked for, and the other the second of these, or a later one.
+
+    Python asks for the truth of each operand of an ``and`` in the range of the whole, so that it has the order of the
+    last of them.
+    """
+    tested = one.node.test if isinstance(one.node, _TESTS) else one.node
+    if not isinstance(one.node, (*_TESTS, ast.BoolOp, Comprehension)) or one.function != other.function:
+        return False
+    held = [node for node, part in other.parts if part == "rest"]
+    return bool(held) and any(each in held for each in ast.walk(tested))
 
 
 def _goes_round(place: Place, loop: Loop) -> bool:

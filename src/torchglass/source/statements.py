@@ -236,6 +236,24 @@ def _sometimes(node: ast.AST) -> list[ast.expr]:
     return [node] if isinstance(node, ast.Compare) and len(node.ops) > 1 else []
 
 
+def operands(test: ast.expr) -> list[ast.expr]:
+    """What ``and``, ``or`` and ``not`` join in a condition; nothing where there is but one."""
+    found = [test]
+    for each in found:
+        if isinstance(each, ast.BoolOp):
+            found += each.values
+        elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
+            found.append(each.operand)
+    return found if any(isinstance(each, ast.BoolOp) for each in found) else []
+
+
+def consumed_by(node: ast.AST) -> ast.GeneratorExp | None:
+    """The generator expression that a call is given: its rounds take turns with what the call itself does."""
+    if not isinstance(node, ast.Call):
+        return None
+    return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
+
+
 def is_text(node: ast.stmt) -> bool:
     """Whether a statement is a text alone, as a docstring is."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -11,6 +11,8 @@ from torchglass.events.types import Event, Location
 from torchglass.source.loops import Loop, Loops, Place
 from torchglass.source.statements import Span
 
+TRUTH = "Tensor.__bool__"
+"""What a condition calls: no expression of its own."""
 _PASSES = frozenset("decorate_context decorate_autocast inner wrapper fn _fn".split())
 """Functions of torch and the standard library that only call another: decorators."""
 _INLINE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
@@ -94,7 +96,7 @@ class Stacks:
     def inside(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
         """The frames inside of the event around one; known by the identity of the stacks, which are kept with them."""
         stores = event.operator == "[]=" or event.kind == "variable"
-        callee = event.name if event.kind == "call" else ""
+        callee = event.name if event.kind == "call" or event.name == TRUTH else ""
         key = (id(event.stack), id(around), stores, callee)
         found = self._inside.get(key)
         if found is None:
