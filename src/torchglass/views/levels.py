@@ -19,6 +19,10 @@ CALL, LOOP, ROUND = "call", "loop", "round"
 MARKS = "profiler::_record_function"
 """Ops by which torch tells its profiler where an optimizer begins and ends: before and behind what it does there."""
 
+_Way = tuple[object, ...]
+"""The place in a loop, and those in the functions called there, down to the call of a module."""
+_Module = tuple[str | None, str | None]
+
 
 @dataclass(slots=True, eq=False)
 class Level:
@@ -69,12 +73,10 @@ class _Rounds:
     """Whether an error left the last one."""
     seen: dict[Place, tuple[int, int]] = field(default_factory=dict[Place, tuple[int, int]])
     """Places that every round passes: how often each was seen, and in which round last."""
-    layers: dict[Place, tuple[str | None, str | None]] = field(
-        default_factory=dict[Place, tuple[str | None, str | None]]
-    )
-    """The modules called in it, by place."""
+    layers: dict[_Way, _Module] = field(default_factory=dict["_Way", "_Module"])
+    """The modules called in it, by the places on the way there."""
     over_layers: bool = False
-    """Whether one place called several modules: then each round is a layer, and like no other."""
+    """Whether one way led to several modules: then each round is a layer, and like no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,12 +351,16 @@ class Levels:
             at -= 1
 
     def _note_layer(self, frames: list[RunningFrame], event: Event) -> None:
-        """A module was called: in the innermost loop around, by another name than in the rounds before?"""
-        frame = next((each for each in reversed(frames) if each.loops), None)
-        if frame is not None and frame.place is not None:
-            rounds = self._rounds(frame.loops[-1][1])
+        """A module was called: in the innermost loop around, by another name than in the rounds before?
+
+        A function that is called in the loop may call several modules, the same in each round.
+        """
+        at = next((at for at in range(len(frames) - 1, -1, -1) if frames[at].loops), -1)
+        if at >= 0 and frames[at].place is not None:
+            rounds = self._rounds(frames[at].loops[-1][1])
+            way = tuple([each.place or each.entry.function for each in frames[at:]])
             module = (event.root, event.module)
-            if rounds.layers.setdefault(frame.place, module) != module:
+            if rounds.layers.setdefault(way, module) != module:
                 rounds.over_layers = True
 
     def _fail(self, frames: list[RunningFrame]) -> None:
