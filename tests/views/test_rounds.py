@@ -232,3 +232,35 @@ def test_rounds_that_nothing_tells_apart_are_counted_under_all_of_their_loops() 
         assert "for _ in range(3): for _ in range(4):  × 12 " in text, view
         assert "for _ in range(3):  × 3 " in text, view
         assert "│ for _ in range(4):  × 4 " in text, view
+
+
+CALLED_IN_A_LOOP = """\
+import torch
+
+def train(data):
+    for x in data:
+        y = x * 2
+        z = y + 1
+
+def set_up(data):
+    torch.zeros(())
+    train(data)
+
+def main():
+    data = torch.ones(3, 2).unbind()
+    for _ in range(2):
+        train(data)
+    for _ in range(4):
+        set_up(data)
+"""
+
+
+def test_rounds_of_a_function_s_loop_are_counted_under_the_loop_that_calls_it(tmp_path: Path) -> None:
+    module = module_of(tmp_path, CALLED_IN_A_LOOP)
+    with tg.record() as trace:
+        module.main()
+    for view in ("tree", "code"):
+        text = tg.render(trace, view, width=140)
+        assert "for _ in range(2): for x in data:  × 6 " in text, view
+        assert "for _ in range(4):  × 4 " in text, view
+        assert "│ for x in data:  × 3 " in text, view

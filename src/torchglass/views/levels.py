@@ -50,7 +50,7 @@ class Level:
     rounds: _Rounds | None = None
     """Of a loop."""
     around: Level | None = None
-    """Of a loop: the one just around it in the same call."""
+    """Of a loop: the one just around it, in the same call or in those that led to it."""
     frame: int = 0
     """Its frame's place in the stack of the events in it."""
 
@@ -286,7 +286,7 @@ class Levels:
             return
         for loop in place.loops[kept:]:
             loop_span = Level(LOOP, frame.span, owner, number, frame.entry.at, place, loop=loop, rounds=_Rounds())
-            loop_span.around = self.spans[frame.loops[-1][1]] if frame.loops else None
+            loop_span.around = self._loop_around(frame, number)
             span = self._new(loop_span, frame.entry.index)
             frame.loops.append((loop, span, self._begin_round(span, number, owner)))
         innermost = len(frame.loops) - 1
@@ -295,6 +295,16 @@ class Levels:
             if not rounds.in_body and not (place.is_head and index == innermost):
                 rounds.in_body = True
                 rounds.with_body += 1
+
+    def _loop_around(self, frame: RunningFrame, number: int) -> Level | None:
+        """The innermost loop that a frame is in: its own, or of the program's where nothing tells its calls apart."""
+        at = frame.span
+        while at >= 0 and self.spans[at].kind != LOOP:
+            at = self.spans[at].parent
+        found = self.spans[at] if at >= 0 else None
+        if found is None or found.at is None or frame.loops:
+            return found
+        return found if found.first == number and is_own(found.at) and is_own(frame.entry.at) else None
 
     def _rounds(self, loop: int) -> _Rounds:
         rounds = self.spans[loop].rounds
