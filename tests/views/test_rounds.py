@@ -264,3 +264,41 @@ def test_rounds_of_a_function_s_loop_are_counted_under_the_loop_that_calls_it(tm
         assert "for _ in range(2): for x in data:  × 6 " in text, view
         assert "for _ in range(4):  × 4 " in text, view
         assert "│ for x in data:  × 3 " in text, view
+
+
+ENDS = """\
+import torch
+
+class Loader:
+    def __iter__(self):
+        self.at = 0
+        return self
+
+    def __next__(self):
+        self.at += 1
+        torch.zeros(1)
+        if self.at == 5:
+            torch.ones(2)
+            raise StopIteration
+        return torch.ones(3)
+
+def main():
+    for x in Loader():
+        y = x * 2
+    while y.norm() > 1:
+        y = y / 2
+"""
+
+
+@pytest.mark.parametrize("view", ["tree", "code"])
+def test_the_step_that_finds_no_further_round_is_none(tmp_path: Path, view: str) -> None:
+    module = module_of(tmp_path, ENDS)
+    with tg.record() as trace:
+        module.main()
+    text = tg.render(trace, view, width=140)
+    assert "for x in Loader():  × 4 " in text
+    assert "while y.norm() > 1:  × 2 " in text
+    assert "round 5" not in text
+    assert "in rounds" not in text
+    (end,) = [line for line in text.splitlines() if "after the last round" in line]
+    assert "ones(2" in end

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from torchglass.events.types import Location
-from torchglass.views.fold import TOGETHER, Item
+from torchglass.views.fold import TOGETHER, Item, Label
 from torchglass.views.levels import Level, count_of
 from torchglass.views.row import EXPRESSION, PLACE, ROUNDS, TIMES, Cell, Cells
 from torchglass.views.text.words import clean, count, one_line, plural
@@ -110,17 +110,40 @@ def rounds_of(item: Item, around: Item | None, loop: Item | None, span_of: Calla
         return ""
     if loop is None:
         return f"in {count(present)} of {plural(around.size, 'call')}"
-    executions: dict[int, list[int]] = {}
-    for execution, at in dict.fromkeys(item.labels):
-        executions.setdefault(execution, []).append(at + 1)
     loops = [span for span in map(span_of, loop.nodes) if span is not None]
+    ends = _ends(loops)
+    size = loop.size - len(ends)
+    inside = {slot: label for slot, label in zip(item.slots, item.labels, strict=True) if label not in ends}
+    if not inside:
+        return "after the last round"
+    if len(inside) == (size if around is loop else sum(label not in ends for label in around.labels)):
+        return ""
+    said = _rounds_inside(list(inside.values()), loops, size)
+    return said if len(inside) == present else f"{said} and after the last"
+
+
+def _rounds_inside(labels: Sequence[Label], loops: Sequence[Level], size: int) -> str:
+    """The same of some of the rounds, by executions of the loop."""
+    executions: dict[int, list[int]] = {}
+    for execution, at in dict.fromkeys(labels):
+        executions.setdefault(execution, []).append(at + 1)
     if not all(count_of(span).exact for span in loops):
         often = [len(rounds) for rounds in executions.values()]
         return "once" if max(often) == 1 else counts_word(often, "time")
     different = {tuple(rounds) for rounds in executions.values()}
-    if len(different) == 1 and len(executions) == len(loop.nodes):
-        return _rounds(different.pop(), loop.size // len(loop.nodes))
-    return f"in {count(len(set(item.labels)))} of {count(loop.size)} rounds"
+    if len(different) == 1 and len(executions) == len(loops):
+        return _rounds(different.pop(), size // len(loops))
+    return f"in {count(len(set(labels)))} of {count(size)} rounds"
+
+
+def _ends(loops: Sequence[Level]) -> set[Label]:
+    """Of each execution the step that found no further round: a ``while`` that was false, an iterator at its end."""
+    found: set[Label] = set()
+    for execution, span in enumerate(loops):
+        counted, begun = count_of(span), span.rounds.begun if span.rounds is not None else 0
+        if counted.exact and begun > counted.number:
+            found.add((execution, begun - 1))
+    return found
 
 
 def _rounds(rounds: Sequence[int], of: int) -> str:
