@@ -235,6 +235,15 @@ def fails(error: type[BaseException], deep: int) -> None:
     Falls()(torch.ones(2), deep)
 
 
+def attends() -> None:
+    """One module reads the parameters of another without calling it, calls it later; and the model goes each time."""
+    for names in (("0", "1"), ("1", "0")):
+        net = nn.ModuleDict({"0": nn.MultiheadAttention(4, 2), "1": nn.LazyLinear(4)})
+        net.forward = lambda x, name, net=net: net[name](*[x] * (3 - 2 * int(name)))  # type: ignore[method-assign]
+        for name in names:
+            net(torch.ones(2, 3, 4), name)
+
+
 STEPS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda a, b: a + b,
     lambda a, b: a * 2.5,
@@ -434,6 +443,7 @@ GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
             for deep in (0, 5, 40)
         },
         "in turn": in_threads,
+        "attends": attends,
         "kinds of tensors": kinds_of_tensors,
         **{f"seed {seed}": partial(generated, seed) for seed in range(60)},
     },

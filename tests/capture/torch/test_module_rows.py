@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,38 @@ def test_to_read_parameters_is_no_event() -> None:
         with torch.inference_mode(), tg.record() as trace:
             nn.Sequential(module)(X)
         assert [event.name for event in trace.events()] == ["Sequential", type(module).__name__, *called]
+
+
+class Choosing(nn.Module):
+    """Holds more than a call needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.lazy = nn.Linear(3, 3), nn.Linear(3, 3), nn.LazyLinear(3)
+
+    def forward(self, x: Any, name: str) -> Any:
+        return getattr(self, name)(x)
+
+
+def described(trace: tg.Trace) -> dict[str, tuple[str, list[str]]]:
+    return {each.path: (each.name, [value.role for value in each.parameters]) for each in trace.modules() if each.path}
+
+
+def test_what_was_not_called_is_known_of_a_model_that_is_gone() -> None:
+    """As in a script with a ``main``: when the recording ends, nothing is left of what it made."""
+    with tg.record() as trace:
+        y, _ = nn.MultiheadAttention(8, 2)(*[torch.rand(3, 1, 8)] * 3)
+        y.sum().backward()
+    assert described(trace) == {"out_proj": ("NonDynamicallyQuantizableLinear", ["weight", "bias"])}
+    assert sum(prod(value.shape or ()) for each in trace.modules() for value in each.parameters) == 288
+
+
+def test_what_is_called_later_is_described_again() -> None:
+    with tg.record() as trace:
+        model = Choosing()
+        for name in ("one", "lazy", "one"):
+            model(X, name)
+        del model
+    both = ["weight", "bias"]
+    assert described(trace) == {"one": ("Linear", both), "other": ("Linear", both), "lazy": ("Linear", both)}
+    assert [event.module for event in trace.events(kind="module")] == ["", "one", "", "lazy", "", "one"]

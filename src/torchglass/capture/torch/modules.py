@@ -20,6 +20,7 @@ from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.capture.session import Session
 from torchglass.capture.torch import private
+from torchglass.capture.torch.settings import NEVER, Settings, depends_on, settings_of
 from torchglass.journal import layout
 from torchglass.journal.layout import NONE, STACK
 from torchglass.journal.rows import encoded_described, encoded_module, quoted
@@ -155,17 +156,27 @@ def _fail(log: ThreadLog, at: int, row: int, module: nn.Module, error: BaseExcep
 
 def _describe(log: ThreadLog, row: int, module: nn.Module) -> None:
     """Settings and parameters, read when the first call ends: a lazy module has them only then."""
-    session = log.session
-    described = session.modules[row]
+    described = log.session.modules[row]
     described.described = True
-    described.cls = session.class_number(type(module))
+    _take_parameters(log, described, module)
+    if described.root == NONE:  # nobody else may hold the model: when all is over it may be gone
+        try:
+            _add_uncalled_below(log, described, module)
+        except BaseException as fault:
+            log.session.forgive(fault)
+    if described.root == NONE or log.listening:  # the same; or somebody shows it now
+        read_settings(log)
+
+
+def _take_parameters(log: ThreadLog, row: ModuleAtPath, module: nn.Module) -> None:
+    """What is known of one that was not called is written again when it is: then it is described."""
+    session = log.session
+    row.cls = session.class_number(type(module))
     value_of = session.values.value_of
-    described.parameters = "".join(
+    row.parameters = "".join(
         [f",{quoted(name)},{value_of(each)}" for name, each in module._parameters.items() if each is not None]
     )
-    log.unread.append(described)
-    if described.root == NONE or log.listening:  # nobody else may hold it; or somebody shows it now
-        read_settings(log)
+    log.unread.append(row)
 
 
 def read_settings(log: ThreadLog) -> None:
@@ -274,22 +285,30 @@ def _path_through(caller: nn.Module | None, caller_path: str, module: nn.Module)
 
 
 def add_uncalled(session: Session) -> None:
-    """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
+    """Look again when all is over: models change, and a module may have been put in after the first call."""
     read_all_settings(session)
-    for number in [number for number, row in session.modules.items() if row.root == NONE]:
-        root = session.modules[number]
+    for root in [row for row in session.modules.values() if row.root == NONE]:
         owner = root.module()
-        if owner is None or (session.engine is not None and not session.engine.has_uncalled(owner, number)):
-            continue
-        rows = [row for row in session.modules.values() if row.root == number]
-        if not _has_uncalled(owner, {id(row.module()) for row in rows}):
-            continue
-        called = {row.path for row in rows}
-        for paths in (root.below or _paths_below(owner)).values():
-            module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
-            if module is not None and module._parameters:
-                _describe(session.logs[0], _add_row(session, number, paths[0], module).number, module)
+        if owner is not None:
+            _add_uncalled_below(session.logs[0], root, owner)
     read_settings(session.logs[0])
+
+
+def _add_uncalled_below(log: ThreadLog, root: ModuleAtPath, owner: nn.Module) -> None:
+    """Rows for modules that hold parameters of a model but were not called: their owner reads them itself."""
+    session = log.session
+    if not owner._modules or (session.engine is not None and not session.engine.has_uncalled(owner, root.number)):
+        return
+    modules = session.modules  # in the order of their numbers: what is below a root comes behind it
+    later = [modules.get(number) for number in range(root.number + 1, len(modules))]
+    rows = [row for row in later if row is not None and row.root == root.number]
+    if not _has_uncalled(owner, {id(row.module()) for row in rows}):
+        return
+    called = {row.path for row in rows}
+    for paths in (root.below or _paths_below(owner)).values():
+        module = _at(owner, paths[0]) if paths[0] and called.isdisjoint(paths) else None
+        if module is not None and module._parameters:
+            _take_parameters(log, _add_row(session, root.number, paths[0], module), module)
 
 
 def _has_uncalled(owner: nn.Module, called: set[int]) -> bool:
@@ -344,57 +363,3 @@ def _paths_below(owner: nn.Module) -> dict[int, list[str]]:
                 if child._modules:
                     level.append((f"{prefix}{name}.", child))
     return paths
-
-
-# ---------------------------------------------------------------- settings
-
-# What a module shows of its settings, without running the program's own code.
-
-_SHOWN = (int, float, bool, str, type(None))
-_LONGEST = 200
-NEVER, BY_NAMES, BY_TORCH = range(3)
-"""On who knows what; on plain attributes of the instance; on these, and on which parameters there are, as torch's own
-layers show nothing else (capture/engine/fast/described.c)."""
-_READS_TENSORS = (".container", ".lazy")
-"""Of torch's own layers those whose text is made of what their tensors are."""
-
-
-Settings = dict[int, tuple[type, tuple[str, ...] | None]]
-"""By ``id`` of a class: names to read, or None for a class that shows itself. It holds classes: let it go soon."""
-
-
-def settings_of(module: nn.Module, known: Settings) -> str:
-    """As in ``in_features=6, out_features=6, bias=True``; ``""`` when there is nothing to show."""
-    cls = type(module)
-    found = known.get(id(cls))
-    if found is None:
-        found = known[id(cls)] = (cls, None if _shows_itself(cls) else _constructor_names(cls))
-    names = found[1]
-    if names is None:
-        return str(module.extra_repr())[:_LONGEST]
-    if not names:
-        return ""
-    held: dict[str, Any] = module.__dict__
-    shown = [f"{name}={held[name]!r}" for name in names if name in held and type(held[name]) in _SHOWN]
-    return ", ".join(shown)[:_LONGEST]
-
-
-def depends_on(module: nn.Module, known: Settings) -> int:
-    """What the text of ``settings_of`` can depend on, for those who keep it: NEVER, BY_NAMES or BY_TORCH."""
-    cls = type(module)
-    if known[id(cls)][1] is not None:
-        return BY_NAMES
-    origin = cls.extra_repr.__module__ or ""
-    return BY_TORCH if origin.startswith("torch.nn.modules.") and not origin.endswith(_READS_TENSORS) else NEVER
-
-
-def _shows_itself(cls: type[nn.Module]) -> bool:
-    method = cls.extra_repr
-    return method is not nn.Module.extra_repr and (method.__module__ or "").startswith("torch.")
-
-
-def _constructor_names(cls: type[nn.Module]) -> tuple[str, ...]:
-    code = getattr(cls.__init__, "__code__", None)
-    if code is None or cls.__init__ is nn.Module.__init__:
-        return ()
-    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
