@@ -43,6 +43,10 @@ class HandmadeTrace:
         return self.ended_by if failed is None else (failed.error or "",)
 
     @property
+    def left_process(self) -> int:
+        return 0
+
+    @property
     def raised_at(self) -> tuple[Location, ...]:
         return ()
 

@@ -244,6 +244,26 @@ def test_a_rank_that_fails_under_run(tmp_path: Path) -> None:
     assert failure.code == "x @ torch.ones(3)"
 
 
+RAISES = """
+    import os
+    import torch
+
+    x = torch.full((2,), 7.0)
+    if os.environ["RANK"] == "1":
+        bad = x.neg()
+        raise ValueError("rank 1 is bad")
+"""
+
+
+def test_the_exception_of_a_rank_is_told_where_no_call_failed(tmp_path: Path) -> None:
+    ran(tmp_path, "torchglass", "run", "--to", "run.trace", "-m", "torch.distributed.run", *TWO, "job.py", source=RAISES)
+    told = tg.render(tg.load(tmp_path / "run.trace"), "failure").splitlines()
+    assert told[0] == "✗ ValueError: rank 1 is bad"
+    assert "raised by other code in rank 1" in told[1]
+    assert "job.py:8" in told[2]
+    assert "bad = x.neg()" in told[-2], "of the rank that failed, and not of the first"
+
+
 def test_what_is_shown_at_the_end_is_of_all_ranks(tmp_path: Path) -> None:
     ours = ["torchglass", "run", "--show", "code"]
     done = ran(tmp_path, *ours, "--to", "run.trace", "-m", "torch.distributed.run", *TWO, "job.py")

@@ -96,3 +96,13 @@ def test_processes_stand_as_they_began_also_where_their_numbers_began_again() ->
     contents, paths = in_order([began(20.0), began(10.0), began(5.0), began(0.0)], [Path(each) for each in folders])
     assert [path.name for path in paths] == [folders[1], folders[0], folders[3], folders[2]]
     assert [each.tables.started_at for each in contents] == [10.0, 20.0, 0.0, 5.0]  # the third wrote nothing
+
+
+def test_a_launcher_leaves_it_to_the_rank_that_failed_first_to_tell_how_it_ended() -> None:
+    texts = (("ChildFailedError: \n====",), (), ("ConnectionError: peer is gone",), ("ValueError: rank 1 is bad", "KeyError"))
+    parts = [part(process, []) for process in range(1, 5)]
+    for each, left_by, ended in zip(parts, texts, (9, 9, 5, 4), strict=True):
+        each.tables.left_by, each.tables.duration_ns = left_by, ended
+    tables, _ = merged(parts, [Path(f"part-{each.tables.process}") for each in parts])
+    assert tables.left_by == (*texts[3], *texts[0], *texts[2])
+    assert tables.left_process == 4

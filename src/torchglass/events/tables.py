@@ -26,6 +26,8 @@ class Tables(StackColumns):
     notes: list[str] = field(default_factory=list[str])
     left_by: tuple[str, ...] = ()
     """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
+    left_process: int = 0
+    """Of several processes the one that it left; 0 where there is but one."""
     raised_at: tuple[Location, ...] = ()
     """The frames between the block and the place where that exception was raised, outermost first."""
     sources: dict[str, str] = field(default_factory=dict[str, str])

@@ -107,6 +107,11 @@ class Trace:
         return self.tables.left_by
 
     @property
+    def left_process(self) -> int:
+        """Of a trace of several processes the one that the exception left; 0 where there is but one."""
+        return self.tables.left_process
+
+    @property
     def raised_at(self) -> tuple[Location, ...]:
         """The frames between the block and the place where the exception was raised that left it, outermost first."""
         return self.tables.raised_at

@@ -25,7 +25,7 @@ from torchglass.settle.values import kept_values
 from torchglass.store import layout
 from torchglass.store.bundle import read_manifest
 from torchglass.store.checks import check_tables, opened
-from torchglass.store.processes import notes_of, rank_of, threads_of
+from torchglass.store.processes import notes_of, rank_of, tell_failure, threads_of
 from torchglass.store.reader import PartContents, Tell, check_saved, read_contents
 from torchglass.store.tensors import Content, Maps, are_there, check_extents, saved_rows
 
@@ -346,6 +346,7 @@ def merged(parts: Sequence[PartContents], paths: Sequence[Path]) -> tuple[Tables
     seen = {whole.whats[what].name for what in set(whole.what) if whole.whats[what].kind == "variable"}
     whole.notes = notes_of(whole.notes, seen)
     whole.threads = threads_of([part.tables for part in parts], [path.name for path in paths])
+    tell_failure(whole, [part.tables for part in parts])
     return whole, tuple(tensors)
 
 
@@ -387,8 +388,6 @@ def _append_measured(whole: Tables, part: Tables, values: int) -> None:
 def _append_rest(whole: Tables, part: Tables, name: str) -> None:
     whole.complete &= part.complete
     whole.duration_ns = max(whole.duration_ns, part.duration_ns)
-    whole.left_by += part.left_by
-    whole.raised_at = whole.raised_at or part.raised_at
     whole.notes += [note if name in note else f"{name}: {note}" for note in part.notes]
     for file, text in part.sources.items():
         # What was given to exec or to -c is no file: each process has its own.

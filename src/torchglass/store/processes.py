@@ -11,6 +11,8 @@ from torchglass.events.tables import Tables
 MAIN = "MainThread"
 _FOLDER = re.compile(r"rank(\d+)-")
 """The folder of a part (torchglass.store.bundle)."""
+_OF_A_LAUNCHER = "ChildFailedError:"
+"""What torchrun ends with when a rank has failed: on its first line it says no more."""
 _NO_END = re.compile(r"(the recording in \S+)( has no end.*)")
 """What is said of the part of a process that was stopped: the workers of a DataLoader end so when the program fails."""
 _NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
@@ -39,6 +41,20 @@ def threads_of(parts: Sequence[Tables], folders: Sequence[str]) -> list[str]:
                 label = f"process {part.process}" if label == MAIN else f"{label}, process {part.process}"
             names.append(label)
     return names
+
+
+def tell_failure(whole: Tables, parts: Sequence[Tables]) -> None:
+    """How it ended is told by the process that is the cause; the exceptions of the others stand behind.
+
+    A launcher only tells that a rank has failed; and of several ranks the first to end took the others with it.
+    """
+    failed = [part for part in parts if part.left_by]
+    if len(failed) > 1 and failed[0].left_by[0].startswith(_OF_A_LAUNCHER):
+        cause = min(failed[1:], key=lambda part: part.started_at + part.duration_ns / 1e9)
+        failed.sort(key=lambda part: part is not cause)
+    whole.left_by = tuple(text for part in failed for text in part.left_by)
+    for part in failed[:1]:
+        whole.left_process, whole.raised_at = part.process, part.raised_at
 
 
 def notes_of(notes: Sequence[str], variables: set[str]) -> list[str]:

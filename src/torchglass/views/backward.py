@@ -98,6 +98,10 @@ class TiedTrace:
         return self.trace.left_by
 
     @property
+    def left_process(self) -> int:
+        return self.trace.left_process
+
+    @property
     def raised_at(self) -> tuple[Location, ...]:
         return self.trace.raised_at
 

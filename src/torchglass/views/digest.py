@@ -69,6 +69,11 @@ class Recorded(Protocol):
         ...
 
     @property
+    def left_process(self) -> int:
+        """Of several processes the one that the exception left."""
+        ...
+
+    @property
     def raised_at(self) -> tuple[Location, ...]:
         """The frames between the block and the place where that exception was raised, outermost first."""
         ...

@@ -59,7 +59,8 @@ def sheet(trace: Recorded, options: FailureOptions | None = None) -> Sheet:
         error = error_row(trace)
         if error is None:
             return Sheet(below=[Cell(kinds.HEADING, ENDED_WELL)])
-        rows = [error, _heading(NOT_IN_A_CALL), *raised_rows(trace), *_last_rows(trace)]
+        first = _first_event(trace, visible_events(list(trace.events()))) if trace.left_process else None
+        rows = [error, _heading(NOT_IN_A_CALL + _thread_words(first)), *raised_rows(trace), *_last_rows(trace)]
         return Sheet(rows, [Cell(kinds.REMARK, THE_REST)])
     return Sheet(_Story(trace, event, options or FailureOptions()).rows(), [Cell(kinds.REMARK, THE_REST)])
 
@@ -93,7 +94,7 @@ class _Story:
         found = misfits(self._event, self._inputs, self._history)[:MOST_MISFITS]
         return [
             error,
-            _heading("path to the failing call" + self._where()),
+            _heading("path to the failing call" + _thread_words(self._event)),
             *[_row(each, depth, kinds.PATH) for depth, each in enumerate(_shortened(self._path))],
             *self._raised(),
             *([_heading("what does not fit"), *map(_misfit_row, found)] if found else []),
@@ -101,9 +102,6 @@ class _Story:
             *self._input_rows(),
             *_last_rows(self._trace, self._event, self._only),
         ]
-
-    def _where(self) -> str:
-        return "" if self._event.thread in ("MainThread", "") else f" in {clean(self._event.thread)}"
 
     def _raised(self) -> list[Row]:
         """Where code of the program's own raised it, in the course of the failing call."""
@@ -174,12 +172,21 @@ class _Story:
 def _last_rows(trace: Recorded, event: Event | None = None, only: Selection | None = None) -> list[Row]:
     """What the failing thread did last; what others did may be later or earlier, and has seldom to do with it."""
     visible = visible_events(list(trace.events()))
-    first = event or next(iter(visible), None)
+    first = event or _first_event(trace, visible)
     own = [each for each in visible if first and (each.process, each.thread) == (first.process, first.thread)]
     if event is None or not _in_constructor(event):  # workers of a DataLoader are forked while one is made
         own = [each for each in own if not _in_constructor(each)]
     last = [each for each in own if only is None or only.matches(each)][-LAST:]
     return [_heading(f"the last {plural(len(last), 'event')}"), *[_row(each, 0) for each in last]]
+
+
+def _first_event(trace: Recorded, events: Sequence[Event]) -> Event | None:
+    """Of the process that the exception left."""
+    return next((each for each in events if trace.left_process in (0, each.process)), None)
+
+
+def _thread_words(event: Event | None) -> str:
+    return "" if event is None or event.thread in ("MainThread", "") else f" in {clean(event.thread)}"
 
 
 def raised_rows(trace: Recorded, event: Event | None = None) -> list[Row]:
