@@ -35,6 +35,8 @@ def test_what_is_told_of_one_value() -> None:
     assert stats_word(Stats(1, 0, 0, 0, 0, 2.5, 2.5, 2.5, 0, 2.5)) == "= 2.5"
     assert stats_word(Stats(9, 0, 0, 0, 9, 0, 0, 0, 0, 0)) == "all 0"
     assert stats_word(Stats(4, 0, 0, 0, 1, 0, 1, 0.75, 0.4, 1.7), "bool") == "75 % True"
+    shares = [stats_word(Stats(1000, 0, 0, 0, 1000 - true, 0, 1, 0.5, 0.5, 1), "bool") for true in (0, 3, 5, 998, 1000)]
+    assert shares == ["0 % True", "<1 % True", "<1 % True", ">99 % True", "100 % True"]
     assert stats_word(Stats(3, 3, 0, 0, 0, nan, nan, nan, nan, nan)) == "3 NaN"
     assert stats_word(Stats(0, 0, 0, 0, 0, nan, nan, nan, nan, nan)) == ""
 

@@ -209,7 +209,7 @@ def range_word(several: Sequence[Stats], dtype: str = "") -> str:
     low, high = min(each.min for each in known), max(each.max for each in known)
     if dtype == "bool":
         shares = [100 * (each.count - each.zeros) / each.count for each in known]
-        first, last = round(min(shares)), round(max(shares))
+        first, last = _percent_word(min(shares)), _percent_word(max(shares))
         return f"{first} % True" if first == last else f"{first} … {last} % True"
     if low == high:
         return f"= {number_word(low)}" if all(each.count == 1 for each in known) else f"all {number_word(low)}"
@@ -217,6 +217,14 @@ def range_word(several: Sequence[Stats], dtype: str = "") -> str:
         return f"= {numbers_word([each.mean for each in known])}"
     mean, std = numbers_word([each.mean for each in known]), numbers_word([each.std for each in known])
     return f"μ {mean} σ {std} [{number_word(low)}, {number_word(high)}]"
+
+
+def _percent_word(share: float) -> str:
+    """``0`` and ``100`` are said of none and of all alone: a mask that lets three numbers through is not empty."""
+    rounded = round(share)
+    if rounded in (0, 100) and rounded != share:
+        return ">99" if rounded else "<1"
+    return str(rounded)
 
 
 def alarm_word(several: Sequence[Stats]) -> str:
