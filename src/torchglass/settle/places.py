@@ -119,9 +119,14 @@ class PlaceTable:
         return row.owner
 
 
+_WRAPPERS = {"fn": "_jit_internal.py", "wrapper": "lr_scheduler.py", "__call__": "eval_frame.py"}
+"""Of torch's own: ``boolean_dispatch`` chooses between two functions of one name, a learning rate scheduler wraps
+``optimizer.step``, and a compiled module hands its call on."""
+
+
 def _passes_through(code: CodeRow) -> bool:
-    """``boolean_dispatch``: a frame of torch's that only chooses between two functions of the same name."""
-    return code.name == "fn" and code.file.endswith("_jit_internal.py")
+    """Whether a frame of torch's only stands between a call that is written and the one that is meant."""
+    return code.name in _WRAPPERS and code.file.endswith(_WRAPPERS[code.name])
 
 
 def _method_name(cls: ClassRow, code: CodeRow) -> str | None:

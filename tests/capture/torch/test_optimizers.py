@@ -104,3 +104,15 @@ def test_a_closure_runs_inside_the_step() -> None:
     events = list(trace.events())
     assert events[0].kind == "step"
     assert all(e.parent is not None for e in events[1:])
+
+
+def test_a_step_is_the_call_that_is_written_also_under_a_scheduler() -> None:
+    """It wraps ``step``, and its frame stands between the two."""
+    model = nn.Linear(2, 2)
+    opt = torch.optim.SGD(model.parameters(), 0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(opt, 1)
+    with tg.record() as trace:
+        opt.step()
+        scheduler.step()
+    (step,) = trace.events(kind="step")
+    assert (step.code, step.direct) == ("opt.step()", True)

@@ -170,6 +170,7 @@ def test_a_compiled_module_is_a_module_event_with_an_unseen_inside() -> None:
     with tg.record() as trace:
         compiled(X)
     assert [(e.kind, e.parent) for e in trace.events()] == [("module", None), ("unseen", 0)]
+    assert (trace.event(0).code, trace.event(0).direct) == ("compiled(X)", True)
 
 
 def test_force_eager_shows_the_inside() -> None:
