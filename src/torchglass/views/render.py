@@ -58,7 +58,7 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
     if getattr(options, "style", "") == "comments":
         yield from shown.copy(trace, options)
         return
-    if view not in ("table", "gradients", "failure"):
+    if view != "failure":
         yield from _how_it_ended(trace, page)
     if not len(trace) and view != "variables":
         for each in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):

@@ -110,6 +110,11 @@ def test_a_failure_comes_first() -> None:
     assert ["mat1 and mat2" in line for line in told] == [False, True]
 
 
+@pytest.mark.parametrize("view", ["calls", "code", "gradients", "table"])
+def test_a_failure_comes_first_in_other_views_too(view: str) -> None:
+    assert shown.lines_of(failing(), view, Page(100))[:3] == lines_of(failing(), 100)[:3]
+
+
 def test_an_empty_trace_says_what_to_do() -> None:
     text = " ".join(lines_of(HandmadeTrace([], notes=("recording is switched off",))))
     assert "Nothing was recorded" in text
