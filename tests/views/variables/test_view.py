@@ -445,3 +445,22 @@ def test_any_trace_has_the_life_of_its_tensor_variables() -> None:
         ]
         assert lives[0] == lives[1]
     assert {block.variable.name for block in guessed.blocks} == {"left", "right", "y"}
+
+
+def test_results_that_are_tuples_themselves_are_told_apart() -> None:
+    rnn = torch.nn.LSTM(3, 4)
+
+    def program() -> None:
+        out, hidden = rnn(torch.ones(5, 1, 3))
+        out, (h, c) = rnn(torch.ones(2, 1, 3), hidden)
+
+    found = {
+        block.variable.name: [change.new.text or change.new.value.shape for change in block.variable.lives[0].changes]
+        for block in view_of(recorded(program, ())).blocks
+    }
+    assert found == {
+        "out": [(5, 1, 4), (2, 1, 4)],
+        "hidden": ["(f32[1, 1, 4], f32[1, 1, 4])"],
+        "h": [(1, 1, 4)],
+        "c": [(1, 1, 4)],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ UNBOUND = Side(NOTHING)
 PAST = Side("text", "<not known>")
 """What it held before is not known."""
 NUMBER = "number"
+_TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
+"""A string, or one character."""
 _COUNTED = re.compile(r"<\w+ of [\d,]+>")
 """What is told of long containers: ``<list of 10,000>``."""
 
@@ -268,19 +270,8 @@ def read_targets(trace: Recorded) -> ChangesRead:
 
 
 def _by_target(event: Event, around: Event | None) -> list[tuple[int, Event]]:
-    """For each name that was assigned to which of the results it got (-1: all of them), and a change like it."""
-    targets, outputs = event.target, event.outputs
-    if len(targets) == 1:
-        places = [0 if len(outputs) == 1 else -1] if outputs or event.result not in ("", "None") else []
-    elif any(name.startswith("*") for name in targets):
-        places = []
-    elif len(assigned_to(event)) == 1 and "," not in assigned_to(event)[0]:  # a = b = f(x): one result for both
-        places = [0 if len(outputs) == 1 else -1] * len(targets)
-    else:
-        roles = {value.role: at for at, value in enumerate(outputs)}
-        places = [roles.get(f"out[{at}]", -2) for at in range(len(targets))]
-        if -2 in places:
-            places = list(range(len(targets))) if len(outputs) == len(targets) else []
+    """For each name that was assigned to which of the results it got (-1: more than one), and a change like it."""
+    got = _what_each_got(event)
     code = f"{', '.join(assigned_to(event))} = {event.code}"
     if event.operator is not None and event.operator in event.code and event.operator.endswith("="):
         code = event.code
@@ -288,4 +279,56 @@ def _by_target(event: Event, around: Event | None) -> list[tuple[int, Event]]:
     event = event._replace(kind="variable", code=code, detail="assigned", module=module, root=root)
     inner = next((at for at in range(len(event.stack), 0, -1) if event.stack[at - 1].origin == "user"), 0)
     event = event._replace(stack=event.stack[:inner])  # where it is assigned, not where torch made it
-    return [(place, event._replace(name=name)) for name, place in zip(targets, places, strict=False)]
+    return [(place, event._replace(name=name, result=result)) for name, place, result in got]
+
+
+Got = tuple[str, int, str]
+"""A name, the place of its tensor among the results, and the text of what it is where that is -1."""
+
+
+def _what_each_got(event: Event) -> list[Got]:
+    targets, outputs, result = event.target, event.outputs, event.result
+    whole = 0 if len(outputs) == 1 else -1
+    if len(targets) == 1 and not (outputs or result not in ("", "None")):
+        return []
+    if len(targets) == 1:
+        return [(targets[0], whole, result)]
+    if any(name.startswith("*") for name in targets):
+        return []
+    if len(assigned_to(event)) == 1 and "," not in assigned_to(event)[0]:  # a = b = f(x): one result for both
+        return [(name, whole, result) for name in targets]
+    got = _unpacked(targets, result, "out", {value.role: at for at, value in enumerate(outputs)})
+    if not got and len(outputs) == len(targets):
+        got = [(name, at, result) for at, name in enumerate(targets)]
+    return got
+
+
+def _unpacked(targets: Sequence[str], result: str, role: str, places: dict[str, int]) -> list[Got]:
+    """Also ``out, hidden = lstm(x)``, where the second is a tuple, and ``out, (h, c) = lstm(x)``; [] if it is unclear."""
+    items = _items(result)
+    items = items if len(items) == len(targets) else [""] * len(targets)
+    got: list[Got] = []
+    for at, (name, item) in enumerate(zip(targets, items, strict=True)):
+        place = places.get(f"{role}[{at}]", -1)
+        if place < 0 and name[:1] in ("(", "["):
+            inner = _unpacked(_items(name), item, f"{role}[{at}]", places)
+        else:
+            inner = [(name, place, item)] if place >= 0 or item else []
+        if not inner:
+            return []
+        got += inner
+    return got
+
+
+def _items(text: str) -> list[str]:
+    """``(f32[5], (f32[1], f32[1]))`` → ``f32[5]`` and ``(f32[1], f32[1])``; nothing where that cannot be told."""
+    if text[:1] not in ("(", "[") or "…" in text:
+        return []
+    items, depth = [""], 0
+    for each in _TOKEN.findall(text[1:-1]):
+        depth += (each in "([{") - (each in ")]}")
+        if each == "," and depth == 0:
+            items.append("")
+        else:
+            items[-1] += each
+    return [item.strip() for item in items]
