@@ -234,3 +234,23 @@ def test_the_module_level_is_one_call_also_where_functions_changed_something_fir
     assert "2: module level:" not in text
     assert "of 2 calls" not in text
     assert "a = double(1)" in text
+
+
+def test_a_call_whose_argument_is_changed_in_place_is_one_call() -> None:
+    """What the caller holds changes, too, in the course of it."""
+
+    def fill(x: torch.Tensor, n: int) -> int:
+        total = 0
+        for i in range(n):
+            x[i] = total
+            total += 1
+        return total
+
+    with tg.record(variables=True) as trace:
+        t = torch.ones(4)
+        r = fill(t, 3)
+    text = tg.render(trace, "variables", by="time", width=120)
+    assert "2: " not in text.replace("0, 1, 2: ", "")
+    assert "of 2 calls" not in text
+    assert "t: x[i] = total" in text
+    assert r == 3

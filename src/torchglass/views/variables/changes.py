@@ -178,10 +178,13 @@ class Calls:
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.of(event.stack)
         frame, at = frames[-1]
+        running = self._open.get((thread, frame))
+        if running is not None and event.detail == "changed" and self._is_of_a_caller(within, frames):
+            return running
         call = self._known.get((within, frame))
         if call is None:
             caller, called_at = self._caller(thread, frames) if len(frames) > 1 else (None, None)
-            call = self._open.get((thread, frame))
+            call = running
             if call is None or call.is_seen or call.caller is not caller:
                 call = Call(frame, at, caller, called_at)
             # Else it was known so far only because functions that it called changed something.
@@ -192,6 +195,10 @@ class Calls:
             call.is_seen = True
             call.module = None if event.module is None else (event.root or "", event.module)
         return call
+
+    def _is_of_a_caller(self, within: Hashable, frames: list[tuple[int, Location]]) -> bool:
+        """Whether what was changed in place is a variable of a call around: that is no other call of the function."""
+        return any((within, frame) in self._known for frame, _ in frames[:-1])
 
     def _caller(self, thread: int, frames: list[tuple[int, Location]]) -> tuple[Call, Location]:
         """The call around the innermost one; those around it are walked only when another call began."""
