@@ -256,7 +256,9 @@ RAISES = """
 
 
 def test_the_exception_of_a_rank_is_told_where_no_call_failed(tmp_path: Path) -> None:
-    ran(tmp_path, "torchglass", "run", "--to", "run.trace", "-m", "torch.distributed.run", *TWO, "job.py", source=RAISES)
+    ran(
+        tmp_path, "torchglass", "run", "--to", "run.trace", "-m", "torch.distributed.run", *TWO, "job.py", source=RAISES
+    )
     told = tg.render(tg.load(tmp_path / "run.trace"), "failure").splitlines()
     assert told[0] == "✗ ValueError: rank 1 is bad"
     assert "raised by other code in rank 1" in told[1]

@@ -99,7 +99,12 @@ def test_processes_stand_as_they_began_also_where_their_numbers_began_again() ->
 
 
 def test_a_launcher_leaves_it_to_the_rank_that_failed_first_to_tell_how_it_ended() -> None:
-    texts = (("ChildFailedError: \n====",), (), ("ConnectionError: peer is gone",), ("ValueError: rank 1 is bad", "KeyError"))
+    texts = (
+        ("ChildFailedError: \n====",),
+        (),
+        ("ConnectionError: peer is gone",),
+        ("ValueError: rank 1 is bad", "KeyError"),
+    )
     parts = [part(process, []) for process in range(1, 5)]
     for each, left_by, ended in zip(parts, texts, (9, 9, 5, 4), strict=True):
         each.tables.left_by, each.tables.duration_ns = left_by, ended

@@ -453,6 +453,7 @@ def test_results_that_are_tuples_themselves_are_told_apart() -> None:
     def program() -> None:
         out, hidden = rnn(torch.ones(5, 1, 3))
         out, (h, c) = rnn(torch.ones(2, 1, 3), hidden)
+        del out, h, c
 
     found = {
         block.variable.name: [change.new.text or change.new.value.shape for change in block.variable.lives[0].changes]

@@ -311,7 +311,7 @@ def _what_each_got(event: Event) -> list[Got]:
 
 
 def _unpacked(targets: Sequence[str], result: str, role: str, places: dict[str, int]) -> list[Got]:
-    """Also ``out, hidden = lstm(x)``, where the second is a tuple, and ``out, (h, c) = lstm(x)``; [] if it is unclear."""
+    """Also ``out, hidden = lstm(x)``, where the second is a tuple, and ``out, (h, c) = lstm(x)``; [] if unclear."""
     items = _items(result)
     items = items if len(items) == len(targets) else [""] * len(targets)
     got: list[Got] = []
