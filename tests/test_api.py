@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import warnings
 from collections.abc import Callable, Iterator
@@ -297,3 +298,32 @@ def test_an_exception_whose_text_cannot_be_read() -> None:
     with pytest.raises(Mute), tg.record() as trace:
         Fails()()
     assert next(trace.events()).error == "Mute: (its text could not be read)"
+
+
+def test_an_option_that_there_is_not_is_told_with_the_nearest() -> None:
+    with pytest.raises(
+        tg.UnknownOption, match=r"^record\(\) has no option 'value'; did you mean 'values'\? there are: "
+    ):
+        tg.record(value="stats")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert "values" in inspect.signature(tg.record).parameters
+
+
+def test_only_what_was_called_is_named_where_outputs_are_asked_for() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.add_module("unused", nn.Linear(2, 2))
+    model.forward = lambda x: model[0](x)  # type: ignore[method-assign]
+    with tg.record() as trace:
+        model(torch.ones(2))
+    assert "unused" in {each.path for each in trace.modules()}
+    for path in ("aa", "unused"):
+        with pytest.raises(tg.NotRecorded, match=rf"^no module '{path}' was called; there are: '' \(the root\), 0$"):
+            trace.outputs(path)
+
+
+def test_a_program_that_failed_before_any_torch_call_needs_no_advice_on_recording() -> None:
+    with pytest.raises(KeyError), tg.record() as trace:
+        raise KeyError("path")
+    text = tg.render(trace, "tree")
+    assert text.startswith("✗ KeyError: 'path'")
+    assert "failed before any module or torch function ran" in text
+    assert "with record()" not in text

@@ -21,7 +21,7 @@ from torchglass.capture.transparency.patches import Uninterrupted
 from torchglass.errors import NotRecorded, WrongType, expect
 from torchglass.events.trace import Trace
 from torchglass.events.types import Stats
-from torchglass.options import Options
+from torchglass.options import Options, knows_its_options
 from torchglass.recording import Recording, Stored, load_trace
 from torchglass.views import VIEWS as VIEWS
 from torchglass.views.bad_story import FirstBad
@@ -56,6 +56,7 @@ V = TypeVar("V")
 _last: list[Trace] = []
 
 
+@knows_its_options
 @dataclass(kw_only=True, eq=False, repr=False)
 class record(Options):  # noqa: N801 (a verb: it is used as a function)
     """Record what happens in a ``with`` block, or in a function when used as a decorator.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from torchglass.errors import UsageError, WrongType, expect
+from torchglass.errors import UnknownOption, UsageError, WrongType, closest, expect
 from torchglass.events.selection import Selection
 
+T = TypeVar("T")
 WAYS = ("stats", "stats+sketch", "all")
 """What ``values`` takes beside a selection."""
 
@@ -20,6 +22,22 @@ WAYS = ("stats", "stats+sketch", "all")
 def _flag(text: str, **how: Any) -> dict[str, Any]:
     """That ``torchglass run`` has a flag for an option: its line of help, and what else argparse is told of it."""
     return {"flag": {"help": text, **how}}
+
+
+def knows_its_options(cls: type[T]) -> type[T]:
+    """Of a dataclass: an option that there is not is told with the nearest that there is."""
+    known = [each.name for each in fields(cast("Any", cls))]
+    begin = cls.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: T, *args: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                raise UnknownOption(f"{cls.__name__}() has no option {name!r}; {closest(name, known)}")
+        begin(self, *args, **given)
+
+    cls.__init__ = __init__
+    return cls
 
 
 @dataclass(kw_only=True, eq=False)

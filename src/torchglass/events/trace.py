@@ -242,9 +242,10 @@ class Trace:
         """What the module at this path gave on its n-th call; ``root:path`` where several roots have it."""
         root, _, below = path.rpartition(":")
         tables = self.tables
-        rows = [n for n, row in enumerate(tables.modules) if row.path == below and root in ("", row.root)]
+        called = {each for each in tables.module if each != NONE}
+        rows = [n for n in called if tables.modules[n].path == below and root in ("", tables.modules[n].root)]
         if not rows:
-            paths = {row.path or "'' (the root)" for row in tables.modules}
+            paths = {tables.modules[n].path or "'' (the root)" for n in called}
             raise NotRecorded(f"no module {path!r} was called; {closest(path, paths)}")
         calls = [n for n in range(len(tables)) if tables.module[n] in rows and tables.call[n] != NONE]
         if not -len(calls) <= call < len(calls):

@@ -25,6 +25,7 @@ ADVICE = (
     "Call the model, or any torch code, inside `with record() as trace:`, on the same thread or on threads started"
     " there; TORCHGLASS=0 in the environment turns recording off."
 )
+FAILED_BEFORE = "Nothing was recorded: the program failed before any module or torch function ran."
 UNFINISHED = "Nothing was written before the recording stopped, or it has only begun."
 _STYLES = {COUNT: "dim", REMARK: "dim", NOTE: "note"}
 
@@ -61,7 +62,7 @@ def _all(trace: Recorded, view: str, options: Any, page: Page) -> Iterator[str]:
     if view != "failure":
         yield from _how_it_ended(trace, page)
     if not len(trace) and view != "variables":
-        for each in (NOTHING, ADVICE) if trace.complete else (UNFINISHED,):
+        for each in _why_nothing(trace):
             yield from textwrap.wrap(each, page.width)
     else:
         sheet = shown.sheet(trace, options)
@@ -83,6 +84,12 @@ def _how_it_ended(trace: Recorded, page: Page) -> Iterator[str]:
         yield from draw(failure.raised_rows(trace, trace.failure())[-1:], page)
         yield page.paint("dim", "how it came about: the view 'failure'")
         yield ""
+
+
+def _why_nothing(trace: Recorded) -> tuple[str, ...]:
+    if not trace.complete:
+        return (UNFINISHED,)
+    return (FAILED_BEFORE,) if trace.left_by else (NOTHING, ADVICE)
 
 
 def _sentence(cell: Cell, page: Page) -> Iterator[str]:
