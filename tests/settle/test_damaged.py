@@ -229,8 +229,8 @@ def test_times_out_of_order_in_several_threads(journals: dict[str, Stored]) -> N
 
 def test_what_says_what_was_recorded_is_gone(journals: dict[str, Stored]) -> None:
     content, _, texts = journals["mlp"]
-    rows = read_bytes(content).of(ROWS)[0]
-    behind = next(behind for behind, (kind, _, _) in rows_in(rows) if kind == RECORDING)
+    chunks = read_bytes(content).of(ROWS)  # in the first are the codes of those who called the program
+    rows, behind = next((each, end) for each in chunks for end, (kind, _, _) in rows_in(each) if kind == RECORDING)
     changed = bytearray(content)
     changed[content.index(bytes(rows.buffer[: rows.start])) + behind - 2] ^= 1
     with pytest.raises(BadJournal, match="does not say what was recorded"):
