@@ -164,7 +164,8 @@ def _part(reader: _Reader, node: ast.AST | None, callee: str, stores: bool) -> t
     if isinstance(node, Comprehension) and callee.endswith("next__"):
         return node, "next"
     if node is not None and callee.endswith("__bool__"):
-        return (node, "test") if isinstance(node, Comprehension) else (reader.asked_at.get(node, node), "")
+        asker = reader.asked_at.get(node, node)
+        return asker, "test" if isinstance(asker, Comprehension) else ""
     if isinstance(node, WITH) and callee.endswith("exit__"):
         return node, "after"
     return node, "store" if stores and isinstance(node, ast.Subscript | ast.Attribute | ast.Name) else ""
@@ -206,7 +207,8 @@ class _Reader:
         self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
         self.asked_at: dict[ast.AST, ast.stmt | ast.expr] = {}
-        """Operands of an ``and``: where their truth is asked for. Python 3.11 gives that the range of any of them."""
+        """Conditions and their operands: where their truth is asked for. From Python 3.12 on that has the range of one of
+        them, before mostly that of all that depends on it."""
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
         node = source.all[function].node if function >= 0 else None
@@ -390,7 +392,7 @@ class _Reader:
                 self._expression(each.iter, inner)
             self._expression(each.target, inner)
             for condition in each.ifs:
-                self._expression(condition, inner)
+                self._condition(condition, node, inner)
                 inner = inner.inside(condition, "rest")
         self._order += 1
         tested = self._order

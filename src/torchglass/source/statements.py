@@ -237,14 +237,14 @@ def _sometimes(node: ast.AST) -> list[ast.expr]:
 
 
 def operands(test: ast.expr) -> list[ast.expr]:
-    """What ``and``, ``or`` and ``not`` join in a condition; nothing where there is but one."""
+    """A condition, and what ``and``, ``or`` and ``not`` join in it."""
     found = [test]
     for each in found:
         if isinstance(each, ast.BoolOp):
             found += each.values
         elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
             found.append(each.operand)
-    return found if any(isinstance(each, ast.BoolOp) for each in found) else []
+    return found
 
 
 def consumed_by(node: ast.AST) -> ast.GeneratorExp | None:
