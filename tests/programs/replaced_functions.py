@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 PLACES = [
     (torch.Tensor, "relu"),  # written in C
-    (torch.Tensor, "size"),  # no event
     (torch.Tensor, "split"),  # written in Python
     (F, "softmax"),
     (F, "gelu"),  # of torch's C++ functions, found in F only

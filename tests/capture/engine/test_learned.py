@@ -77,6 +77,19 @@ def test_a_method_that_the_program_replaces_between_two_calls(monkeypatch: pytes
     assert names(trace) == ["Tensor.relu"] * 3
 
 
+def test_a_replaced_method_that_is_no_event_runs_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, told, size = torch.randn(3), [], torch.Tensor.size
+
+    def replacement(self: torch.Tensor, *args: int) -> Any:
+        told.append(1)
+        return size(self, *args)
+
+    monkeypatch.setattr(torch.Tensor, "size", replacement, raising=False)
+    with tg.record():
+        assert x.size(0) == 3
+    assert told == [1]
+
+
 def test_a_function_of_the_programs_own_that_torch_is_told_of_runs_as_it_is() -> None:
     def doubled(x: Any) -> Any:
         if torch.overrides.has_torch_function_unary(x):
