@@ -207,8 +207,7 @@ class _Reader:
         self.steps_of: dict[ast.AST, ast.stmt | Comprehension] = {}
         """What a ``for`` goes over or a ``with`` enters: that statement."""
         self.asked_at: dict[ast.AST, ast.stmt | ast.expr] = {}
-        """Conditions and their operands: where their truth is asked for. From Python 3.12 on that has the range of one
-        of them, before mostly that of all that depends on it."""
+        """Conditions and their operands: where their truth is asked for, which may have the range of any of them."""
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
         node = source.all[function].node if function >= 0 else None
