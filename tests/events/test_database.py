@@ -81,7 +81,7 @@ def test_the_views_of_a_program(name: str) -> None:
 
 def test_the_views_of_a_transformer() -> None:
     model, inputs = FAMILIES["gpt2"]()
-    compare(tg.trace(model, **inputs).tables)
+    compare(tg.trace(model, **inputs)._tables)
 
 
 def without_what_sql_cuts(made: Tables) -> Tables:
@@ -97,7 +97,7 @@ def without_what_sql_cuts(made: Tables) -> Tables:
             return type(thing)(*(cleaned(getattr(thing, name)) for name in thing.__dataclass_fields__))
         return thing
 
-    for name in ("whats", "forms", "metas", "modules", "threads", "texts", "operand_texts", "sites", "notes"):
+    for name in ("callees", "forms", "metas", "modules", "threads", "texts", "operand_texts", "sites", "notes"):
         setattr(made, name, cleaned(getattr(made, name)))
     made.sources = {plain(file): plain(text) for file, text in made.sources.items()}
     return made
@@ -111,7 +111,7 @@ def test_the_views_of_anything(made: Tables) -> None:
 
 def test_text_that_is_no_utf8_does_not_stop_a_question() -> None:
     made = recorded("mlp")
-    made.whats = [type(what)(what.kind, "a\udc80\0b") for what in made.whats]
+    made.callees = [type(callee)(callee.kind, "a\udc80\0b") for callee in made.callees]
     asked = fill_database(made).execute
     assert {name for (name,) in asked("SELECT name FROM whats")} == {b"a\xed\xb2\x80\0b"}
     assert len(asked("SELECT * FROM events").fetchall()) == len(made)
@@ -120,7 +120,7 @@ def test_text_that_is_no_utf8_does_not_stop_a_question() -> None:
 def test_every_table_and_column_is_explained() -> None:
     connection = fill_database(Tables())
     page = PAGE.read_text(encoding="utf-8")
-    for table in {*schema.ASKED, *schema.BY_NAME}:
+    for table in {*schema.PUBLIC_NAMES, *schema.BY_NAME}:
         section = page.split(f"### {table}\n")[1].split("\n### ")[0]
         described = re.findall(r"^\| `(\w+)` \|(?:.*\|)? (.+) \|$", section, re.MULTILINE)
         columns = [row[0] for row in connection.execute(f"SELECT * FROM {table}").description]
@@ -147,7 +147,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model(**inputs, labels=inputs["input_ids"]).loss.backward()
         model(**inputs)
     path = tmp_path_factory.mktemp("page") / "run.trace"
-    save(trace.tables, path)
+    save(trace._tables, path)
     (part,) = part_paths(path)
     return part / EVENTS
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.handmade import Maker
 from torchglass.errors import UnknownOption, UsageError, WrongType
-from torchglass.events.selection import Selection, select
+from torchglass.events.selection import Selection, fits_path, select
 from torchglass.events.types import Event
 
 
@@ -21,7 +21,7 @@ def event(kind: str = "function", name: str = "F.softmax", module: str | None = 
         ("encoder", "encoder", True),
         ("encoder", "encoder.layer.0", False),
         ("encoder.*", "encoder.layer.0", True),
-        ("encoder.*", "encoder", False),
+        ("encoder.*", "encoder", True),
         ("encoder.*", "decoder.layer.0", False),
         ("*.layer.?", "encoder.layer.0", True),
         ("", "", True),
@@ -31,6 +31,26 @@ def event(kind: str = "function", name: str = "F.softmax", module: str | None = 
 )
 def test_modules_by_path(pattern: str | tuple[str, ...], module: str | None, kept: bool) -> None:
     assert select(module=pattern).matches(event(module=module)) is kept
+
+
+def test_the_call_of_a_module_is_not_below_the_module() -> None:
+    assert not select(module="encoder.*").matches(event("module", "Encoder", module="encoder"))
+    assert select(module="encoder").matches(event("module", "Encoder", module="encoder"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        ("t5.py", False),
+        ("modeling_t5.py", True),
+        ("models/modeling_t5.py", True),
+        ("*_t5.py", True),
+        ("models", True),
+        ("ing_t5", True),
+    ],
+)
+def test_the_name_of_a_file_is_a_whole_name(pattern: str, kept: bool) -> None:
+    assert fits_path("/srv/project/models/modeling_t5.py", pattern) is kept
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.journal.stored import read_bytes
 from tests.journal.test_writer import MANY, numbers, open_record, records
 from torchglass.journal import layout
-from torchglass.journal.homes import MappedFile
+from torchglass.journal.backing import MappedFile
 from torchglass.journal.layout import HEADER, PAGE, RECORDS, ROWS, WHAT, chunk_header
 from torchglass.journal.reader import BadJournal, StoredFile, read_journal
 from torchglass.journal.ring import Limits
@@ -69,12 +69,12 @@ def test_cut_at_any_byte(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ((b"torchglass journal", b"torchglass jourmal"), "does not begin as a journal does"),
-        ((b"format 1", b"format 9"), r"has format 9, and up to 1 is read here: update torchglass"),
-        ((b"format 1", b"format x"), "does not say which format"),
-        ((b"format 1", "format ²".encode()), "does not say which format"),
-        ((b"format 1", b"format " + b"9" * 2000), "does not say which format"),
-        ((b"format 1\n", b""), "does not say which format"),
+        ((b"torchglass journal", b"torchglass jourmal"), "does not begin like a journal"),
+        ((b"format 1", b"format 9"), r"has format 9, but this version reads only up to 1: update torchglass"),
+        ((b"format 1", b"format x"), "does not name its format"),
+        ((b"format 1", "format ²".encode()), "does not name its format"),
+        ((b"format 1", b"format " + b"9" * 2000), "does not name its format"),
+        ((b"format 1\n", b""), "does not name its format"),
         ((sys.byteorder.encode(), {"little": b"big", "big": b"little"}[sys.byteorder]), "the other byte order"),
         ((b"byte order", b"bite order"), "the other byte order"),
     ],

@@ -72,11 +72,11 @@ RIGHT: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", rows.LATER)
+@pytest.mark.parametrize("kind", rows.MISSING_FIELDS)
 def test_what_an_older_journal_does_not_have_is_nothing(kind: int) -> None:
     right = [RIGHT[each] for each in annotations(kind).values()]
-    older = right[: -len(rows.LATER[kind])]
-    assert rows.decoded(kind, json.dumps(older).encode()) == (*older, *rows.LATER[kind])
+    older = right[: -len(rows.MISSING_FIELDS[kind])]
+    assert rows.decoded(kind, json.dumps(older).encode()) == (*older, *rows.MISSING_FIELDS[kind])
 
 
 @pytest.mark.parametrize("kind", rows.KINDS)
@@ -86,10 +86,10 @@ def test_a_field_of_another_type_is_refused(kind: int) -> None:
     assert rows.decoded(kind, json.dumps(right).encode()) == tuple(right)
     for at, name in enumerate(kinds):
         for wrong in WRONG[name]:
-            with pytest.raises(ValueError, match="does not have the fields"):
+            with pytest.raises(ValueError, match="lacks fields"):
                 rows.decoded(kind, json.dumps([*right[:at], wrong, *right[at + 1 :]]).encode())
-    for count in (len(right) - 1 - len(rows.LATER.get(kind, ())), len(right) + 1):
-        with pytest.raises(ValueError, match="does not have the fields"):
+    for count in (len(right) - 1 - len(rows.MISSING_FIELDS.get(kind, ())), len(right) + 1):
+        with pytest.raises(ValueError, match="lacks fields"):
             rows.decoded(kind, json.dumps([*right, 1][:count]).encode())
 
 
@@ -135,7 +135,7 @@ def found_in(chunk: Chunk) -> list[tuple[int, int, bytes]]:
 class PythonRowWriter(RowFields):
     """What writes rows where there is no extension."""
 
-    more, position, let_go = RowWriter.more, RowWriter.position, RowWriter.let_go
+    more, position, release = RowWriter.more, RowWriter.position, RowWriter.release
 
     def __init__(self, journal: Journal, stream: int) -> None:
         super().__init__()
@@ -155,8 +155,7 @@ def test_a_chunk_that_is_cut_anywhere_gives_the_rows_before() -> None:
 def test_memory_that_runs_out_while_a_row_is_written_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """In Python; C takes no memory here."""
     testcapi = pytest.importorskip("_testcapi")
-    for home in ("ring", "writer"):
-        monkeypatch.setattr(f"torchglass.journal.{home}.RowWriter", PythonRowWriter)
+    monkeypatch.setattr("torchglass.journal.ring.RowWriter", PythonRowWriter)
     journal = Journal()
     journal.rows.add(layout.NOTE, 1000, b"first")
     added = [1000, *range(12)]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.journal.stored import read_bytes
 from torchglass.journal import layout
-from torchglass.journal.homes import MappedFile, Memory, PlainFile
+from torchglass.journal.backing import MappedFile, Memory, PlainFile
 from torchglass.journal.layout import (
     END,
     ERROR,
@@ -235,7 +235,7 @@ class TestMoving:
         with pytest.raises(OSError, match="No space"):
             journal.move_to(home)
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-        assert type(journal.home) is Memory
+        assert type(journal.backing) is Memory
         open_record(thread, 1)
         assert len(records(journal.streams, 0)) == MANY + 1
 
@@ -284,7 +284,7 @@ class TestMoving:
             for each in threads:
                 each.join()
             sys.setswitchinterval(before)
-        journal.take_over()  # of one that stood still for longer than we waited
+        journal.copy_rests()  # of one that stood still for longer than we waited
         for number, count in counts.items():
             found = records(journal.streams, number)
             assert [words[WHAT] for words in found] == list(range(count))
@@ -299,7 +299,7 @@ class TestMoving:
         self, tmp_path: Path, way: str, then: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """One that had taken a buffer, and writes into it long after the chunk got another."""
-        monkeypatch.setattr("torchglass.journal.writer.IN_FLIGHT", 0.0)
+        monkeypatch.setattr("torchglass.journal.writer.WRITE_SECONDS", 0.0)
         journal, thread = self.filled()
         other = ThreadWriter(journal)
         open_record(other, 0, [0])
@@ -314,7 +314,7 @@ class TestMoving:
         if then == "goes on":
             for number in range(2, MANY):
                 open_record(other, number, [number])
-        journal.let_go()
+        journal.release()
         found = records(journal.streams, other.number)
         assert [words[WHAT] for words in found] == list(range(MANY if then == "goes on" else 2))
         assert journal.streams.ids(other.number, found[1][INPUTS], 1) == [7]

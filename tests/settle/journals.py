@@ -11,22 +11,18 @@ import pytest
 import torchglass as tg
 from tests import programs
 from torchglass.events.tables import Tables
-from torchglass.store.layout import DONE, EVENTS, find_journal, part_paths
-from torchglass.store.part import Part
+from torchglass.store.layout import DONE, find_journal, part_paths
 
 
-def unsealed(path: Path, name: str, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Tables:
+def unsealed(path: Path, name: str, **options: Any) -> Tables:
     """Record a program into a bundle that stays a journal, though it has its end; what the process itself settled."""
-    with monkeypatch.context() as patched:
-        patched.setattr(Part, "_drop_journal", lambda _: None)
-        expected = programs.RAISES.get(name)
-        outer = pytest.raises(expected) if expected else nullcontext()
-        with outer, tg.record(to=path, name=name, **options) as trace:
-            programs.load(name).main()
+    expected = programs.RAISES.get(name)
+    outer = pytest.raises(expected) if expected else nullcontext()
+    with outer, tg.record(to=path, name=name, **options) as trace:
+        programs.load(name).main()
     for part in part_paths(path):
         (part / DONE).unlink()
-        (part / EVENTS).unlink()
-    return trace.tables
+    return trace._tables
 
 
 def journal_of(path: Path) -> Path:

@@ -15,19 +15,18 @@ import torch
 import torchglass as tg
 from tests.journal.stored import read_bytes
 from tests.settle.journals import journal_of, unsealed
+from torchglass._trace import FixedTables, Trace
 from torchglass.errors import BundleError
 from torchglass.events.schema import Meta
 from torchglass.events.tables import Tables
-from torchglass.events.trace import Trace
 from torchglass.journal.layout import PAGE, RECORDING, RECORDS, ROWS, START, Chunk, rows_in
 from torchglass.journal.reader import BadJournal
-from torchglass.settle.interned import Interned
-from torchglass.settle.values import UNKNOWN, meta_of
+from torchglass.settle.journal_rows import JournalRows
+from torchglass.settle.value_columns import UNKNOWN, meta_of
 from torchglass.store import load
 from torchglass.store.checks import check_tables
 from torchglass.store.layout import Unsound
 from torchglass.store.loading import settle_stored
-from torchglass.views.page.html import FixedTables
 
 SEEN: set[Meta] = set()
 """What tensors were like that no event of the trace took or gave: a damaged number may lead there."""
@@ -50,13 +49,13 @@ def journals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for name, options in PROGRAMS.items():
         path = tmp_path_factory.mktemp(name) / "run.trace"
-        unsealed(path, name, pytest.MonkeyPatch(), **options)
+        unsealed(path, name, **options)
         content = journal_of(path).read_bytes()
         texts = {each.stem: each.read_text() for each in (path / "sources").iterdir()}
         found[name] = (content, settled(content, texts), texts)
-        interned = Interned(read_bytes(content))
-        interned.update()
-        SEEN.update(meta_of(row) for row in interned.metas.values())
+        journal_rows = JournalRows(read_bytes(content))
+        journal_rows.update()
+        SEEN.update(meta_of(row) for row in journal_rows.metas.values())
     return found
 
 
@@ -90,8 +89,8 @@ def looked_at(content: bytes, texts: dict[str, str]) -> Tables | None:
 def invents_nothing(found: Tables, whole: Tables) -> None:
     """All that is told was told before: names, places, shapes, texts; only gaps and what is not known are new."""
     assert len(found) <= len(whole) + len(found.threads)
-    names = {(what.kind, what.name) for what in whole.whats} | {("unseen", "gap"), ("module", "?")}
-    assert {(what.kind, what.name) for what in found.whats} <= names
+    names = {(callee.kind, callee.name) for callee in whole.callees} | {("unseen", "gap"), ("module", "?")}
+    assert {(callee.kind, callee.name) for callee in found.callees} <= names
     assert {site.location.file for site in found.sites} <= {site.location.file for site in whole.sites}
     texts = [*whole.sources.values(), *(site.code for site in whole.sites)]
     assert all(any(site.code in text for text in texts) for site in found.sites)
@@ -192,7 +191,7 @@ def test_a_record_whose_end_was_being_written_has_no_result(journals: dict[str, 
         words[closed * 12 + 11 - zeros : closed * 12 + 11] = memoryview(bytes(8 * zeros)).cast("q")
         found = settled(bytes(changed), texts)
         assert (found.end_ns[closed], found.result[closed], found.error[closed]) == (-1, -1, -1)
-        assert [found.what[n] for n in range(len(found))] == [whole.what[n] for n in range(len(whole))]
+        assert [found.callee[n] for n in range(len(found))] == [whole.callee[n] for n in range(len(whole))]
 
 
 def test_a_missing_chunk_is_damage_and_no_limit(tmp_path: Path) -> None:
@@ -240,11 +239,11 @@ def test_what_says_what_was_recorded_is_gone(journals: dict[str, Stored]) -> Non
 
 def test_through_the_front_door(tmp_path: Path) -> None:
     """The error names the file, and the cure."""
-    unsealed(tmp_path / "run.trace", "mlp", pytest.MonkeyPatch())
+    unsealed(tmp_path / "run.trace", "mlp")
     path = journal_of(tmp_path / "run.trace")
     content = path.read_bytes()
     for changed, words in (
-        (content[:5], "cannot be read: it does not begin as a journal does; `torchglass repair"),
+        (content[:5], "cannot be read: it does not begin like a journal; `torchglass repair"),
         (content.replace(b"format 1", b"format 2", 1), "cannot be read here: it has format 2, .* update torchglass"),
         (content.replace(b"order little", b"order bigger", 1), "cannot be read here: .* the other byte order"),
     ):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import torchglass as tg
 from tests import programs
 from torchglass.events import schema
-from torchglass.events.schema import KINDS, NONE, ORIGINS, Form, Meta, ModulePath, SiteNames, What
+from torchglass.events.schema import KINDS, NONE, ORIGINS, Callee, Form, Meta, ModulePath, SiteNames
 from torchglass.events.tables import Tables
 from torchglass.events.types import Location
 
@@ -37,7 +37,7 @@ def recorded(name: str) -> Tables:
     expected = programs.RAISES.get(name)
     with pytest.raises(expected) if expected else nullcontext(), tg.record(name=name) as trace:
         programs.load(name).main()
-    return trace.tables
+    return trace._tables
 
 
 def left_by_a_kill(folder: Path, name: str = "mlp", **options: Any) -> tuple[Path, Tables]:
@@ -50,7 +50,7 @@ def left_by_a_kill(folder: Path, name: str = "mlp", **options: Any) -> tuple[Pat
         with pytest.raises(expected) if expected else nullcontext():
             programs.load(name).main()
         tg.mark("x", torch.arange(100, dtype=torch.uint8))
-        tables = trace.tables
+        tables = trace._tables
         shutil.copytree(folder / "living", folder / "killed")
     shutil.rmtree(folder / "living")
     return folder / "killed", tables
@@ -105,7 +105,8 @@ def tables(draw: st.DrawFn) -> Tables:
         duration_ns=draw(numbers(0, BIG)), complete=draw(st.booleans()), notes=draw(st.lists(TEXT, max_size=3)),
         left_by=draw(TEXTS), sources=draw(st.dictionaries(TEXT, TEXT, max_size=3)),
     )  # fmt: skip
-    made.whats = draw(st.lists(st.builds(What, st.sampled_from(sorted(KINDS)), TEXT, MAYBE), min_size=1, max_size=4))
+    callees = st.builds(Callee, st.sampled_from(sorted(KINDS)), TEXT, MAYBE)
+    made.callees = draw(st.lists(callees, min_size=1, max_size=4))
     made.forms = draw(st.lists(forms(), min_size=1, max_size=4))
     made.metas = draw(st.lists(METAS, min_size=1, max_size=4))
     made.threads = draw(st.lists(TEXT, min_size=1, max_size=3))

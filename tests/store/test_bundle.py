@@ -19,13 +19,12 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.store.samples import differences, recorded
+from torchglass._trace import Trace
 from torchglass.errors import BundleError, TorchglassError
-from torchglass.events.schema import FORMAT
 from torchglass.events.tables import Tables
-from torchglass.events.trace import Trace
 from torchglass.store import load, loading, open_part, save
 from torchglass.store.bundle import RUN
-from torchglass.store.layout import DONE, EVENTS, MANIFEST, part_paths
+from torchglass.store.layout import DONE, EVENTS, FORMAT, MANIFEST, part_paths
 
 
 def record_to(path: Path) -> None:
@@ -90,7 +89,7 @@ class TestMaking:
 
 CHILD = """
 import sys, torch, torchglass as tg
-with tg.record(to=sys.argv[1]) as trace:
+with tg.record(to=sys.argv[1], max_events=None) as trace:
     for _ in range(int(sys.argv[2])):
         torch.ones(3)
     tg.mark("of the child", torch.arange(4, dtype=torch.uint8))
@@ -119,7 +118,7 @@ class TestJoining:
         assert "exists already" in self.run(tmp_path / "x", 5, {}).stderr
         assert len(part_paths(tmp_path / "x")) == 3
         assert part_paths(tmp_path / "x")[-1].name.startswith("rank00003-")
-        self.look(tmp_path / "x", trace.tables)
+        self.look(tmp_path / "x", trace._tables)
 
     def look(self, path: Path, own: Tables) -> None:
         """Events of all processes, each with its own; ids counted on."""
@@ -127,7 +126,7 @@ class TestJoining:
         trace = Trace(bundle)
         events = list(trace.events())
         assert [event.id for event in events] == list(range(len(own) + 9))
-        assert trace.tables.complete
+        assert trace._tables.complete
         by_process: dict[int, list[str]] = {}
         for event in events:
             by_process.setdefault(event.process, []).append(event.name)
@@ -151,7 +150,7 @@ class TestJoining:
     def test_two_recordings_of_a_child(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         part = open_part(tmp_path / "x")
         monkeypatch.setenv(RUN, part.bundle.run)
-        monkeypatch.setattr("torchglass.store.bundle.os.getpid", lambda: 77)
+        monkeypatch.setattr("torchglass.store.bundle.getpid", lambda: 77)
         again = [open_part(tmp_path / "x").path.name for _ in range(2)]
         assert again == ["rank00000-pid77", "rank00000-pid77-2"]
 
@@ -164,12 +163,12 @@ class TestNoBundle:
         assert "\n" not in str(caught.value)
 
     def test_something_else(self, tmp_path: Path) -> None:
-        self.said(tmp_path / "nothing", "is not there: check the path")
-        self.said(tmp_path / ("x" * 400), "is not there")
-        self.said(tmp_path / "a\0b", "is not there")
+        self.said(tmp_path / "nothing", "does not exist: check the path")
+        self.said(tmp_path / ("x" * 400), "does not exist")
+        self.said(tmp_path / "a\0b", "does not exist")
         (tmp_path / "file").write_text("x")
-        self.said(tmp_path / "file", "is a file, and a bundle is a folder")
-        self.said(tmp_path, "is no bundle: it has no manifest.json")
+        self.said(tmp_path / "file", "is a file, but a bundle is a folder")
+        self.said(tmp_path, "is not a bundle: it has no manifest.json")
 
     def test_from_the_future(self, tmp_path: Path) -> None:
         save(recorded("mlp"), tmp_path / "x")
@@ -177,7 +176,7 @@ class TestNoBundle:
         content = json.loads(manifest.read_text())
         assert content["format"] == FORMAT
         manifest.write_text(json.dumps({**content, "format": FORMAT + 1, "new": {"things": []}}))
-        self.said(tmp_path / "x", f"has format {FORMAT + 1}, and .* reads up to {FORMAT}: update torchglass")
+        self.said(tmp_path / "x", f"has format {FORMAT + 1}, but .* reads only up to {FORMAT}: update torchglass")
 
     @pytest.mark.parametrize(
         "text",
@@ -198,7 +197,7 @@ class TestNoBundle:
             away = path.with_name("away")
             path.rename(away)
             os.mkfifo(path)
-            self.said(tmp_path / "x", "cannot be read: it is no plain file")
+            self.said(tmp_path / "x", "cannot be read: it is not a regular file")
             path.unlink()
             path.symlink_to(away)
             self.said(tmp_path / "x", "cannot be read: ")
@@ -210,7 +209,7 @@ class TestNoBundle:
         save(recorded("mlp"), tmp_path / "x")
         source = next((tmp_path / "x" / "sources").iterdir())
         source.write_text(source.read_text() + " ")
-        self.said(tmp_path / "x", rf"{source.name} cannot be read: it is not what was written")
+        self.said(tmp_path / "x", rf"{source.name} cannot be read: its content is not what was written")
         source.unlink()
         self.said(tmp_path / "x", "it is missing")
 
@@ -224,7 +223,7 @@ class TestNoBundle:
         with contextlib.closing(sqlite3.connect(part / EVENTS)) as connection, connection:
             connection.execute("UPDATE sources SET sha256 = ?", (digest,))
         (part / DONE).unlink()
-        self.said(tmp_path / "x", rf"{digest}.py cannot be read: it is no text")
+        self.said(tmp_path / "x", rf"{digest}.py cannot be read: it is not a text")
 
     def test_an_empty_one(self, tmp_path: Path) -> None:
         """Killed before anything was recorded."""
@@ -235,7 +234,7 @@ class TestNoBundle:
             (part / "journal-0").write_bytes(b"")
             assert len(load(tmp_path / "x").tables()) == 0
             (part / "journal-0").write_bytes(b"something else")
-            with pytest.raises(BundleError, match=r"journal-0 cannot be read: it does not begin as a journal does"):
+            with pytest.raises(BundleError, match=r"journal-0 cannot be read: it does not begin like a journal"):
                 load(tmp_path / "x")
             (part / "journal-0").unlink()
         part.rmdir()
@@ -244,7 +243,7 @@ class TestNoBundle:
 
 def test_looking_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One loaded trace sees more each time, and is read again only when there may be more."""
-    monkeypatch.setattr(loading, "OFTEN", 1e-9)
+    monkeypatch.setattr(loading, "REFRESH_SECONDS", 1e-9)
     with tg.record(to=tmp_path / "x") as mine:
         trace = Trace(load(tmp_path / "x"))
         assert len(trace) == 0
@@ -254,16 +253,30 @@ def test_looking_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 torch.ones(2)
             assert len(trace) == count
         assert "still recording" in str(trace)
-        monkeypatch.setattr(loading, "OFTEN", 1e9)
-        assert trace.tables is trace.tables
-    assert trace.tables.complete
+        monkeypatch.setattr(loading, "REFRESH_SECONDS", 1e9)
+        assert trace._tables is trace._tables
+    assert trace._tables.complete
     assert not trace.running
-    assert differences(mine.tables, trace.tables) == []
+    assert differences(mine._tables, trace._tables) == []
+
+
+def test_asking_whether_it_still_grows_does_not_hide_its_end(tmp_path: Path) -> None:
+    """A reader who asks only after the writer has ended still reads the rest."""
+    with tg.record(to=tmp_path / "x") as mine:
+        torch.ones(2)
+        loaded = load(tmp_path / "x")
+        trace = Trace(loaded)
+        assert len(trace) == 1
+        torch.ones(2).exp()
+    assert not trace.running
+    assert differences(mine._tables, loaded.tables()) == []
+    assert len(trace) == 3
+    assert trace.complete
 
 
 GROWS = """
 import sys, time, torch, torchglass as tg
-with tg.record(to=sys.argv[1]) as trace:
+with tg.record(to=sys.argv[1], max_events=None) as trace:
     print("began", flush=True)
     began = time.monotonic()
     rounds = 0
@@ -305,3 +318,11 @@ def self_consistent(bundle: Any) -> tuple[int, int]:
         content = torch.frombuffer(bytearray(bundle.open_tensor(row).data), dtype=torch.int64)
         assert torch.equal(content, torch.full((1000,), number))
     return len(tables), len(rows)
+
+
+def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    """A path is bytes to the system; whatever they are, what was written there is read again."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.trace")
+    with tg.record(to=path):
+        torch.ones(2) + 1
+    assert [event.name for event in tg.load(path).events()] == ["ones", "Tensor.add"]

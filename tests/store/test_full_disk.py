@@ -12,7 +12,7 @@ import torch
 
 import torchglass as tg
 from tests.store.samples import recorded
-from torchglass.journal import homes
+from torchglass.journal import backing
 from torchglass.store import load, open_part, repair, save
 from torchglass.store.shards import HEADER
 
@@ -20,10 +20,10 @@ ROUNDS = 2000
 PROGRAM = """
 import resource, signal, sys
 import torch, torchglass as tg
-from torchglass.journal import homes
+from torchglass.journal import backing
 path, limit, what, system = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-homes.file_system = lambda _: system
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+backing.file_system = lambda _: system
+signal.signal(signal.SIGXFSZ, signal.Handlers[sys.argv[5]])
 x = torch.ones(4)
 with tg.record(to=path) as trace:
     x = x + 1
@@ -42,6 +42,7 @@ tg.save(trace, path + ".again")
 """A limit on the size of files stands for the disk."""
 
 
+@pytest.mark.parametrize("on_signal", ["SIG_IGN", "SIG_DFL"])
 @pytest.mark.parametrize(
     ("what", "system", "limit"),
     [
@@ -51,8 +52,9 @@ tg.save(trace, path + ".again")
         ("tensors", "nfs", HEADER + 500_000),
     ],
 )
-def test_the_program_goes_on(tmp_path: Path, what: str, system: str, limit: int) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "x"), str(limit), what, system]
+def test_the_program_goes_on(tmp_path: Path, what: str, system: str, limit: int, on_signal: str) -> None:
+    """Also where the signal that comes with such a limit would end the program."""
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "x"), str(limit), what, system, on_signal]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     events = ROUNDS + 1 if what == "events" else ROUNDS + 1 + 2 * ROUNDS // 10
@@ -77,6 +79,12 @@ def self_check(path: Path, events: int, what: str) -> None:
     else:
         assert not trace.complete
         assert any("has no end" in note for note in trace.notes)
+        (lost,) = (note for note in trace.notes if "steps were not kept: the file could take no more" in note)
+        assert lost.endswith("(File too large)")
+        assert [int(word.replace(",", "")) for word in lost.split(" steps")[0].split(" of ")] == [
+            events - len(trace),
+            events,
+        ]
     added = list(trace.events(function="Tensor.add"))
     assert 0 < len(added) <= ROUNDS + 1
     if what == "events":
@@ -100,7 +108,7 @@ def test_no_room_for_one_more_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             for _ in range(100):
                 torch.ones(2)
             tg.mark("before", torch.arange(3))
-            monkeypatch.setattr(homes.os, "posix_fallocate", full)
+            monkeypatch.setattr(backing.os, "posix_fallocate", full)
             for _ in range(5000):
                 torch.zeros(2)
             tg.mark("after", torch.arange(4))

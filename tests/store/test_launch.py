@@ -13,15 +13,12 @@ import pytest
 from torchglass.errors import BundleError
 from torchglass.store.bundle import (
     Bundle,
-    Launch,
-    ancestors,
     find_joinable,
     is_being_written,
-    launched,
     make_bundle,
     make_or_join,
-    rank,
 )
+from torchglass.store.launch import Launch, ancestors, launched, rank
 from torchglass.store.layout import Hold
 
 
@@ -47,7 +44,7 @@ class Job:
             self._patch.setenv(name, value)
         self._number += 1
         number = self._number
-        self._patch.setattr("torchglass.store.bundle.os.getpid", lambda: number)
+        self._patch.setattr("torchglass.store.bundle.getpid", lambda: number)
         found = launched()
         assert found is not None
         return found
@@ -127,7 +124,7 @@ def test_a_rank_waits_for_the_one_that_is_making_the_bundle(
         make_bundle(tmp_path / "x", launch)
 
     (tmp_path / "x").mkdir()
-    monkeypatch.setattr("torchglass.store.bundle.time.sleep", meanwhile)
+    monkeypatch.setattr("torchglass.store.bundle.sleep", meanwhile)
     assert not make_or_join(tmp_path / "x").owned
 
 
@@ -141,7 +138,7 @@ def test_a_folder_that_nobody_makes_into_a_bundle_is_refused(
 
 
 def test_the_agent_is_the_parent_where_torchrun_keeps_no_logs() -> None:
-    code = "from torchglass.store.bundle import launched; print(launched().agent)"
+    code = "from torchglass.store.launch import launched; print(launched().agent)"
     environment = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_ERROR_FILE": ""}
 
     def agent(*before: str) -> str:
@@ -168,7 +165,7 @@ def test_a_bundle_is_being_written_while_a_part_is_held(tmp_path: Path, monkeypa
     part = bundle.new_part()
     held = Hold(part)
     assert is_being_written(tmp_path / "x")
-    held.let_go()
+    held.release()
     assert not is_being_written(tmp_path / "x")
 
     def unable(*_: object) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from torchglass.events.schema import What
+from torchglass.events.schema import Callee
 from torchglass.events.tables import Tables
-from torchglass.store.loading import in_order, merged
+from torchglass.store.merging import in_order, merged
 from torchglass.store.reader import PartContents
 
 NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"
@@ -18,8 +18,8 @@ NEVER = "the variable {!r} never appeared in the block; did you mean 'x'?"
 def part(process: int, notes: list[str], *variables: str) -> PartContents:
     """What one process wrote; only what the notes are compared with is filled in."""
     tables = Tables(process=process, notes=notes)
-    tables.whats = [What("function", "video"), *(What("variable", name, detail="assigned") for name in variables)]
-    tables.what = array("q", range(len(tables.whats)))
+    tables.callees = [Callee("function", "video"), *(Callee("variable", name, detail="assigned") for name in variables)]
+    tables.callee = array("q", range(len(tables.callees)))
     return PartContents(tables)
 
 

@@ -11,9 +11,12 @@ import torch
 
 import torchglass as tg
 from tests.store.samples import recorded
+from torchglass.children import JOIN
+from torchglass.events.tables import Tables
+from torchglass.events.types import is_contiguous
 from torchglass.store import BundleFull, Part, bundle, layout, load, open_part, repair
 from torchglass.store.bundle import make_bundle, make_or_join
-from torchglass.store.layout import FULL, part_paths
+from torchglass.store.layout import FULL, is_held, part_paths
 
 
 def many(path: Path, count: int) -> None:
@@ -21,7 +24,7 @@ def many(path: Path, count: int) -> None:
     made = make_bundle(path)
     tables = recorded("mlp")
     for _ in range(count):
-        Part(made, made.new_part(), pytest.fail).finish(tables, lambda value: value)
+        Part(made, made.new_part(), pytest.fail).finish_tables(tables)
 
 
 def test_more_parts_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +50,7 @@ def test_no_part_is_made_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(layout, "PARTS", 3)
     many(tmp_path / "x", 3)
     run = str(bundle.read_manifest(tmp_path / "x")["run"])
-    monkeypatch.setattr(os, "getpid", lambda: 12)
+    monkeypatch.setattr("torchglass.store.bundle.getpid", lambda: 12)
     joined = make_or_join(tmp_path / "x", run)
     assert not joined.owned
     for first in (True, False, False):
@@ -90,3 +93,29 @@ def test_a_path_that_is_loaded_may_be_relative(tmp_path: Path, monkeypatch: pyte
     (number,) = trace.kept()
     assert torch.equal(trace.tensor(number), x)
     assert not trace.running
+
+
+def test_a_part_that_could_not_be_finished_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise ValueError("odd")
+
+    part = open_part(tmp_path / "x")
+    monkeypatch.setattr("torchglass.store.part.seal", fail)
+    with pytest.raises(ValueError, match="odd"):
+        part.finish_tables(Tables())
+    assert not is_held(part.path)
+
+
+def test_an_import_error_of_a_child_that_joins_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: object) -> None:
+        raise ImportError("odd")
+
+    monkeypatch.setattr("torchglass.recording.join", fail)
+    with pytest.raises(ImportError, match="odd"):
+        exec(JOIN, {"config": {}})
+
+
+def test_a_tensor_without_elements_is_contiguous() -> None:
+    assert torch.empty_strided((3, 0), (1, 1)).is_contiguous()
+    assert is_contiguous((3, 0), (1, 1))
+    assert not is_contiguous((3, 2), (1, 1))

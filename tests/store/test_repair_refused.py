@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.samples import differences, left_by_a_kill
-from torchglass.store import load, repair
+from tests.store.samples import differences, left_by_a_kill, recorded
+from torchglass.store import load, repair, save
 from torchglass.store.layout import DONE, EVENTS, part_paths
 
 
 def test_a_digest_kept_as_bytes(tmp_path: Path) -> None:
-    path, _ = left_by_a_kill(tmp_path)
-    repair(path)
+    path = tmp_path / "tables"
+    save(recorded("mlp"), path)
     (part,) = part_paths(path)
     sources = load(path).tables().sources
     with contextlib.closing(sqlite3.connect(part / EVENTS)) as connection, connection:

@@ -19,8 +19,8 @@ import torchglass as tg
 from tests import programs
 from tests.store.samples import differences, recorded, tables
 from tests.zoo import FAMILIES
+from torchglass._trace import Trace
 from torchglass.events.tables import Tables
-from torchglass.events.trace import Trace
 from torchglass.store import load, open_part, save
 from torchglass.store.layout import EVENTS, part_paths
 
@@ -52,9 +52,9 @@ def test_anything(before: Tables) -> None:
 def test_a_transformer(name: str, tmp_path: Path) -> None:
     model, inputs = FAMILIES[name]()
     before = tg.trace(model, **inputs)
-    save(before.tables, tmp_path / "run.trace")
+    save(before._tables, tmp_path / "run.trace")
     after = Trace(load(tmp_path / "run.trace"))
-    assert differences(before.tables, after.tables) == []
+    assert differences(before._tables, after._tables) == []
     assert tg.render(after) == tg.render(before)
     assert str(after) == re.sub(r"\n  engine: .*", "", str(before))  # which a bundle does not tell
 
@@ -62,8 +62,8 @@ def test_a_transformer(name: str, tmp_path: Path) -> None:
 def test_only_keeps_what_was_chosen(tmp_path: Path) -> None:
     with tg.record(only=tg.select(function="relu")) as trace:
         programs.load("mlp").main()
-    save(trace.tables, tmp_path / "x")
-    assert differences(trace.tables, load(tmp_path / "x").tables()) == []
+    save(trace._tables, tmp_path / "x")
+    assert differences(trace._tables, load(tmp_path / "x").tables()) == []
     assert [e.name for e in Trace(load(tmp_path / "x")).events()] == [e.name for e in trace.events()] != []
 
 
@@ -81,18 +81,18 @@ def test_what_is_written_is_for_its_owner_only_and_one_file(tmp_path: Path) -> N
 
 def test_without_torch(tmp_path: Path) -> None:
     before = tg.trace(*FAMILIES["gpt2"]()[:1], **FAMILIES["gpt2"]()[1])
-    save(before.tables, tmp_path / "run.trace")
+    save(before._tables, tmp_path / "run.trace")
     code = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "from torchglass.store import load, save\n"
-        "from torchglass.events.trace import Trace\n"
-        "trace = Trace(load(sys.argv[1])); save(trace.tables, sys.argv[1] + '2')\n"
+        "from torchglass._trace import Trace\n"
+        "trace = Trace(load(sys.argv[1])); save(trace._tables, sys.argv[1] + '2')\n"
         "print(len(trace), trace.event(3).name, trace.sql('SELECT count(*) FROM events')[0][0])\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run.trace")], capture_output=True, text=True)
     assert done.stderr == ""
     assert done.stdout == f"{len(before)} {before.event(3).name} {len(before)}\n"
-    assert differences(before.tables, load(tmp_path / "run.trace2").tables()) == []
+    assert differences(before._tables, load(tmp_path / "run.trace2").tables()) == []
 
 
 def test_a_forked_child_finishes_nothing(tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_a_forked_child_finishes_nothing(tmp_path: Path) -> None:
     part = open_part(tmp_path / "x")
     child = os.fork()
     if not child:
-        part.finish(before, lambda value: value)
+        part.finish_tables(before)
         part.forget()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert load(tmp_path / "x").running
     assert len(load(tmp_path / "x").tables()) == 0
-    part.finish(before, lambda value: value)
+    part.finish_tables(before)
     assert part.problem is None
     assert differences(before, load(tmp_path / "x").tables()) == []
     assert not load(tmp_path / "x").running
@@ -120,16 +120,17 @@ def test_a_reader_at_the_end_does_not_lose_it(tmp_path: Path) -> None:
         loaded = load(tmp_path / "x")
         assert len(loaded.tables()) > 0
     assert trace.notes == ()
-    assert differences(trace.tables, loaded.tables()) == []
+    assert differences(trace._tables, loaded.tables()) == []
 
 
-def test_nothing_is_left_of_the_journal(tmp_path: Path) -> None:
+def test_the_journal_is_what_is_left(tmp_path: Path) -> None:
     with tg.record(to=tmp_path / "x"):
         programs.load("mlp").main()
         (part,) = part_paths(tmp_path / "x")
         assert {path.name for path in part.iterdir()} == {"journal-0"}
         assert stat.S_IMODE((part / "journal-0").stat().st_mode) == 0o600
-    assert {path.name for path in part.iterdir()} == {"events.sqlite", "done"}
+    assert {path.name for path in part.iterdir()} == {"journal-0", "done"}
+    assert stat.S_IMODE((part / "journal-0").stat().st_mode) == 0o600
 
 
 def test_a_selection_that_fails_costs_the_tables_alone(tmp_path: Path) -> None:
@@ -145,6 +146,6 @@ def test_a_selection_that_fails_costs_the_tables_alone(tmp_path: Path) -> None:
             list(trace.events())
     stored = load(tmp_path / "x").tables()
     assert stored.complete
-    assert differences(recorded("mlp"), stored)[:1] != ["what"]
+    assert differences(recorded("mlp"), stored)[:1] != ["callee"]
     assert len(stored) == len(recorded("mlp"))
     assert not load(tmp_path / "x").running

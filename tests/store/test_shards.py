@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,7 +51,7 @@ def keep(path: Path, tensors: Iterable[tuple[SavedTensor, Any]]) -> None:
     part = open_part(path)
     for given, content in tensors:
         part.copy_tensor(given, content)
-    part.finish(Tables(), lambda value: value)
+    part.finish_tables(Tables())
     assert part.problem is None
 
 
@@ -249,13 +251,13 @@ def test_a_shard_that_is_cut_off_or_changed(path: Path) -> None:
     ):
         load(path)
     headers = {
-        "another size": (64).to_bytes(8, "little") + content[8:],
-        "comes twice": content[:8]
+        "the wrong size": (64).to_bytes(8, "little") + content[8:],
+        "appears twice": content[:8]
         + content[8:HEADER].replace(b'{"x@0"', b'{"x@0":{},"x@0"').rstrip()[: HEADER - 8].ljust(HEADER - 8)
         + content[HEADER:],
         "hole": content.replace(b"[0,100]", b"[1,101]"),
-        "not speak of all": content.replace(b"[0,100]", b"[0,99] ").replace(b"[100]", b"[99] "),
-        "not that of a shard": content.replace(b'"U8"', b'"Z8"'),
+        "does not describe all": content.replace(b"[0,100]", b"[0,99] ").replace(b"[100]", b"[99] "),
+        "not one of a shard": content.replace(b'"U8"', b'"Z8"'),
     }
     for words, changed in headers.items():
         shard.write_bytes(changed)
@@ -273,3 +275,64 @@ def test_saving_a_trace_with_its_tensors_again(path: Path) -> None:
     assert bytes(two.open_tensor(two.saved_tensors()[0]).data) == b"abcd"
     with safe_open(only_shard(path.with_name("two")), framework="pt") as opened:
         assert list(opened.keys()) == ["x@0"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list descriptors")
+def test_recording_values_leaves_no_descriptor_and_no_mapping(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for further shards nor for further threads, each of which has a region of its own."""
+    monkeypatch.setattr(Shards.__init__, "__defaults__", (1 << 20,))
+    monkeypatch.setattr(module, "REGION", 1 << 20)
+
+    def work() -> None:
+        for _ in range(5):
+            torch.ones(1000) + 1
+
+    with tg.record(to=path, values="all"):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for _ in range(3):
+            torch.ones(1 << 19) + 1
+    (part,) = part_paths(path)
+    assert len(shard_paths(part)) > 1
+    opened = [os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()]
+    assert [file for file in opened if str(path) in file] == []
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_somebody_cuts_a_shard_off(path: Path) -> None:
+    """What is mapped behind its end would end the process: it is noticed before the shard grows."""
+    part = open_part(path)
+    region = part.new_region(1000)
+    assert region is not None
+    os.truncate(only_shard(path), HEADER)
+    with pytest.warns(RuntimeWarning, match="somebody cut it off while it was being written"):
+        assert part.new_region(1 << 25) is None
+    region[0][:3] = b"abc"
+    part.release_region(region[0])
+    part.finish_tables(Tables())
+
+
+TRUNCATED = """
+import os, sys
+from pathlib import Path
+import torch, torchglass as tg
+with tg.record(to=sys.argv[1], ops=True, values="all"):
+    for _ in range(300):
+        y = torch.ones(30, 64) + 1
+    for file in Path(sys.argv[1]).rglob("*"):
+        if file.is_file():
+            os.truncate(file, 100)
+print(y.sum().item())
+"""
+
+
+def test_a_program_goes_on_whose_files_somebody_cuts_off_while_it_is_recorded(path: Path) -> None:
+    """The end of a recording reads them, which would end the process."""
+    command = [sys.executable, "-c", TRUNCATED, str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "3840.0\n"
+    assert "somebody cut it off while it was being written" in run.stderr

@@ -1,4 +1,4 @@
-"""What a column of a table is, and how one is declared (schema.py has the tables)."""
+"""Declare columns of tables. The tables themselves are declared in schema.py."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from typing import Any, NamedTuple
 
 FORMAT = 7
 FORMATS = (2, 3, 4, 5, 6, 7)
-"""What is written, and what is read."""
+"""Formats of bundles that this version reads. It writes the newest."""
 NONE = -1
+"""Stands for a missing number in all columns of numbers."""
 KINDS = ("module", "function", "op", "call", "variable", "mark", "step", "unseen")
 ORIGINS = ("user", "torch", "stdlib", "generated")
-LONGEST_TIME = 1 << 62
+MAX_TIME = 1 << 62
 SQL = {
     "id": "INTEGER PRIMARY KEY", "int": "INTEGER NOT NULL", "int | None": "INTEGER", "bool": "INTEGER NOT NULL",
     "float": "REAL NOT NULL", "float | None": "REAL", "str": "TEXT NOT NULL", "str | None": "TEXT",
     "str key": "TEXT PRIMARY KEY", "bytes": "BLOB NOT NULL",
     "tuple[str, ...]": "TEXT NOT NULL", "tuple[int, ...]": "TEXT NOT NULL", "tuple[int, ...] | None": "TEXT",
 }  # fmt: skip
-"""By the type in Python: that in SQLite. Tuples are JSON lists."""
+"""The SQLite type for each Python type. Tuples are stored as JSON lists."""
 
 
 class Column(NamedTuple):
@@ -32,20 +33,21 @@ class Column(NamedTuple):
     """A key of ``SQL``."""
     meaning: str
     to: str = ""
-    """The table whose rows its numbers are."""
+    """The table to whose rows its numbers refer, or ``""``."""
     low: int = 0
-    high: int = LONGEST_TIME
-    """Where it points to nothing: the numbers that it may hold, from ``low`` to before ``high``."""
+    """The smallest number that it may have, if it does not refer to a table."""
+    high: int = MAX_TIME
+    """The number after the largest one that it may have, if it does not refer to a table."""
     is_back: bool = False
-    """Whether it points to an earlier row of its own table."""
+    """Whether it refers to an earlier row of its own table."""
     among: tuple[str, ...] = ()
-    """The texts that it may hold, if only some make sense."""
+    """The texts that it may have, or () if it may have any."""
     counts_on: bool = False
-    """Whether its numbers begin from 0 in each part of a bundle, and count on where parts are joined."""
+    """Whether its numbers begin at 0 in each part of a bundle, and are renumbered when parts are joined."""
     since: int = FORMATS[0]
-    """The first format that has it; in files of an earlier one it is NONE."""
+    """The first format that has it. In files of an earlier format it is NONE."""
     field: str = ""
-    """Of numbers: the field of ``Tables``."""
+    """For a column of numbers, its field of ``Tables``."""
 
 
 INTS: Callable[[], array[int]] = partial(array, "q")
@@ -53,19 +55,22 @@ FLOATS: Callable[[], array[float]] = partial(array, "d")
 
 
 def numbers(meaning: str, **facts: Any) -> Any:
-    """A column of numbers in memory, one for each row; ``none=True``: -1 stands for nothing."""
-    low = NONE if facts.pop("none", False) else facts.pop("low", 0)
+    """Declare a column with a number for each row, as a field of ``Tables``. With ``none=True`` it may have NONE."""
+    if facts.pop("none", False):
+        low = NONE
+    else:
+        low = facts.pop("low", 0)
     name = facts.pop("name", "")
-    made = Column(name, facts.pop("type", "int"), meaning, low=low, **facts)
-    return field(default_factory=INTS, metadata={"column": made})
+    column = Column(name, facts.pop("type", "int"), meaning, low=low, **facts)
+    return field(default_factory=INTS, metadata={"column": column})
 
 
 def reals(meaning: str, **facts: Any) -> Any:
-    """A column of floats in memory, one for each row or none at all; NaN stands for nothing."""
-    made = Column("", "float | None", meaning, **facts)
-    return field(default_factory=FLOATS, metadata={"column": made})
+    """Declare a column with a float for each row, or without rows, as a field of ``Tables``. NaN means nothing."""
+    column = Column("", "float | None", meaning, **facts)
+    return field(default_factory=FLOATS, metadata={"column": column})
 
 
 def cell(meaning: str, default: Any = MISSING, **facts: Any) -> Any:
-    """One cell of a row that is an object in memory."""
+    """Declare a column as a field of the class whose objects are the rows of its table."""
     return field(default=default, metadata={"column": Column("", "", meaning, **facts)})

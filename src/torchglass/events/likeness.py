@@ -1,7 +1,7 @@
-"""How alike two values are, by their sketches: equal bits, the same numbers rounded, in another shape or order, or not.
+"""Compare two values by their sketches: equal bits, the same numbers rounded, in another shape or order, or different.
 
-No tensor is needed. What is said is an estimate from 17 random sums: of a difference it tells the size to about a
-third, and one that is not there it does not invent.
+This needs no tensor. The size of a difference is estimated from 17 random sums, and is right to about a third. Equal
+numbers are never called different.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ EPSILONS = {
     "bfloat16": 2.0**-7, "float16": 2.0**-10, "complex32": 2.0**-10, "float8_e4m3fn": 2.0**-3,
     "float8_e4m3fnuz": 2.0**-3, "float8_e5m2": 2.0**-2, "float8_e5m2fnuz": 2.0**-2, "float8_e8m0fnu": 1.0,
 }  # fmt: skip
-"""By dtype: how far apart numbers next to 1 are; of all others as in float32, in which the sums are kept."""
-OF_FLOAT32 = 2.0**-23
-NOISE = 8
-"""Roundings that results of the same formula may be apart: twelve layers made seven of them."""
-SUMMED = 2.5e-7
-"""How exact the sums are that do not ask for the order: twice the worst that shuffling made of them."""
-SHOWS = 5
-"""By how much a difference must be larger than what the sums allow."""
+"""The machine epsilon of each dtype. All others have that of float32, since sketches have sums in float32."""
+EPSILON_FLOAT32 = 2.0**-23
+ROUNDINGS = 8
+"""How many roundings results of the same formula may differ by. In a model with twelve layers it was seven."""
+SUM_ERROR = 2.5e-7
+"""Relative error of the sums that do not depend on the order. It is twice the largest error measured by shuffling."""
+VISIBLE = 5
+"""A difference shows in these sums only if it exceeds their error by this factor."""
 ONE_WEIGHT = 13 / 12
-"""The mean square of a weight."""
+"""The mean square of the weights in a sketch."""
 
 
 class Likeness(NamedTuple):
-    """How alike two values are; it is true when they are the same numbers up to rounding, and its text says how."""
+    """How two values differ. It is true if they have the same numbers up to rounding, and its text says how."""
 
     how: str
     """``bits``, ``close``, ``transposed``, ``order`` or ``different``."""
     error: float
-    """About how large the difference is, as a part of the numbers (of their norm); NaN where it cannot be told."""
+    """The estimated size of the difference, relative to the norm of the numbers. NaN if it is not known."""
     tolerance: float
-    """The error up to which values of these dtypes are taken for the same."""
+    """The error up to which values of these dtypes count as the same."""
     reshaped: bool = False
     """Whether the shapes differ."""
     note: str = ""
-    """What keeps them from being compared."""
+    """Why they cannot be compared."""
 
     def __bool__(self) -> bool:
         return self.how != "different"
@@ -52,73 +52,96 @@ class Likeness(NamedTuple):
             return f"≠ {self.note or format(self.error, '.2g')}"
         if self.how == "order":
             return "the same numbers in another order"
-        text = "equal bits" if self.how == "bits" else f"≈ {self.error:.2g}"
-        if self.how == "transposed" and self.error < OF_FLOAT32:
-            text = "the same numbers"  # the sums are not more exact
-        return text + (", transposed" if self.how == "transposed" else ", reshaped" if self.reshaped else "")
+        text = "equal bits"
+        if self.how != "bits":
+            text = f"≈ {self.error:.2g}"
+        if self.how == "transposed":
+            # The sums are not more exact than float32.
+            if self.error < EPSILON_FLOAT32:
+                text = "the same numbers"
+            return f"{text}, transposed"
+        if self.reshaped:
+            return f"{text}, reshaped"
+        return text
 
 
 def same(one: Value, other: Value, tolerance: float | None = None) -> Likeness:
-    """How alike two values are, of two traces or of one; both recorded with ``values="stats+sketch"``.
+    """Compare two values of one trace or of two, recorded with ``values="stats+sketch"``.
 
-    Printed it is ``equal bits``, ``≈ 1.4e-07``, ``the same numbers in another order`` or ``≠ 0.12``; as a condition it
-    is true unless the numbers differ. ``tolerance`` is the relative error up to which they do not; without it, that
-    of eight roundings of the coarser dtype.
+    The result prints as ``equal bits``, ``≈ 1.4e-07``, ``the same numbers in another order`` or ``≠ 0.12``. As a
+    condition it is true unless the numbers differ. ``tolerance`` is the relative error up to which they count as the
+    same. The default is eight roundings of the less precise dtype.
     """
     for value in (one, other):
         if not isinstance(value, Value):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise WrongType(f"same() takes two values, as event.outputs has them, not {type(value).__name__}")
+            raise WrongType(
+                f"same() takes two values, as event.outputs has them, not {type(value).__name__}"
+            )
         if value.sketch is None:
             raise NotRecorded(
-                f"value {value.id} has no sketch, so it cannot be compared: record(values='stats+sketch') keeps one of "
-                "each plain tensor on a CPU or an NVIDIA GPU; of saved tensors trace.tensor(value) gives the numbers"
+                f"value {value.id} has no fingerprint, so it cannot be compared: record(values='stats+sketch') "
+                "keeps one of plain tensors on a CPU or an NVIDIA GPU; trace.tensor(value) returns a kept tensor"
             )
     return _compared(one, other, tolerance)
 
 
 class Occurrence(NamedTuple):
-    """Where the numbers of a tensor occur in a trace."""
+    """One value of a trace that has the numbers of a tensor."""
 
     event: Event
-    """What made the value; where nothing in the trace did, what took it first."""
+    """The event that made the value or, if there is none in the trace, the first that took it."""
     value: Value
     likeness: Likeness
 
     def __str__(self) -> str:
         event = self.event
         name = (event.file or "").replace("\\", "/").rpartition("/")[2]
-        at = f" at {name}:{event.line}" if name else ""
-        how = "taken by" if self.value.id in {each.id for each in event.inputs} else "given by"
-        what = f"module {event.module or event.root}" if event.kind == "module" else event.name
-        if event.kind != "module" and event.module is not None:
-            what += f" in {event.module or event.root}"
-        if event.kind != "module" and event.direct and event.code:
-            what = event.code
-        return clean(f"{how} {what}{at}: {self.likeness}")
+        place = ""
+        if name:
+            place = f" at {name}:{event.line}"
+        how = "given by"
+        if self.value.id in {value.id for value in event.inputs}:
+            how = "taken by"
+        if event.kind == "module":
+            callee = f"module {event.module or event.root}"
+        elif event.direct and event.code:
+            callee = event.code
+        elif event.module is not None:
+            callee = f"{event.name} in {event.module or event.root}"
+        else:
+            callee = event.name
+        return clean(f"{how} {callee}{place}: {self.likeness}")
 
 
-def find(tables: Tables, wanted: Value, tolerance: float | None = None) -> list[Occurrence]:
-    """The values of a trace that hold these numbers, in order of the events."""
-    found: list[Occurrence] = []
+def find(tables: Tables, other: Value, tolerance: float | None = None) -> list[Occurrence]:
+    """Return the values of a trace that have these numbers, in the order of their events."""
+    occurrences: list[Occurrence] = []
     seen: set[int] = set()
-    for number, value, role in tables.mentions():
-        if value in seen or value not in tables.sketches:
+    for event, number, role in tables.mentions():
+        if number in seen or number not in tables.sketches:
             continue
-        seen.add(value)
-        known = tables.value(value, role)
-        likeness = same(wanted, known, tolerance) if _count(known) == _count(wanted) else None
+        seen.add(number)
+        value = tables.value(number, role)
+        if _count(value) != _count(other):
+            continue
+        likeness = same(other, value, tolerance)
         if likeness:
-            maker = number if known.producer is None else known.producer
-            found.append(Occurrence(tables.event(maker), known, likeness))
-    return sorted(found, key=lambda each: each.event.id)
+            maker = value.producer
+            if maker is None:
+                maker = event
+            occurrences.append(Occurrence(tables.event(maker), value, likeness))
+    return sorted(occurrences, key=lambda occurrence: occurrence.event.id)
 
 
-def _compared(value: Value, their_value: Value, given: float | None) -> Likeness:
-    mine, theirs = value.sketch, their_value.sketch
+def _compared(value: Value, their_value: Value, tolerance: float | None) -> Likeness:
+    mine = value.sketch
+    theirs = their_value.sketch
     assert mine is not None
     assert theirs is not None
-    tolerance = NOISE * max(_epsilon(value.dtype), _epsilon(their_value.dtype)) if given is None else given
-    shape, their_shape = value.shape or (), their_value.shape or ()
+    if tolerance is None:
+        tolerance = ROUNDINGS * max(_epsilon(value.dtype), _epsilon(their_value.dtype))
+    shape = value.shape or ()
+    their_shape = their_value.shape or ()
     reshaped = shape != their_shape
     count = _count(value)
     if count != _count(their_value):
@@ -127,16 +150,22 @@ def _compared(value: Value, their_value: Value, given: float | None) -> Likeness
         return Likeness("bits", 0.0, tolerance, reshaped)
     if mine.odd != theirs.odd:
         return _different(tolerance, f"{mine.odd:,} not finite against {theirs.odd:,}")
-    flat = _apart(mine, theirs, "flat", 1)
+    flat = _distance(mine, theirs, "flat", 1)
     if flat <= tolerance:
         return Likeness("close", flat, tolerance, reshaped)
     sizes = _sizes(value)
-    axes = _apart(mine, theirs, "axes", len(sizes)) if sorted(sizes) == sorted(_sizes(their_value)) else flat
+    if sorted(sizes) == sorted(_sizes(their_value)):
+        axes = _distance(mine, theirs, "axes", len(sizes))
+    else:
+        axes = flat
     if axes <= tolerance:
         return Likeness("transposed", axes, tolerance, reshaped)
-    if _same_in_any_order(mine, theirs, tolerance, (count, flat)):
+    if _same_in_any_order(mine, theirs, tolerance, count, flat):
         return Likeness("order", _order_error(mine, theirs), tolerance, reshaped)
-    return Likeness("different", min(flat, axes) if reshaped else flat, tolerance, reshaped)
+    error = flat
+    if reshaped:
+        error = min(flat, axes)
+    return Likeness("different", error, tolerance, reshaped)
 
 
 def _different(tolerance: float, note: str) -> Likeness:
@@ -144,46 +173,53 @@ def _different(tolerance: float, note: str) -> Likeness:
 
 
 def _epsilon(dtype: str) -> float:
-    return EPSILONS.get(dtype, OF_FLOAT32)
+    return EPSILONS.get(dtype, EPSILON_FLOAT32)
 
 
 def _sizes(value: Value) -> list[int]:
-    """The axes that count: those with more than one element, and the two parts of complex numbers."""
-    found = [size for size in value.shape or () if size != 1]
-    return [*found, *([2] if value.dtype.startswith("complex") else [])] or [1]
+    """Return the sizes of axes with more than one element. A complex dtype has one more axis, for its two parts."""
+    sizes = [size for size in value.shape or () if size != 1]
+    if value.dtype.startswith("complex"):
+        sizes.append(2)
+    return sizes or [1]
 
 
 def _count(value: Value) -> int:
     return prod(_sizes(value))
 
 
-def _apart(mine: Sketch, theirs: Sketch, which: str, axes: int) -> float:
-    """About how far apart the numbers are, as a part of their norm."""
+def _distance(mine: Sketch, theirs: Sketch, which: str, axes: int) -> float:
+    """Return the estimated distance of the numbers, relative to their norm, from the sums in field ``which``."""
     norm = sqrt(max(mine.orders[1], theirs.orders[1]))
-    sums: tuple[tuple[float, ...], tuple[float, ...]] = getattr(mine, which), getattr(theirs, which)
-    squares = sum((a - b) ** 2 for a, b in zip(*sums, strict=True))
-    if not norm or not isfinite(squares):
-        return sqrt(squares) if not norm else float("inf")
+    sums: tuple[float, ...] = getattr(mine, which)
+    their_sums: tuple[float, ...] = getattr(theirs, which)
+    squares = sum((a - b) ** 2 for a, b in zip(sums, their_sums, strict=True))
+    if not norm:
+        return sqrt(squares)
+    if not isfinite(squares):
+        return float("inf")
     return sqrt(squares / ONE_WEIGHT**axes) / norm
 
 
-def _same_in_any_order(mine: Sketch, theirs: Sketch, tolerance: float, counted: tuple[int, float]) -> bool:
-    """Whether the sums agree although the numbers, place by place, are ``flat`` apart.
+def _same_in_any_order(
+    mine: Sketch, theirs: Sketch, tolerance: float, count: int, flat: float
+) -> bool:
+    """Return whether only the order of the numbers differs: the sums over all numbers agree.
 
-    Roundings are independent of each other: in a sum of many they nearly cancel. So would another small difference;
-    that it is none but the order can only be said where it would show.
+    ``flat`` is the distance of the numbers in the given order. Roundings are independent of each other, so in the sum
+    of many numbers they nearly cancel. Other small differences would cancel, too. So the result is only true if a
+    difference of that size would show in the sums.
     """
-    count, flat = counted
-    allowed = tolerance / 4 / sqrt(count) + SUMMED
-    if flat < SHOWS * sqrt(count) * allowed:
+    allowed = tolerance / 4 / sqrt(count) + SUM_ERROR
+    if flat < VISIBLE * sqrt(count) * allowed:
         return False
     largest = max(map(abs, (*mine.orders[5:], *theirs.orders[5:])))
     ends = max(abs(a - b) for a, b in zip(mine.orders[5:], theirs.orders[5:], strict=True))
-    return ends <= (tolerance + SUMMED) * largest and _order_error(mine, theirs) <= allowed
+    return ends <= (tolerance + SUM_ERROR) * largest and _order_error(mine, theirs) <= allowed
 
 
 def _order_error(mine: Sketch, theirs: Sketch) -> float:
-    """The largest difference of the five sums, each as a part of the sum of its absolute terms, and of its power."""
+    """Return the largest difference of the five sums over all numbers, relative to the size of their terms."""
     squares, fourths = (max(mine.orders[at], theirs.orders[at]) for at in (1, 4))
     sizes = max(mine.orders[2], theirs.orders[2])
     scales = (sizes, 2 * squares, sizes, 3 * sqrt(squares * fourths), 4 * fourths)

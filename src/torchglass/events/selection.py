@@ -1,4 +1,7 @@
-"""The one filter language: which events are meant, by module path, by name, by kind or by a callable."""
+"""Select events by module path, name, kind, file or a function.
+
+This is the filter language of all views and answers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ CRITERIA = ("module", "function", "op", "variable", "kind", "path", "hide", "whe
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which events are meant: all criteria must hold, and of the three named kinds any."""
+    """A selection of events: all criteria must hold, except that function, op and variable are alternatives."""
 
     module: tuple[str, ...] = ()
     function: tuple[str, ...] = ()
@@ -31,32 +34,41 @@ class Selection:
     where: Callable[[Event], bool] | None = None
 
     def matches(self, event: Event) -> bool:
-        """True when every criterion that was given holds for this event."""
-        if self.module and (event.module is None or not self.fits_module(event.module)):
-            return False
+        """Return whether every criterion that was given holds for this event."""
+        if self.module:
+            if event.module is None:
+                return False
+            if not self.fits_module(event.module, is_call=event.kind == "module"):
+                return False
         if self.kind and event.kind not in self.kind:
             return False
-        if self.names_calls and not self._named(event):
+        if self.names_calls and not self._fits_name(event):
             return False
         if (self.path or self.hide) and not self._in_file(event):
             return False
         return self.where is None or bool(self.where(event))
 
-    def fits_module(self, path: str) -> bool:
-        """Whether a module is one of those that are meant, by its path."""
-        return not self.module or _any_match(self.module, (path,))
+    def fits_module(self, path: str, is_call: bool = True) -> bool:
+        """Return whether a module matches: its own call, or else what runs directly in it.
+
+        ``encoder.*`` is everything below the encoder, so what runs directly in it matches and its own call does not.
+        """
+        if not self.module or _any_match(self.module, (path,)):
+            return True
+        return not is_call and _any_match(self.module, (f"{path}.",))
 
     def patterns(self) -> dict[str, tuple[str, ...]]:
-        """The criteria that are plain data; ``Selection(**…)`` has them again."""
-        return {name: found for name in self.__slots__ if name != "where" and (found := getattr(self, name))}
+        """Return the criteria that are plain data. ``Selection(**patterns)`` is a selection with the same ones."""
+        criteria = {name: getattr(self, name) for name in self.__slots__ if name != "where"}
+        return {name: patterns for name, patterns in criteria.items() if patterns}
 
     @property
     def names_calls(self) -> bool:
-        """True when single functions, ops or variables are asked for by name."""
+        """Return whether functions, ops or variables are selected by name."""
         return bool(self.function or self.op or self.variable)
 
     def _in_file(self, event: Event) -> bool:
-        """By the file whose line made it; what has no line is in no file."""
+        """Return whether the event's line is in a file that ``path`` and ``hide`` select."""
         file = event.file
         if file is None:
             return not self.path
@@ -64,9 +76,13 @@ class Selection:
             return False
         return not any(in_package(file, package) for package in self.hide)
 
-    def _named(self, event: Event) -> bool:
-        wanted = {"function": self.function, "op": self.op, "variable": self.variable}.get(event.kind)
-        return bool(wanted) and _any_match(wanted, _spellings(event.name))
+    def _fits_name(self, event: Event) -> bool:
+        patterns_of_kind = {
+            "function": self.function,
+            "op": self.op,
+            "variable": self.variable,
+        }.get(event.kind)
+        return bool(patterns_of_kind) and _any_match(patterns_of_kind, _spellings(event.name))
 
 
 def select(
@@ -81,13 +97,14 @@ def select(
     where: Callable[[Event], bool] | None = None,
     **unknown: object,
 ) -> Selection:
-    """Say which events are meant.
+    """Select events.
 
-    Patterns are globs, one or a tuple of them. ``module="encoder"`` means that module itself,
-    ``module="encoder.*"`` everything below it. ``function="softmax"`` also finds ``F.softmax`` and
-    ``Tensor.softmax``. ``path="model.py"`` means what lines of that file did (part of a path, or a glob),
-    ``hide="transformers"`` leaves out what lines of that package did. With several criteria an event must fit
-    all, and any one of function, op and variable. Without criteria every event is meant.
+    Patterns are globs, one or a tuple of them. ``module="encoder"`` selects that module itself,
+    ``module="encoder.*"`` everything below it: its submodules, and what it calls directly.
+    ``function="softmax"`` also finds ``F.softmax`` and ``Tensor.softmax``. ``path="model.py"`` selects
+    what lines of that file did (the name of a file, a part of its path, or a glob),
+    ``hide="transformers"`` leaves out what lines of that package did. An event must match all criteria, but of
+    function, op and variable only one. Without criteria every event is selected.
     """
     for word in unknown:
         raise UnknownOption(f"select() has no criterion {word!r}: {closest(word, CRITERIA)}")
@@ -114,13 +131,17 @@ def _patterns(criterion: str, given: object) -> tuple[str, ...]:
         return ()
     if isinstance(given, str):
         return (given,)
-    several = cast("tuple[object, ...]", given) if isinstance(given, tuple) else ()
-    words = tuple(each for each in several if isinstance(each, str))
-    if several and len(words) == len(several):
+    items = ()
+    if isinstance(given, tuple):
+        items = cast("tuple[object, ...]", given)
+    words = tuple(item for item in items if isinstance(item, str))
+    if items and len(words) == len(items):
         return words
+    problem = type(cast("object", given)).__name__
+    if given == ():
+        problem = "an empty tuple"
     raise WrongType(
-        f"select({criterion}=) takes a pattern such as 'encoder.*', or a tuple of them, "
-        f"not {'an empty tuple' if given == () else type(cast('object', given)).__name__}"
+        f"select({criterion}=) takes a pattern such as 'encoder.*', or a tuple of them, not {problem}"
     )
 
 
@@ -136,51 +157,68 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _spellings(name: str) -> tuple[str, ...]:
-    """The ways people write one name: ``F.softmax`` and ``softmax``, ``aten::mul.Tensor`` and ``mul``."""
+    """Return the spellings of one name: ``F.softmax`` and ``softmax``, ``aten::mul.Tensor`` and ``mul``."""
     plain = name.removeprefix("torch.")
     bare = plain.removeprefix("Tensor.").removeprefix("F.").removeprefix("aten::")
-    overload = {bare.rpartition(".")[0], name.rpartition(".")[0]} - {""} if "::" in name else set[str]()
+    if "::" in name:
+        overload = {bare.rpartition(".")[0], name.rpartition(".")[0]} - {""}
+    else:
+        overload = set[str]()
     return tuple(dict.fromkeys((name, plain, bare, f"torch.{plain}", *sorted(overload))))
 
 
 # ---------------------------------------------------------------- files
 
-# Which files are meant: by a part of a path or a glob, by a package, and whether somebody installed them.
-
 PACKAGES = ("site-packages/", "dist-packages/")
-"""Where an environment keeps what is installed."""
+"""The folders of an environment with its installed packages."""
 _SCRIPT = re.compile(r"/(bin|Scripts)/([^/.]+|[^/]+-script\.py)$")
-"""What an installer writes to start a program: ``bin/pytest``."""
+"""A script that an installer writes to start a program, such as ``bin/pytest``."""
 
 
 @lru_cache(maxsize=4096)
 def is_installed(file: str) -> bool:
-    """Whether a file is part of an environment: of a package, or a script that starts one."""
+    """Return whether a file is part of an environment: of an installed package, or a script that starts one."""
     path = file.replace("\\", "/")
     return any(folder in path for folder in PACKAGES) or _SCRIPT.search(path) is not None
 
 
 def base_name(file: str) -> str:
-    """Without the folder; generated code may be named after where it comes from: ``<eval_with_key>.0 from …``."""
-    return file.partition(" from ")[0] if file.startswith("<") else file.replace("\\", "/").rpartition("/")[2]
+    """Return a file's name without the folder. Generated code may name its origin: ``<eval_with_key>.0 from …``."""
+    if file.startswith("<"):
+        return file.partition(" from ")[0]
+    return file.replace("\\", "/").rpartition("/")[2]
 
 
 @lru_cache(maxsize=4096)
 def fits_path(file: str, pattern: str) -> bool:
-    """Whether a file is meant by a part of its path, or by a glob for all or the last of it."""
-    return pattern in file or fnmatchcase(file, pattern) or fnmatchcase(base_name(file), pattern)
+    """Return whether a file matches its name, a part of its path, or a glob for all or the last part of it.
+
+    The name of a file is a whole name: ``t5.py`` is not ``modeling_t5.py``.
+    """
+    if fnmatchcase(file, pattern) or fnmatchcase(base_name(file), pattern):
+        return True
+    is_name = pattern.endswith(".py") and base_name(pattern) == pattern
+    return not is_name and pattern in file
+
+
+def ends_with_path(file: str, end: str) -> bool:
+    """Return whether a file's path ends with some folders and a name: ``train.py`` does not fit ``my_train.py``."""
+    path = file.replace("\\", "/")
+    wanted = end.replace("\\", "/")
+    return path == wanted or path.endswith(f"/{wanted}")
 
 
 @lru_cache(maxsize=4096)
 def in_package(file: str, package: str) -> bool:
-    """Whether a file is in a package or module: ``transformers.utils``; also one that is not installed."""
-    parts, wanted = module_parts(file), tuple(package.split("."))
-    size = len(wanted)
-    return any(parts[at : at + size] == wanted for at in range(len(parts) - size + 1))
+    """Return whether a file is in a package or module, such as ``transformers.utils``, installed or not."""
+    parts = module_parts(file)
+    names = tuple(package.split("."))
+    size = len(names)
+    return any(parts[begin : begin + size] == names for begin in range(len(parts) - size + 1))
 
 
 def module_parts(file: str) -> tuple[str, ...]:
-    """The folders and the name of a file, below the folder of installed packages where it is in one."""
+    """Return the folders and the name of a file, below the folder of installed packages if it is in one."""
     path = file.replace("\\", "/")
     for folder in PACKAGES:
         path = path.rpartition(folder)[2]

@@ -1,4 +1,4 @@
-"""How things are written in all texts of a trace: a tensor as ``f32[8, 3]``, nothing that a terminal obeys."""
+"""Spell what the texts of all traces contain: a tensor as ``f32[8, 3]``, and control characters as escapes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,40 @@ DTYPES = {
 
 
 def tensor_text(dtype: str, shape: tuple[int, ...] | None, kind: str = "tensor") -> str:
-    """``f32[8, 3]``, ``u8[3] numpy``; a dtype without a short name keeps its own; ``?`` where there is no size."""
-    sizes = "?" if shape is None else ", ".join(map(size_text, shape))
-    return f"{DTYPES.get(dtype, dtype)}[{sizes}]" + (" numpy" if kind == "array" else "")
+    """Return ``f32[8, 3]`` or ``u8[3] numpy``. A dtype without a short name keeps its own, an unknown size is ``?``."""
+    sizes = "?"
+    if shape is not None:
+        sizes = ", ".join(map(size_text, shape))
+    text = f"{DTYPES.get(dtype, dtype)}[{sizes}]"
+    if kind == "array":
+        return f"{text} numpy"
+    return text
 
 
 def size_text(size: int) -> str:
-    """``8``; ``?`` for a size that is none."""
-    return str(size) if size >= 0 else "?"
+    """Return ``8``, or ``?`` for an unknown size."""
+    if size >= 0:
+        return str(size)
+    return "?"
 
 
-LONGEST_INT = 512
-"""In bits. Python itself refuses to spell ints of more than some thousand digits."""
+MAX_INT_BITS = 512
+"""Python itself refuses to spell ints of more than some thousand digits."""
 
 
 def int_word(value: int) -> str:
-    """An int as it is written; of a very long one its length."""
+    """Return an int as text, or only its length if it is very long."""
     bits = value.bit_length()
-    return str(value) if bits <= LONGEST_INT else f"an int of {bits} bits"
+    if bits <= MAX_INT_BITS:
+        return str(value)
+    return f"an int of {bits} bits"
 
 
 def clean(text: str) -> str:
-    r"""Text from the program, made safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
+    r"""Make text from the program safe to print: ``\x1b``, newlines, bidi overrides … are spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
 
 
 def _escaped(char: str) -> str:
@@ -45,4 +56,8 @@ def _escaped(char: str) -> str:
     named = {9: "\\t", 10: "\\n", 13: "\\r"}.get(code)
     if named:
         return named
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    if code < 256:
+        return f"\\x{code:02x}"
+    if code < 65536:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

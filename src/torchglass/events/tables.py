@@ -1,6 +1,6 @@
-"""A trace as columns: one array of small ints for each field, and tables of what the ints mean.
+"""Hold a trace as columns: an array of small ints for each field, and tables of what the ints stand for.
 
-Plain data: 100,000 events are a few arrays, an ``Event`` is made only when somebody looks at it.
+So 100,000 events are a few arrays of plain data. An ``Event`` object is created only when it is asked for.
 """
 
 from __future__ import annotations
@@ -10,13 +10,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from torchglass.events.column import INTS
-from torchglass.events.schema import EVENT_COLUMNS, NONE, Form, Meta, ModulePath, SiteNames, StackColumns, What
+from torchglass.events.schema import (
+    EVENT_COLUMNS,
+    NONE,
+    Callee,
+    Form,
+    Meta,
+    ModulePath,
+    SiteNames,
+    StackColumns,
+)
 from torchglass.events.types import Event, Location, ModuleInfo, Sketch, Stats, Value
+
+GAP = ("unseen", "gap")
+"""Kind and name of the event that stands for dropped ones."""
 
 
 @dataclass(slots=True)
 class Tables(StackColumns):
-    """Every table of one trace. Columns of numbers come from the schema; those of events are in order of opening."""
+    """Every table of one trace.
+
+    Columns of numbers are declared in the schema. Events are in the order of their start.
+    """
 
     process: int = 0
     name: str = ""
@@ -25,71 +40,90 @@ class Tables(StackColumns):
     complete: bool = True
     notes: list[str] = field(default_factory=list[str])
     left_by: tuple[str, ...] = ()
-    """The exception that left the block and those that it was raised in answer to, as ``Type: text``."""
+    """The exception that left the block and those during which it was raised, each as ``Type: text``."""
     left_process: int = 0
-    """Of several processes the one that it left; 0 where there is but one."""
+    """The process that the exception left, if the trace has several processes; else 0."""
     raised_at: tuple[Location, ...] = ()
     """The frames between the block and the place where that exception was raised, outermost first."""
     sources: dict[str, str] = field(default_factory=dict[str, str])
 
     first_io: array[int] = field(default_factory=INTS)
-    """Offset of an event's values in ``io``: its inputs, then its outputs."""
+    """For each event, the index of its values in ``io``: first its inputs, then its outputs."""
     io: array[int] = field(default_factory=INTS)
-    """Value ids."""
+    """Ids of values."""
 
     sketches: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    """By value: what its numbers are known again by; of those of which that was asked for."""
-    whats: list[What] = field(default_factory=list[What])
+    """Fingerprints by value, for the values that have one."""
+    callees: list[Callee] = field(default_factory=list[Callee])
     forms: list[Form] = field(default_factory=list[Form])
     metas: list[Meta] = field(default_factory=list[Meta])
     modules: list[ModulePath] = field(default_factory=list[ModulePath])
     threads: list[str] = field(default_factory=list[str])
     thread_processes: list[int] = field(default_factory=list[int])
-    """The process of each thread; empty when all are of ``process``."""
+    """The process of each thread. Empty if ``process`` is that of all threads."""
     texts: list[str] = field(default_factory=list[str])
     """Errors and owners."""
     operand_texts: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     sites: list[SiteNames] = field(default_factory=list[SiteNames])
     stack_sites: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     """The sites below the base, outermost first."""
-    _stacks: dict[int, tuple[Location, ...]] = field(default_factory=dict[int, tuple[Location, ...]])
+    _stacks: dict[int, tuple[Location, ...]] = field(
+        default_factory=dict[int, tuple[Location, ...]]
+    )
 
     def __len__(self) -> int:
-        return len(self.what)
+        return len(self.callee)
 
     def process_of(self, thread: int) -> int:
-        return self.thread_processes[thread] if self.thread_processes else self.process
+        if self.thread_processes:
+            return self.thread_processes[thread]
+        return self.process
 
     def stack_locations(self, number: int) -> tuple[Location, ...]:
-        """A whole stack, outermost first; made once."""
-        known = self._stacks.get(number)
-        if known is not None:
-            return known
-        chain: list[int] = []
+        """Return all frames of a stack, outermost first. They are cached."""
+        cached = self._stacks.get(number)
+        if cached is not None:
+            return cached
+        missing: list[int] = []
         base = number
         while base != NONE and base not in self._stacks:
-            chain.append(base)
+            missing.append(base)
             base = self.stack_base[base]
-        locations = self._stacks[base] if base != NONE else ()
-        for each in reversed(chain):
-            locations += tuple(self.sites[site].location for site in self.stack_sites[each])
-            self._stacks[each] = locations
+        locations = ()
+        if base != NONE:
+            locations = self._stacks[base]
+        for stack in reversed(missing):
+            locations += tuple(self.sites[site].location for site in self.stack_sites[stack])
+            self._stacks[stack] = locations
         return locations
 
     def value(self, number: int, role: str) -> Value:
+        """Return a value as an object, with its role in an event."""
         meta = self.metas[self.value_meta[number]]
-        version, storage = self.value_version[number], self.value_storage[number]
+        version = self.value_version[number]
+        storage = self.value_storage[number]
         producer = self.value_producer[number]
+        sketch = None
+        if number in self.sketches:
+            sketch = Sketch.of(self.sketches[number])
         return Value(
             number, meta.kind, role, meta.shape, meta.dtype, meta.device, meta.stride, meta.layout,
-            meta.requires_grad, meta.type, None if storage < 0 else storage,
-            None if version < 0 else version, None if producer < 0 else producer,
-            self.stats(number) if self.value_measured else None,
-            Sketch.of(self.sketches[number]) if number in self.sketches else None,
+            meta.requires_grad, meta.type, _or_none(storage), _or_none(version), _or_none(producer),
+            self.stats(number), sketch,
         )  # fmt: skip
 
+    def gaps(self) -> Iterator[int]:
+        """Yield the events that stand for dropped ones."""
+        gaps = {
+            number
+            for number, callee in enumerate(self.callees)
+            if (callee.kind, callee.name) == GAP
+        }
+        if gaps:
+            yield from (event for event, callee in enumerate(self.callee) if callee in gaps)
+
     def stats(self, number: int) -> Stats | None:
-        """What was in a value; None where it was not measured."""
+        """Return the statistics of a value, or None if it was not measured."""
         if not self.value_measured or self.value_measured[number] == NONE:
             return None
         return Stats(
@@ -99,20 +133,24 @@ class Tables(StackColumns):
         )  # fmt: skip
 
     def values_of(self, form: int, first: int) -> tuple[Value, ...]:
+        """Return the values of a form, of which the first is at index ``first`` of ``io``."""
         if form == NONE:
             return ()
-        return tuple([self.value(self.io[first + i], role) for i, role in enumerate(self.forms[form].roles)])
+        roles = self.forms[form].roles
+        return tuple([self.value(self.io[first + index], role) for index, role in enumerate(roles)])
 
     def mentions(self) -> Iterator[tuple[int, int, str]]:
-        """Each value that an event took or gave, under its role there: (event, value, role), in order of events."""
-        for number, first in enumerate(self.first_io):
-            forms = [each for each in (self.args[number], self.result[number]) if each != NONE]
-            roles = [role for form in forms for role in self.forms[form].roles]
+        """Yield event, value and role of each input and output, in the order of the events."""
+        for event, first in enumerate(self.first_io):
+            roles: list[str] = []
+            for form in (self.args[event], self.result[event]):
+                if form != NONE:
+                    roles += self.forms[form].roles
             for value, role in zip(self.io[first : first + len(roles)], roles, strict=True):
-                yield number, value, role
+                yield event, value, role
 
     def text_of(self, form: int, first: int) -> str:
-        """Arguments or a result as text, tensors as ``f32[8, 3]``."""
+        """Return arguments or a result as text, tensors as ``f32[8, 3]``."""
         if form == NONE:
             return ""
         pieces = self.forms[form].pieces
@@ -122,83 +160,127 @@ class Tables(StackColumns):
         return text
 
     def event(self, number: int, shown_as: int | None = None) -> Event:
-        """The event of a row; ``shown_as`` is its id when rows are not kept (live)."""
-        what = self.whats[self.what[number]]
-        args, result, first = self.args[number], self.result[number], self.first_io[number]
-        outputs = first + (len(self.forms[args].roles) if args != NONE else 0)
-        stack, error, end = self.stack[number], self.error[number], self.end_ns[number]
-        user = self.stack_user[stack] if stack != NONE else NONE
-        site = self.sites[user] if user != NONE else None
-        direct = site is not None and bool(self.direct[number])
-        row = self.modules[self.module[number]] if self.module[number] != NONE else None
-        parent, call, owner = self.parent[number], self.call[number], self.owner[number]
+        """Return the event of a row as an object. In live output, which keeps no rows, ``shown_as`` is its id."""
+        callee = self.callees[self.callee[number]]
+        args = self.args[number]
+        result = self.result[number]
+        first_input = self.first_io[number]
+        first_output = first_input
+        if args != NONE:
+            first_output += len(self.forms[args].roles)
+        stack = self.stack[number]
+        locations: tuple[Location, ...] = ()
+        site = None
+        if stack != NONE:
+            locations = self.stack_locations(stack)
+            user_site = self.stack_user[stack]
+            if user_site != NONE:
+                site = self.sites[user_site]
+        is_direct = site is not None and bool(self.direct[number])
+        module = None
+        if self.module[number] != NONE:
+            module = self.modules[self.module[number]]
+        detail = callee.detail
+        if module is not None and callee.kind == "module":
+            detail = module.detail
+        operator = None
+        target: tuple[str, ...] = ()
+        if site is not None and is_direct:
+            target = site.target
+            if callee.kind == "function":
+                operator = site.operator
+        phase = "forward"
+        if self.backward[number]:
+            phase = "backward"
+        event_id = number
+        if shown_as is not None:
+            event_id = shown_as
         return Event(
-            id=number if shown_as is None else shown_as,
-            kind=what.kind,
-            name=what.name,
-            parent=None if parent < 0 else parent,
+            id=event_id,
+            kind=callee.kind,
+            name=callee.name,
+            parent=_or_none(self.parent[number]),
             thread=self.threads[self.thread[number]],
             process=self.process_of(self.thread[number]),
-            phase="backward" if self.backward[number] else "forward",
-            forward_event=None if (forward := self.forward[number]) < 0 else forward,
+            phase=phase,
+            forward_event=_or_none(self.forward[number]),
             start_ns=self.start_ns[number],
-            end_ns=None if end < 0 else end,
-            module=row.path if row else None,
-            root=row.root if row else None,
-            call=None if call < 0 else call,
-            detail=row.detail if row and what.kind == "module" else what.detail,
-            operator=site.operator if site and direct and what.kind == "function" else None,
-            args=self.text_of(args, first),
-            result=self.text_of(result, outputs),
-            inputs=self.values_of(args, first),
-            outputs=self.values_of(result, outputs),
-            stack=self.stack_locations(stack) if stack != NONE else (),
-            location=site.location if site else None,
-            owner=self.texts[owner] if owner >= 0 else None,
-            code=site.code if site else "",
-            direct=direct,
-            target=site.target if site and direct else (),
+            end_ns=_or_none(self.end_ns[number]),
+            module=None if module is None else module.path,
+            root=None if module is None else module.root,
+            call=_or_none(self.call[number]),
+            detail=detail,
+            operator=operator,
+            args=self.text_of(args, first_input),
+            result=self.text_of(result, first_output),
+            inputs=self.values_of(args, first_input),
+            outputs=self.values_of(result, first_output),
+            stack=locations,
+            location=None if site is None else site.location,
+            owner=self._text_or_none(self.owner[number]),
+            code="" if site is None else site.code,
+            direct=is_direct,
+            target=target,
             operands=self.operand_texts[self.operands[number]],
-            key=self.key(number, what, row, site),
-            error=self.texts[error] if error >= 0 else None,
-            note=what.note,
-            python_call=None if (number_of_call := self.python_call[number]) < 0 else number_of_call,
+            key=self.key(number, callee, module, site),
+            error=self._text_or_none(self.error[number]),
+            note=callee.note,
+            python_call=_or_none(self.python_call[number]),
         )
 
+    def _text_or_none(self, number: int) -> str | None:
+        if number < 0:
+            return None
+        return self.texts[number]
+
     def keep(self, numbers: list[int]) -> Tables:
-        """The same trace with only these events; each hangs below its nearest kept ancestor."""
-        place = {number: index for index, number in enumerate(numbers)}
+        """Return the same trace with only these events. Each gets its nearest kept ancestor as its parent."""
+        new_numbers = {number: index for index, number in enumerate(numbers)}
         kept = replace(self, _stacks={})
         for name in (*EVENT_COLUMNS, "first_io"):
             column = getattr(self, name)
             setattr(kept, name, array("q", [column[number] for number in numbers]))
         for index, number in enumerate(numbers):
             parent = self.parent[number]
-            while parent != NONE and parent not in place:
+            while parent != NONE and parent not in new_numbers:
                 parent = self.parent[parent]
-            kept.parent[index] = NONE if parent == NONE else place[parent]
+            kept.parent[index] = new_numbers.get(parent, NONE)
         kept.pack_values(self.io)
-        kept.value_producer = array("q", [place.get(number, NONE) for number in self.value_producer])
-        kept.forward = array("q", [place.get(number, NONE) for number in kept.forward])
+        kept.value_producer = array(
+            "q", [new_numbers.get(number, NONE) for number in self.value_producer]
+        )
+        kept.forward = array("q", [new_numbers.get(number, NONE) for number in kept.forward])
         return kept
 
     def pack_values(self, io: array[int]) -> None:
-        """Lay the values of the events one behind the other, in order of the events; ``io`` is where they are now."""
+        """Fill ``io`` with the values of the events, without gaps and in their order, from an array that has them."""
         counts = form_sizes(self)
-        packed, first_io = array("q"), array("q")
+        packed = array("q")
+        first_io = array("q")
         for first, args, result in zip(self.first_io, self.args, self.result, strict=True):
             first_io.append(len(packed))
             packed += io[first : first + counts[args] + counts[result]]
-        self.io, self.first_io = packed, first_io
+        self.io = packed
+        self.first_io = first_io
 
-    def key(self, number: int, what: What, row: ModulePath | None, site: SiteNames | None) -> str:
-        """The same in two runs of one program: where in the model, where in the code, which time."""
-        place = f"{row.root}/{row.path}" if row else ""
-        at = site.location if site else None
-        line = f"{at.function}:{at.line}:{at.col}" if at else ""
-        return f"{place}@{line}/{what.name}#{self.occurrence[number]}"
+    def key(
+        self, number: int, callee: Callee, module: ModulePath | None, site: SiteNames | None
+    ) -> str:
+        """Return a key of an event that is equal in two runs of one program: ``Net/fc@forward:12:8/F.relu#0``.
+
+        It has the module, the place in the code, the callee, and the number of the occurrence.
+        """
+        path = ""
+        if module:
+            path = f"{module.root}/{module.path}"
+        place = ""
+        if site:
+            location = site.location
+            place = f"{location.function}:{location.line}:{location.col}"
+        return f"{path}@{place}/{callee.name}#{self.occurrence[number]}"
 
     def module_infos(self) -> tuple[ModuleInfo, ...]:
+        """Return all modules as objects."""
         return tuple(
             ModuleInfo(
                 number, row.root, row.path, row.name, row.detail,
@@ -208,6 +290,13 @@ class Tables(StackColumns):
         )  # fmt: skip
 
 
+def _or_none(number: int) -> int | None:
+    """Return a number of a column; None if it is negative, which says that there is none."""
+    if number < 0:
+        return None
+    return number
+
+
 def form_sizes(tables: Tables) -> list[int]:
-    """How many values each form has a place for; the last entry is for NONE, which is -1."""
+    """Return the number of tensors in each form. The last entry, for the form NONE, which is -1, is 0."""
     return [*(len(form.roles) for form in tables.forms), 0]

@@ -1,14 +1,14 @@
-"""The plain records a trace is read as: what happened, to which values, at which place in the code.
+"""The plain records of a trace: what happened, to which values, at which place in the code.
 
-Events and values are named tuples, because a trace makes them by the hundred thousand while it is looked at: a
-frozen dataclass of their size takes seven times as long to make (docs/decisions/0002-named-tuples.md).
+Events and values are named tuples, because reading a trace creates hundreds of thousands of them: a frozen dataclass of
+their size takes seven times as long to create (docs/decisions/0002-named-tuples.md).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchglass.events.spelling import clean, tensor_text
 
@@ -28,13 +28,28 @@ class Location:
     function: str
     """The qualified name of the code that ran (``co_qualname``)."""
     source: str
-    """The source line, without its indentation; ``""`` when it could not be read."""
+    """The source line, without its indentation; ``""`` if it could not be read."""
     origin: str
     """``user``, ``torch``, ``stdlib`` or ``generated``."""
 
 
+def location_dict(at: Location | None) -> dict[str, Any] | None:
+    """Return the JSON form of a place: the whole path, lines from 1, columns from 0 in characters."""
+    if at is None:
+        return None
+    return {
+        "file": at.file,
+        "line": at.line,
+        "end_line": at.end_line,
+        "column": at.col,
+        "end_column": at.end_col,
+        "function": at.function,
+        "source": at.source,
+    }
+
+
 class Stats(NamedTuple):
-    """What is in a value, in numbers. Those after ``zeros`` are of what is finite, and NaN where nothing is.
+    """Statistics of a value. Those after ``zeros`` cover its finite numbers, and are NaN if there are none.
 
     A complex number counts as two, a sparse tensor with the zeros that it does not store, True as 1.
     """
@@ -54,15 +69,15 @@ class Stats(NamedTuple):
 
     @property
     def finite(self) -> int:
-        """How many are neither NaN nor infinite."""
+        """How many numbers are neither NaN nor infinite."""
         return self.count - self.nan - self.posinf - self.neginf
 
 
 class Sketch(NamedTuple):
-    """By what the numbers of a value are known again; ``torchglass.same`` compares two."""
+    """Content fingerprint of a value; ``torchglass.same`` compares two."""
 
     hash: int
-    """Of the bits: equal bits have equal ones. 0: not known, of a trace that an earlier version recorded."""
+    """A hash of the bits; 0 if an earlier version recorded the trace, which hashed in another way."""
     flat: tuple[float, ...]
     """17 sums with weights by place in the flat order."""
     axes: tuple[float, ...]
@@ -70,11 +85,11 @@ class Sketch(NamedTuple):
     orders: tuple[float, ...]
     """The sums of x, x², |x|, x³ and x⁴, the smallest and the largest: the same in any order."""
     odd: int
-    """How many numbers are not finite, or larger than 1e30: they are in none of the sums."""
+    """How many numbers were left out of the sums because they are not finite or larger than 1e30."""
 
     @classmethod
     def of(cls, raw: bytes) -> Sketch:
-        """From its bytes."""
+        """Return the sketch that these bytes hold."""
         found = SKETCH.unpack(raw)
         return cls(found[0], found[1:18], found[18:35], found[35:42], found[42])
 
@@ -83,7 +98,7 @@ SKETCH = Struct("=Q17f17f7dq")
 
 
 def without_hash(raw: bytes) -> bytes:
-    """A sketch whose hash was another one: its bits are not known any more, its sums are."""
+    """Return a sketch without its hash, which earlier versions computed in another way; its sums stay valid."""
     return bytes(8) + raw[8:]
 
 
@@ -93,11 +108,11 @@ class Value(NamedTuple):
     id: int
     """From 0, in order of first sight; another version of a tensor is another value."""
     kind: str
-    """``tensor``; other kinds come with the probes that see them."""
+    """``tensor``, or ``array`` for a numpy array."""
     role: str
-    """Where it stood: ``x``, ``kv[0]``, ``out.logits``; for a module's parameter its name."""
+    """Its place among the arguments or results: ``x``, ``kv[0]``, ``out.logits``; of a parameter its name."""
     shape: tuple[int, ...] | None
-    """None when the tensor has no shape to tell (lazy parameters, some nested tensors)."""
+    """None if the tensor has no shape (lazy parameters, some nested tensors)."""
     dtype: str
     """The name without ``torch.``, as in ``float32``."""
     device: str
@@ -107,125 +122,148 @@ class Value(NamedTuple):
     type: str
     """The Python class, as in ``Tensor`` or ``Parameter``."""
     storage: int | None
-    """Equal numbers share memory."""
+    """Values with the same number share memory."""
     version: int | None
-    """The in-place version counter; None where torch keeps none (inference tensors)."""
+    """The in-place version counter; None if torch keeps none (inference tensors)."""
     producer: int | None
-    """The id of the event that made it; None when it was there before, or made out of sight."""
+    """The id of the event that made it; None if it existed before, or no recorded event made it."""
     stats: Stats | None = None
-    """What was in it; None where that was not measured (``record(values="stats")`` does), or nobody had written it."""
+    """Its statistics; None if not measured (see ``record(values="stats")``), or if its memory was uninitialised."""
     sketch: Sketch | None = None
-    """By what its numbers are known again; None where nobody asked (``record(values="stats+sketch")`` does)."""
+    """Its fingerprint; None unless recorded with ``record(values="stats+sketch")``."""
 
 
 class Event(NamedTuple):
     """One thing that happened."""
 
     id: int
-    """From 0, in order of opening."""
+    """From 0, in the order in which events begin."""
     kind: Kind
     """``module``, ``function``, ``op``, ``variable``, ``mark``, ``step`` or ``unseen``."""
     name: str
     """module and step: class name; function: public name without ``torch.``; mark: the user's string."""
     parent: int | None
-    """The id of the event in whose course it happened."""
+    """The id of the event inside which it happened."""
     thread: str
-    """The thread's name, ``#2`` added when two share it."""
+    """The thread's name, with ``#2`` added if two share it."""
     process: int
-    """The number that the system gave to the process."""
+    """The process id (pid)."""
     phase: str
     """``forward`` or ``backward``."""
     forward_event: int | None
-    """In backward: the id of the event that made the autograd node which was run; None where that is not known."""
+    """In backward: the id of the forward event that made the autograd node; None if that is not known."""
     start_ns: int
     end_ns: int | None
     """Host time. None while the event is still open."""
     module: str | None
-    """Path of the innermost module under way (for a module event its own); ``""`` is the root, None outside any."""
+    """Path of the innermost running module (of a module event its own); ``""`` is the root, None means no module."""
     root: str | None
-    """A label for that path's root: its class name, ``#2`` added when two roots share it."""
+    """A label for the root of that path: its class name, with ``#2`` added if two roots share it."""
     call: int | None
-    """Module events: how often this module had been called before in this trace."""
+    """Module events: how often this module had been called before, so the first call is 0."""
     detail: str
     """Module events: what the class shows of its settings (``in_features=6, out_features=6``).
 
     Variables: ``argument``, ``assigned``, ``deleted``, or ``changed`` (in place)."""
     operator: str | None
-    """``@ + += [] []= -`` … when the step was written so."""
+    """The operator (``@ + += [] []= -`` …) if the step was written with one."""
     args: str
     """All arguments as text, tensors as ``f32[8, 3]``."""
     result: str
-    """What came out, as text."""
+    """The result as text."""
     inputs: tuple[Value, ...]
     """Every tensor among the arguments."""
     outputs: tuple[Value, ...]
     """Every tensor in the result."""
     stack: tuple[Location, ...]
-    """Every frame but ours, outermost first."""
+    """All frames except torchglass's, outermost first."""
     location: Location | None
     """The innermost user frame of the stack."""
     owner: str | None
     """``Class.method`` of the innermost ``nn.Module`` frame."""
     code: str
-    """The exact expression at ``location``; ``""`` when unknown."""
+    """The exact expression at ``location``; ``""`` if unknown."""
     direct: bool
-    """True when that expression itself made this call (False: something it called did, inside torch)."""
+    """True if that expression itself made this call; False if something inside torch did."""
     target: tuple[str, ...]
     """The names that the result is assigned to, as written."""
     operands: tuple[str, ...]
-    """The source text of each tensor argument, one for each of ``inputs``; ``()`` when not known."""
+    """The source text of each tensor argument, one for each of ``inputs``; ``()`` if not known."""
     key: str
-    """The same in two runs of one program: root, path and call, site, name, occurrence."""
+    """Equal in two runs of the same program: root, path and call, site, name, occurrence."""
     error: str | None
-    """``Type: text`` of the exception that left this event."""
+    """``Type: text`` of the exception that this event raised."""
     note: str | None
-    """What the reader should know: what was not seen, and how to see it."""
+    """What could not be seen, and how to see it."""
     python_call: int | None = None
-    """Variables: which call of a Python function it belongs to; equal numbers are one call."""
+    """Variables: the call of a Python function that it belongs to; equal numbers are one call."""
 
     @property
     def file(self) -> str | None:
-        return self.location.file if self.location else None
+        if self.location:
+            return self.location.file
+        return None
 
     @property
     def line(self) -> int | None:
-        return self.location.line if self.location else None
+        if self.location:
+            return self.location.line
+        return None
 
     @property
     def end_line(self) -> int | None:
-        return self.location.end_line if self.location else None
+        if self.location:
+            return self.location.end_line
+        return None
 
     @property
     def col(self) -> int | None:
-        return self.location.col if self.location else None
+        if self.location:
+            return self.location.col
+        return None
 
     @property
     def end_col(self) -> int | None:
-        return self.location.end_col if self.location else None
+        if self.location:
+            return self.location.end_col
+        return None
 
     @property
     def function(self) -> str | None:
-        return self.location.function if self.location else None
+        if self.location:
+            return self.location.function
+        return None
 
     @property
     def source(self) -> str | None:
-        return self.location.source if self.location else None
+        if self.location:
+            return self.location.source
+        return None
 
     @property
     def duration_ns(self) -> int | None:
-        return None if self.end_ns is None else self.end_ns - self.start_ns
+        if self.end_ns is None:
+            return None
+        return self.end_ns - self.start_ns
 
     def __repr__(self) -> str:
-        """One line: what it was, what went in and came out, and where."""
-        written = f"{', '.join(self.target)} = {self.code}" if self.target and self.operator != "[]=" else self.code
-        path = f" {self.root}:{self.module}" if self.kind == "module" else ""
+        """Return one line: what it was, what went in and came out, and where."""
+        if self.target and self.operator != "[]=":
+            written = f"{', '.join(self.target)} = {self.code}"
+        else:
+            written = self.code
+        path = ""
+        if self.kind == "module":
+            path = f" {self.root}:{self.module}"
         came = self.error or self.result
         went = ", ".join(tensor_text(each.dtype, each.shape) for each in self.inputs)
         parts = [
             f"Event {self.id}: {self.kind} {self.name}{path}",
             written if written and self.direct else "",
             f"{went} → {came}" if came or went else "",
-            f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}" if self.file else "",
+            f"{self.file.replace(chr(92), '/').rpartition('/')[2]}:{self.line}"
+            if self.file
+            else "",
         ]
         return f"<{clean('  '.join(filter(None, parts)))}>"
 
@@ -245,11 +283,16 @@ class ModuleInfo:
 
 
 def is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...] | None) -> bool:
-    """Whether elements lie side by side in their order; of an axis of one the stride says nothing."""
+    """Return whether the elements are contiguous in their order. The stride of an axis of size one does not matter.
+
+    A tensor without elements is contiguous, as torch says.
+    """
     if stride is None:
         return True
     if len(shape) != len(stride):
         return False
+    if 0 in shape:
+        return True
     expected = 1
     for size, step in zip(reversed(shape), reversed(stride), strict=True):
         if size != 1 and step != expected:

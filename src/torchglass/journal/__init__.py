@@ -1,4 +1,4 @@
-"""How it is written down: append-only streams of plain bytes, in memory or in a file that outlives the process.
+"""The raw record of what happened: append-only streams of bytes, in memory or in a file that survives the process.
 
-Standard library only. What capture writes here is all that settling reads (docs/journal.md).
+Capture writes them, and settling reads nothing else (docs/journal.md). This package uses only the standard library.
 """

@@ -1,8 +1,7 @@
-"""What the rows of a journal say: plain tuples, written as JSON, and checked when they are read.
+"""Define the rows of a journal: plain tuples that are written as JSON, and checked when they are read.
 
-JSON, because it holds whatever a program may name (any text, any int), runs nothing when it is read, and can be
-looked at with the naked eye. A row's place in its stream is its only header; its number stands outside, so that the
-same bytes can be written into many journals.
+JSON can hold any text and any int, runs no code when it is read, and is readable for people. The number of a row is not
+part of its JSON, so that the same bytes can be written into many journals.
 """
 
 from __future__ import annotations
@@ -20,10 +19,12 @@ Names = list[str]
 
 
 class JournalRow(NamedTuple):
-    """What ran: opcodes differ from one Python to the next."""
+    """The process that was recorded."""
 
     python: list[int]
+    """Major and minor version."""
     opcodes: Names
+    """The names of the opcodes, which differ between versions of Python."""
     process: int
     process_start: float
     engine: str
@@ -31,7 +32,7 @@ class JournalRow(NamedTuple):
 
 
 class RecordingRow(NamedTuple):
-    """One recording; its number is the row's."""
+    """One recording. Its number is the number of the row."""
 
     name: str
     process: int
@@ -41,38 +42,49 @@ class RecordingRow(NamedTuple):
 
 
 class WindowRow(NamedTuple):
-    """From which record on a thread belongs to a recording, and the module that was under way there."""
+    """The beginning of a recording in one thread."""
 
     thread: int
     begin: int
+    """The number of its first record there."""
     module: int
+    """The module that was running there."""
 
 
 class EndedRow(NamedTuple):
-    """How a recording ended: when, by which exception, where in each thread; the frames from the block to
-    where the exception was raised (file, line, function, origin), which older journals do not have.
-    """
+    """How a recording ended."""
 
     stopped_ns: int
     left_by: Names
+    """The exception that left the block."""
     ends: list[list[int]]
+    """The end of the records of each thread."""
     lost: int
+    """The number of events that were lost."""
     faults: list[list[Any]]
+    """The text of each error of ours, and how often it happened."""
     raised: list[list[Any]]
+    """The frames from the block to where the exception was raised: file, line, function, origin of each.
+
+    Older journals lack this field.
+    """
 
 
 class ThreadRow(NamedTuple):
-    """A thread; one of the autograd engine's own says which record of which thread called backward."""
+    """A thread."""
 
     name: str
     caller: int
+    """For a thread of the autograd engine, the thread that called backward."""
     record: int
+    """For a thread of the autograd engine, the record of that call."""
 
 
 class CodeRow(NamedTuple):
-    """Of a code object all that is needed to say what is written at one of its instructions.
+    """The part of a code object that is needed to find the source text of its instructions.
 
-    ``digest`` tells it from the code of a changed file, where that is in doubt; ``text`` is what was given to ``exec``.
+    If the file may have changed, ``digest`` identifies the code to compare it with the text. ``text`` is the source of
+    code that was given to ``exec``.
     """
 
     file: str
@@ -91,7 +103,7 @@ class CodeRow(NamedTuple):
 
 
 class MetaRow(NamedTuple):
-    """What tensors of one kind have in common; None where torch would not say."""
+    """The metadata that tensors of one kind have in common. It is None where torch has none."""
 
     kind: str
     shape: list[int] | None
@@ -104,59 +116,67 @@ class MetaRow(NamedTuple):
 
 
 class WhatRow(NamedTuple):
-    """What was called, unless it was a module: kind, name, a note, and the names of its parameters."""
+    """A callee that is not a module. The first four fields are those of ``Callee`` (events/schema.py)."""
 
     kind: str
     name: str
     note: str | None
     detail: str
     parameters: Names
+    """The names of its positional parameters."""
     rest: str | None
+    """The name of its ``*args``."""
     is_read: bool
+    """Whether it reads a property, such as ``x.shape``. Such a call is an event only if it returns a tensor."""
 
 
 class ClassRow(NamedTuple):
-    """A class of modules: the parameters of ``forward``, its ancestors, and methods that bear another name inside."""
+    """A class of modules."""
 
     name: str
     parameters: Names
+    """The parameters of ``forward``."""
     rest: str | None
+    """The name of its ``*args`` parameter."""
     ancestors: list[Names]
     others: list[list[Any]]
+    """Methods whose code has another name."""
 
 
 class ModuleRow(NamedTuple):
-    """A module under one path of its root (-1: it is one itself)."""
+    """A module under one path of its root."""
 
     cls: int
     root: int
+    """The module that is the root, or -1 if this one is a root itself."""
     path: str
 
 
 class DescribedRow(NamedTuple):
-    """What is known of modules when their first calls have ended.
+    """Details of modules, written after their first calls.
 
-    Of each its number, class and settings, and the name and value of each of its parameters.
+    For each module: its number, class and settings, and the name and value of each of its parameters.
     """
 
     modules: list[list[Any]]
 
 
 class SourceRow(NamedTuple):
-    """The text of a file: under which digest it is kept, or why there is none; ``unproven``: what to say in doubt.
-
-    ``state``: its time and size, of a file whose text is not kept.
-    """
+    """The text of a file."""
 
     file: str
     digest: str | None
+    """The digest under which the text is stored."""
     problem: str | None
-    unproven: str | None
+    """Why there is no text."""
+    doubt: str | None
+    """If the text may have changed, the problem of code that does not compile from it (``SourceText.doubt``)."""
     state: list[int]
+    """The time and size of a file whose text is not stored."""
 
 
 class SavedRow(NamedTuple):
-    """The content of a value: which bytes of which shard of which recording's folder."""
+    """Where the content of a value is stored: which bytes of which shard in the folder of which recording."""
 
     recording: int
     name: str
@@ -169,159 +189,234 @@ class SavedRow(NamedTuple):
 
 
 class BackwardRow(NamedTuple):
-    """The autograd engine ran from this record of a thread on, up to that one (-1: it still runs)."""
+    """The records of a thread during which the autograd engine ran."""
 
     begin: int
     end: int
+    """The number after the last record, or -1 if the engine is still running."""
+
+
+class PlaceRow(NamedTuple):
+    """What was read at an instruction when the recording ended, because the folder will not have the source text."""
+
+    code: int
+    instruction: int
+    has_expression: bool
+    """Whether the expression was read, too."""
+    place: list[int]
+    function: str
+    source: str
+    origin: str
+    expression: str
+    target: Names
+    operator: str | None
+    problem: str | None
+
+
+class CallNamesRow(NamedTuple):
+    """The names of arguments, written for the same reason as PlaceRow."""
+
+    call: list[int]
+    """Callee, arguments, stack and class; see settle/columns.py."""
+    is_direct: bool
+    operands: Names
+
+
+class OnlyRow(NamedTuple):
+    """The events that a recording kept."""
+
+    events: list[list[int]]
+    """Ranges: the first event, and the one after the last."""
+
+
+class DroppedRow(NamedTuple):
+    """The counts of records that were dropped.
+
+    A later row for records that begin at the same one replaces it.
+    """
+
+    thread: int
+    first: int
+    last: int
+    counts: list[list[int]]
+    """Callee, stack and number of records, for each callee and stack."""
+
+
+class SeriesRow(NamedTuple):
+    """Statistics of some values in records that were dropped, packed by journal/series.py.
+
+    A later row for records that begin at the same one replaces it.
+    """
+
+    thread: int
+    first: int
+    last: int
+    points: str
 
 
 LIST, TUPLE, DICT, FIELDS, SLICE = "[", "(", "{", ".", ":"
-"""Tags of what is nested in a form. DICT and FIELDS alternate key and item; FIELDS has the class's name first.
+"""Tags of containers in a form.
 
-A form begins with the number of positional arguments; then these, then names and arguments in turn. None stands for a
-tensor, an int for itself, a text for what is shown, a list for something nested: a tag, then its items."""
+A form describes the arguments of a call. It begins with the number of positional arguments. These follow, and then the
+names and values of keyword arguments in turn. None stands for a tensor, an int for itself, and a text for what is shown
+of any other value. A list stands for a container: a tag, then its items. DICT and FIELDS alternate keys and items, and
+FIELDS begins with the name of the class. ``f(x, [y, 2], dim=0)`` has the form ``[2, None, ["[", None, 2], "dim", 0]``.
+"""
 
 KINDS: dict[int, type[Any]] = {
     layout.JOURNAL: JournalRow, layout.RECORDING: RecordingRow, layout.WINDOW: WindowRow, layout.ENDED: EndedRow,
     layout.THREAD: ThreadRow, layout.CODE: CodeRow, layout.META: MetaRow, layout.WHAT_ROW: WhatRow,
     layout.CLASS: ClassRow, layout.MODULE: ModuleRow, layout.DESCRIBED: DescribedRow, layout.SOURCE: SourceRow,
-    layout.SAVED: SavedRow, layout.BACKWARD: BackwardRow,
+    layout.SAVED: SavedRow, layout.BACKWARD: BackwardRow, layout.PLACE: PlaceRow,
+    layout.CALL_NAMES: CallNamesRow, layout.ONLY: OnlyRow, layout.DROPPED: DroppedRow,
+    layout.SERIES: SeriesRow,
 }  # fmt: skip
-"""Rows of other kinds are a text (errors, notes, faults), a list of ints (stacks) or a nested list (forms)."""
-LATER: dict[int, list[Any]] = {layout.ENDED: [[]]}
-"""What stands for the last fields of a row in journals that do not have them yet."""
+"""The class of each kind of row.
+
+Rows of other kinds are a text (errors, notes, faults), a list of ints (stacks) or a nested list (forms).
+"""
+MISSING_FIELDS: dict[int, list[Any]] = {layout.ENDED: [[]]}
+"""The last fields of rows in older journals, which do not have them."""
 TEXTS = frozenset([layout.ERROR_ROW, layout.NOTE, layout.FAULT])
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 def encoded(fields: Any) -> bytes:
-    """The bytes of a row."""
+    """Return the bytes of a row."""
     return _encode(fields).encode("ascii")
 
 
 quoted: Callable[[str], str] = json.encoder.encode_basestring_ascii
-"""A text as it stands in a row."""
+"""Returns a text as it is written in a row."""
 
 
 def encoded_ints(numbers: list[Any]) -> bytes:
-    """The same for plain ints, also in lists of their own, in a third of the time."""
+    """Return the bytes of a row of ints and lists of ints. This takes a third of the time of ``encoded``."""
     return str(numbers).encode("ascii")
 
 
-def encoded_recording(name: str, process: int, started_at: float, started_ns: int, options: str) -> bytes:
-    """The same for the row of a recording, whose options are spelt already."""
+def encoded_recording(
+    name: str, process: int, started_at: float, started_ns: int, options: str
+) -> bytes:
+    """Return the bytes of the row of a recording, whose options are JSON already."""
     return f"[{quoted(name)},{process},{started_at!r},{started_ns},{options}]".encode("ascii")
 
 
 def encoded_module(cls: int, root: int, path: str) -> bytes:
-    """The same for the row of a module: a model has hundreds."""
+    """Return the bytes of the row of a module. This is fast, because a model has hundreds."""
     if path.isascii() and path.isprintable() and '"' not in path and "\\" not in path:
         return b'[%d,%d,"%b"]' % (cls, root, path.encode("ascii"))
     return encoded(ModuleRow(cls, root, path))
 
 
 def encoded_described(modules: list[str]) -> bytes:
-    """The same for the row that describes modules, each of them spelt already: lists of lists are for the collector."""
+    """Return the bytes of the row that describes modules. Each is a JSON text, which is less work for the collector."""
     return f"[[{','.join(modules)}]]".encode("ascii")
 
 
 def packed(raw: bytes) -> str:
-    """Bytes as text."""
+    """Return bytes as text."""
     return binascii.b2a_base64(raw, newline=False).decode("ascii")
 
 
 def unpacked(text: str) -> bytes:
-    """The bytes again; ValueError where that is no such text."""
+    """Return the bytes that ``packed`` made a text of. Raise ValueError for any other text."""
     return binascii.a2b_base64(text, strict_mode=True)
 
 
 def decoded(kind: int, payload: bytes) -> Any:
-    """A row as it was written, not to be changed; ValueError where it is none of this kind."""
-    return _remembered(kind, payload) if len(payload) <= SHORT else _decoded(kind, payload)
+    """Return a row, which must not be changed since it may be cached. Raise ValueError if it is not of this kind."""
+    if len(payload) <= MAX_REMEMBERED_BYTES:
+        return _decoded_cached(kind, payload)
+    return _decoded(kind, payload)
 
 
 def _decoded(kind: int, payload: bytes) -> Any:
     try:
-        found = _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
+        value = _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise ValueError("a row is nested too deeply") from None
     if kind in TEXTS:
-        if type(found) is not str:
+        if type(value) is not str:
             raise ValueError("a text is missing")
-        return found
-    if type(found) is not list:
-        raise ValueError("a row is no list")
-    fields, row = cast("list[Any]", found), KINDS.get(kind)
+        return value
+    if type(value) is not list:
+        raise ValueError("a row is not a list")
+    fields = cast("list[Any]", value)
+    row = KINDS.get(kind)
     if row is None:
         return fields
     checks = _CHECKS[row]
     if len(fields) < len(checks):
-        fields += LATER.get(kind, [])
+        fields += MISSING_FIELDS.get(kind, [])
     if len(fields) != len(checks) or not all(map(_fits, checks, fields)):
-        raise ValueError(f"a row of kind {kind} does not have the fields that it must have")
+        raise ValueError(f"a row of kind {kind} lacks fields that it must have")
     return row(*fields)
 
 
-SHORT = 512
-"""Bytes of a row that is remembered, as those of modules, forms and metadata are: the next block writes them again."""
-_remembered = lru_cache(maxsize=4096)(_decoded)
+MAX_REMEMBERED_BYTES = 512
+"""Rows up to this size are cached, such as those of modules, forms and metadata: the next recording has them, too."""
+_decoded_cached = lru_cache(maxsize=4096)(_decoded)
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)
-"""Made once: ``json.loads`` makes one a call where it is given an option."""
+"""Created once, since ``json.loads`` creates a decoder in each call that has an option."""
 
 
 Check = Callable[[Any], bool]
 
 
-def _fits(check: Check, found: Any) -> bool:
-    return check(found)
+def _fits(check: Check, value: Any) -> bool:
+    return check(value)
 
 
-def _is_int(found: Any) -> bool:
-    return type(found) is int and -(2**63) <= found < 2**63
+def _is_int(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
-def _is_text(found: Any) -> bool:
-    return type(found) is str
+def _is_text(value: Any) -> bool:
+    return type(value) is str
 
 
-def _is_number(found: Any) -> bool:
-    return _is_int(found) or (type(found) is float and isfinite(found))
+def _is_number(value: Any) -> bool:
+    return _is_int(value) or (type(value) is float and isfinite(value))
 
 
-def _is(kind: type) -> Check:
-    return lambda found: type(found) is kind
+def _is_instance_of(kind: type) -> Check:
+    return lambda value: type(value) is kind
 
 
 def _or_none(check: Check) -> Check:
-    return lambda found: found is None or check(found)
+    return lambda value: value is None or check(value)
 
 
 def _list_of(check: Check) -> Check:
-    return lambda found: type(found) is list and all(map(check, cast("list[Any]", found)))
+    return lambda value: type(value) is list and all(map(check, cast("list[Any]", value)))
 
 
 _BY_ANNOTATION: dict[str, Check] = {
     "int": _is_int,
     "str": _is_text,
-    "bool": _is(bool),
+    "bool": _is_instance_of(bool),
     "float": _is_number,
     "str | None": _or_none(_is_text),
     "list[int]": _list_of(_is_int),
     "list[int] | None": _or_none(_list_of(_is_int)),
     "Names": _list_of(_is_text),
-    "dict[str, Any]": _is(dict),
+    "dict[str, Any]": _is_instance_of(dict),
     "list[Names]": _list_of(_list_of(_is_text)),
     "list[list[int]]": _list_of(_list_of(_is_int)),
-    "list[list[Any]]": _list_of(_is(list)),
+    "list[list[Any]]": _list_of(_is_instance_of(list)),
 }
 _CHECKS: dict[Any, list[Check]] = {
-    row: [_BY_ANNOTATION[getattr(each, "__forward_arg__", each)] for each in row.__annotations__.values()]
+    row: [
+        _BY_ANNOTATION[getattr(each, "__forward_arg__", each)]
+        for each in row.__annotations__.values()
+    ]
     for row in KINDS.values()
 }

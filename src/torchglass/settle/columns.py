@@ -1,221 +1,308 @@
-"""Raw records turned into rows of the event columns.
+"""Turns records into rows of the event columns.
 
-What repeats (names, forms, places, operands) is worked out once for each combination that occurs: a forward of
-GPT-2 has 732 events, but 83 stacks and 41 forms of arguments.
+A record refers to rows of the journal. A row of the tables refers to other rows of the tables. So there are two kinds
+of numbers here: those of the journal (``raw_args``, ``raw_stack`` …), and those of the tables (``args``, ``stack`` …).
+
+Names, forms, sites and operands repeat. They are computed once for each *combination* of callee, arguments, stack,
+module and result. A forward pass of GPT-2 has 732 events, but only 83 stacks and 41 forms of arguments.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from torchglass.events.schema import NONE, Form, ModulePath, What
+from torchglass.events.schema import NONE, Callee, Form, ModulePath
 from torchglass.events.tables import Tables
 from torchglass.journal.rows import WhatRow
-from torchglass.settle.interned import (
+from torchglass.settle.form_texts import (
     NO_NAMES,
-    Interned,
-    Module,
-    Names,
-    RawForm,
+    ParameterNames,
     result_form,
     shown_form,
     tensor_slots,
 )
+from torchglass.settle.journal_rows import JournalRows, Module, RawForm
 from torchglass.settle.places import PlaceTable
-from torchglass.settle.values import Values
-from torchglass.source.sites import Slots, is_direct, operands
+from torchglass.settle.value_columns import ValueFiller
+from torchglass.source.operands import Slots, is_direct, operands
 
 _T = TypeVar("_T")
-MODULE, FUNCTION, OP, UNSEEN, MARK, VARIABLE = "module", "function", "op", "unseen", "mark", "variable"
-Subject = int
-"""What was called: the number of a function or of something else, from 0 on; of the class of a module, downwards."""
+MODULE, FUNCTION, OP, UNSEEN, MARK, VARIABLE = (
+    "module",
+    "function",
+    "op",
+    "unseen",
+    "mark",
+    "variable",
+)
+CalleeKey = int
+"""The row of a function or other callee, or FIRST_CLASS - the row of the class of a module."""
 FIRST_CLASS = -2
-NOT_KNOWN: RawForm = (1, "…")
-"""Arguments or a result whose row was dropped."""
-NOT_THERE = "?"
-"""The name of what no row tells about."""
+DROPPED_FORM: RawForm = (1, "…")
+"""Stands for arguments or a result whose row was dropped."""
+MISSING_NAME = "?"
+"""Stands for the name of something whose row is missing."""
 
 
-def module_row(what: int) -> int:
-    """Records of module calls hold their row below -1; all others hold a number from 0 on."""
-    return -2 - what
+def module_row(callee: int) -> int:
+    """Return the row of a module from the callee of a record, which is -2 - that row. Other callees are 0 or more."""
+    return -2 - callee
 
 
-class Fixed(NamedTuple):
-    """All that is the same whenever the same is called in the same way, from the same place, in the same module."""
+class FixedFields(NamedTuple):
+    """The fields of an event that are the same for all events of one ``Combination``."""
 
     columns: tuple[int, ...]
-    """The entries of the columns in ``FIXED``."""
+    """The entries of the columns in ``FIXED_COLUMNS``."""
     stem: int
-    """Counts the occurrences."""
-    taken: int
-    given: int
-    """How many values."""
+    """The index in ``Columns.occurrences`` of the counter for these events."""
+    input_count: int
+    output_count: int
 
 
-FIXED = ("what", "args", "stack", "owner", "operands", "direct", "result")
+class CallKey(NamedTuple):
+    """A call, as far as it is the same in all modules of a class. So sixty equal layers are read only once."""
+
+    callee: CalleeKey
+    raw_args: int
+    raw_stack: int
+    cls: int
+    """The row of the class of the module that is running, or NONE."""
+
+
+class SharedFields(NamedTuple):
+    """The fields of an event that are the same for all events of one ``CallKey``."""
+
+    callee: int
+    args: int
+    stack: int
+    owner: int
+    operands: int
+    direct: int
+    input_count: int
+
+
+FIXED_COLUMNS = ("callee", "args", "stack", "owner", "operands", "direct", "result")
 Combination = tuple[int, int, int, int, int]
-"""What was called, and the raw numbers of its arguments, its stack, its module and its result."""
+"""The callee of a record, and the rows of its arguments, its stack, its module and its result."""
 
 
 class Batch:
-    """Rows to be, in lists of their own: a loop fills these, and the columns get them at once.
+    """Rows of events, collected in lists that are added to the columns all at once.
 
-    Seventeen columns are longer by one entry after each event; appending to arrays one by one took more time than
-    finding out what to append.
+    Each event has an entry in seventeen columns. Appending them to arrays one by one took longer than computing them.
     """
 
     def __init__(self, first_io: int) -> None:
         self.fixed: list[tuple[int, ...]] = []
         self.varying: list[int] = []
-        """An entry for each column in ``VARYING``, event after event."""
+        """The entries of the columns in ``VARYING_COLUMNS``, event after event."""
         self.io: list[int] = []
+        """The inputs and outputs of the events."""
         self.first_io = first_io
-        """How many values there were before those in ``io``."""
+        """The index of the first of these inputs and outputs in the tables."""
 
 
-VARYING = (
+VARYING_COLUMNS = (
     "parent", "backward", "start_ns", "end_ns", "module", "call", "first_io", "occurrence", "error", "python_call",
     "forward",
 )  # fmt: skip
 
 
 class Columns:
-    """Fills the event columns of one ``Tables``, and what their numbers mean."""
+    """Fills the event columns of one ``Tables``, and the tables that their numbers refer to."""
 
-    def __init__(self, interned: Interned, places: PlaceTable, values: Values, tables: Tables) -> None:
-        self.interned = interned
+    def __init__(
+        self, journal_rows: JournalRows, places: PlaceTable, values: ValueFiller, tables: Tables
+    ) -> None:
+        self.journal_rows = journal_rows
         self.places = places
         self.values = values
         self.tables = tables
-        self.known: dict[Combination, Fixed] = {}
-        self._shared: dict[tuple[Subject, int, int, int], tuple[int, ...]] = {}
-        self._whats: dict[Subject, tuple[int, Names]] = {}
-        self._forms: dict[tuple[Subject, int], int] = {}
+        self.fixed_fields: dict[Combination, FixedFields] = {}
+        """Cached results of ``fixed``."""
+        self._shared: dict[CallKey, SharedFields] = {}
+        """Cached results of ``_compute_shared``."""
+        self._callees: dict[CalleeKey, tuple[int, ParameterNames]] = {}
+        """By callee, its number in the tables and the names of its parameters."""
+        self._forms: dict[tuple[CalleeKey, int], int] = {}
+        """By callee and row of the journal, the number of the form in the tables. A result has NONE as its callee."""
         self._texts: dict[str, int] = {}
         self._operands: dict[tuple[str, ...], int] = {}
         self._threads: dict[int, int] = {}
+        """By row of the journal, the number in the tables."""
         self._calls: dict[int, int] = {}
-        """How often each module was called before its last call."""
+        """The number of calls of each module, minus 1."""
         self._stems: dict[tuple[object, ...], int] = {}
+        """By callee, module and place in the code, the index in ``occurrences``."""
         self.occurrences: list[int] = []
-        """How often each stem has occurred."""
+        """How often each stem has occurred; see ``_stem``."""
         self._labels: dict[int, str] = {}
+        """The labels of roots, by module."""
         self._python_calls: dict[int, int] = {}
+        """By the number that the recorder gave to a Python call, its index in the order of the first events."""
         self._operand_id(())
 
     def extend(self, thread: int, batch: Batch) -> None:
-        """Append rows that are all of one thread."""
+        """Append a batch of rows of one thread."""
         if not batch.fixed:
             return
-        tables, count = self.tables, len(batch.fixed)
-        for name, entries in zip(FIXED, zip(*batch.fixed, strict=True), strict=True):
-            getattr(tables, name).fromlist(list(entries))  # half the time of extend()
-        for index, name in enumerate(VARYING):
-            getattr(tables, name).fromlist(batch.varying[index :: len(VARYING)])
+        tables = self.tables
+        count = len(batch.fixed)
+        for name, entries in zip(FIXED_COLUMNS, zip(*batch.fixed, strict=True), strict=True):
+            # fromlist() takes half the time of extend().
+            getattr(tables, name).fromlist(list(entries))
+        for index, name in enumerate(VARYING_COLUMNS):
+            getattr(tables, name).fromlist(batch.varying[index :: len(VARYING_COLUMNS)])
         tables.thread.fromlist([self._thread(thread)] * count)
         tables.io.fromlist(batch.io)
 
     def count_call(self, module: int) -> int:
-        """How often a module that is called was called before."""
-        before = self._calls[module] = self._calls.get(module, NONE) + 1
-        return before
+        """Count a call of a module, and return the index of the call, from 0."""
+        index = self._calls[module] = self._calls.get(module, NONE) + 1
+        return index
+
+    def skip_calls(self, module: int, number: int) -> None:
+        """Count calls of a module that were dropped."""
+        self._calls[module] = self._calls.get(module, NONE) + number
 
     def python_call(self, number: int) -> int:
-        """The calls of Python functions whose variables were followed, counted from 0 on."""
-        return NONE if number < 0 else self._python_calls.setdefault(number, len(self._python_calls))
+        """Return the index, from 0, of the call of a Python function whose variables are followed."""
+        if number < 0:
+            return NONE
+        return self._python_calls.setdefault(number, len(self._python_calls))
 
-    def add_gap(self, note: str) -> Fixed:
-        """What stands where events were dropped."""
-        self.tables.whats.append(What(UNSEEN, "gap", note))
+    def add_gap(self, note: str) -> FixedFields:
+        """Add the event that stands for dropped ones."""
+        self.tables.callees.append(Callee(UNSEEN, "gap", note))
         empty = self._add_form(Form((), ("",)))
-        columns = (len(self.tables.whats) - 1, empty, NONE, NONE, self._operand_id(()), 0, NONE)
-        return Fixed(columns, self._stem(columns[0], NONE, NONE), 0, 0)
+        columns = (len(self.tables.callees) - 1, empty, NONE, NONE, self._operand_id(()), 0, NONE)
+        return FixedFields(columns, self._stem(columns[0], NONE, NONE), 0, 0)
 
-    def is_nothing(self, what: int, raw_args: int, raw_result: int) -> bool:
-        """A function that neither took nor gave a tensor is no event, nor is an attribute that holds none."""
-        if what < 0 or raw_result == NONE or self.interned.whats[what].kind != FUNCTION:
-            return False
+    def is_event(self, callee: int, raw_args: int, raw_result: int) -> bool:
+        """Return whether a call is an event: a function that neither takes nor returns a tensor is none."""
+        if callee < 0 or raw_result == NONE or self.journal_rows.callees[callee].kind != FUNCTION:
+            return True
         if self.tables.forms[self.result(raw_result)].roles:
-            return False
-        takes_tensors = bool(self.tables.forms[self._args(what, raw_args)].roles)
-        return self.interned.whats[what].is_read or not takes_tensors
+            return True
+        takes_tensors = bool(self.tables.forms[self._args(callee, raw_args)].roles)
+        # Reading a property, such as ``x.shape``, takes a tensor too.
+        return takes_tensors and not self.journal_rows.callees[callee].is_read
 
-    def fixed(self, combination: Combination) -> Fixed:
-        """What a row says but times and values; worked out once."""
-        known = self.known.get(combination)
-        if known is None:
-            known = self.known[combination] = self._work_out(*combination)
-        return known
+    def fixed(self, combination: Combination) -> FixedFields:
+        """Return the fixed fields of a combination, which are computed once."""
+        fields = self.fixed_fields.get(combination)
+        if fields is None:
+            fields = self.fixed_fields[combination] = self._compute(*combination)
+        return fields
 
-    def _work_out(self, what: int, raw_args: int, raw_stack: int, module: int, raw_result: int) -> Fixed:
-        key = (self._subject(what), raw_args, raw_stack, NONE if module == NONE else self.interned.modules[module].cls)
+    def _compute(
+        self, callee: int, raw_args: int, raw_stack: int, module: int, raw_result: int
+    ) -> FixedFields:
+        cls = NONE
+        if module != NONE:
+            cls = self.journal_rows.modules[module].cls
+        key = CallKey(self._callee_key(callee), raw_args, raw_stack, cls)
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._shared[key] = self._work_out_shared(*key)
-        *columns, taken = shared
-        result = NONE if raw_result == NONE else self.result(raw_result)
-        given = 0 if result == NONE else len(self.tables.forms[result].roles)
-        number, stack = columns[0], columns[2]
-        site = NONE if stack == NONE else self.tables.stack_user[stack]
-        return Fixed((*columns, result), self._stem(number, site, module), taken, given)
+            shared = self._shared[key] = self._compute_shared(key)
+        *columns, input_count = shared
+        result = NONE
+        output_count = 0
+        if raw_result != NONE:
+            result = self.result(raw_result)
+            output_count = len(self.tables.forms[result].roles)
+        site = NONE
+        if shared.stack != NONE:
+            site = self.tables.stack_user[shared.stack]
+        stem = self._stem(shared.callee, site, module)
+        return FixedFields((*columns, result), stem, input_count, output_count)
 
-    def _work_out_shared(self, subject: Subject, raw_args: int, raw_stack: int, cls: int) -> tuple[int, ...]:
-        """What is the same for all modules of a class, and how many values are taken: sixty layers are one."""
-        number, _ = self._what(subject)
-        args = self._args(subject, raw_args)
-        stack = self.places.stack(raw_stack)
-        owner = self.places.owner(raw_stack, cls)
-        # An op has the place of the function that made it, and is not what is written there.
-        is_op = self.tables.whats[number].kind == OP
-        site = None if is_op or stack == NONE else self.places.direct_site(stack)
-        named: tuple[str, ...] = ()
+    def _compute_shared(self, key: CallKey) -> SharedFields:
+        callee, _ = self._callee(key.callee)
+        args = self._args(key.callee, key.raw_args)
+        stack = self.places.stack(key.raw_stack)
+        owner = NONE
+        owner_text = self.places.owner(key.raw_stack, key.cls)
+        if owner_text is not None:
+            owner = self.text(owner_text)
+        site = None
+        # An op has the site of the function that called it, so the expression there is not the op.
+        is_op = self.tables.callees[callee].kind == OP
+        if stack != NONE and not is_op:
+            site = self.places.direct_site(stack)
+        operand_texts: tuple[str, ...] = ()
         direct = False
-        if site is not None:
-            slots = self._slots(subject, raw_args)
-            direct, named = is_direct(site, slots), operands(site, slots)
-        return (
-            number,
-            args,
-            stack,
-            NONE if owner is None else self.text(owner),
-            self._operand_id(named),
-            int(direct),
-            len(self.tables.forms[args].roles),
+        stored = self.journal_rows.call_names.get(key)
+        if stored is not None:
+            direct = stored.is_direct
+            operand_texts = tuple(stored.operands)
+        elif site is not None:
+            slots = self._slots(key.callee, key.raw_args)
+            direct = is_direct(site, slots)
+            operand_texts = operands(site, slots)
+        return SharedFields(
+            callee=callee,
+            args=args,
+            stack=stack,
+            owner=owner,
+            operands=self._operand_id(operand_texts),
+            direct=int(direct),
+            input_count=len(self.tables.forms[args].roles),
         )
 
-    def _subject(self, what: int) -> Subject:
-        return FIRST_CLASS - self.interned.modules[module_row(what)].cls if what < 0 else what
+    def call_names(self) -> Iterator[tuple[tuple[int, ...], bool, tuple[str, ...]]]:
+        """Yield what was read of each call: its key, whether the expression is the call itself, and its operands."""
+        for key, shared in self._shared.items():
+            texts = self.tables.operand_texts[shared.operands]
+            if shared.direct or texts:
+                yield key, bool(shared.direct), texts
 
-    def _slots(self, subject: Subject, raw_args: int) -> Slots:
+    def _callee_key(self, callee: int) -> CalleeKey:
+        """Return the key of a record's callee, which is the same for all modules of a class."""
+        if callee < 0:
+            return FIRST_CLASS - self.journal_rows.modules[module_row(callee)].cls
+        return callee
+
+    def _slots(self, callee: CalleeKey, raw_args: int) -> Slots:
         raw = self._raw_form(raw_args)
-        number, (parameters, _) = self._what(subject)
-        what = self.tables.whats[number]
-        return Slots(tensor_slots(raw), raw[0], "" if what.kind == MODULE else what.name, parameters)
+        number, (parameters, _) = self._callee(callee)
+        shown = self.tables.callees[number]
+        name = shown.name
+        if shown.kind == MODULE:
+            name = ""
+        return Slots(tensor_slots(raw), raw[0], name, parameters)
 
-    def _what(self, subject: Subject) -> tuple[int, Names]:
-        known = self._whats.get(subject)
-        if known is None:
-            if subject <= FIRST_CLASS:
-                cls = self.interned.classes[FIRST_CLASS - subject]
-                shown, names = What(MODULE, cls.name), (tuple(cls.parameters), cls.rest)
+    def _callee(self, callee: CalleeKey) -> tuple[int, ParameterNames]:
+        """Return the number of a callee in the tables, and the names of its parameters."""
+        number_and_names = self._callees.get(callee)
+        if number_and_names is None:
+            if callee <= FIRST_CLASS:
+                cls = self.journal_rows.classes[FIRST_CLASS - callee]
+                shown = Callee(MODULE, cls.name)
+                names = (tuple(cls.parameters), cls.rest)
             else:
-                shown, names = _shown(self.interned.whats[subject])
-            self.tables.whats.append(shown)
-            known = self._whats[subject] = (len(self.tables.whats) - 1, names)
-        return known
+                shown, names = _callee_of_row(self.journal_rows.callees[callee])
+            self.tables.callees.append(shown)
+            number_and_names = self._callees[callee] = (len(self.tables.callees) - 1, names)
+        return number_and_names
 
-    def _args(self, subject: Subject, raw_args: int) -> int:
-        number = self._forms.get((subject, raw_args))
+    def _args(self, callee: CalleeKey, raw_args: int) -> int:
+        """Return the form of arguments in the tables."""
+        number = self._forms.get((callee, raw_args))
         if number is None:
-            number = self._add_form(shown_form(self._raw_form(raw_args), self._what(subject)[1]))
-            self._forms[subject, raw_args] = number
+            number = self._add_form(shown_form(self._raw_form(raw_args), self._callee(callee)[1]))
+            self._forms[callee, raw_args] = number
         return number
 
     def result(self, raw_result: int) -> int:
+        """Return the form of a result in the tables."""
         number = self._forms.get((NONE, raw_result))
         if number is None:
-            number = self._forms[NONE, raw_result] = self._add_form(result_form(self._raw_form(raw_result)))
+            number = self._forms[NONE, raw_result] = self._add_form(
+                result_form(self._raw_form(raw_result))
+            )
         return number
 
     def _add_form(self, form: Form) -> int:
@@ -223,86 +310,119 @@ class Columns:
         return len(self.tables.forms) - 1
 
     def _raw_form(self, number: int) -> RawForm:
-        return self.interned.forms.get(number, NOT_KNOWN)
+        return self.journal_rows.forms.get(number, DROPPED_FORM)
 
     def error(self, raw: int) -> int:
-        """The text of an exception that left an event."""
-        return NONE if raw == NONE else self.text(self.interned.errors.get(raw, NOT_THERE))
+        """Return the text of the exception that left an event."""
+        if raw == NONE:
+            return NONE
+        return self.text(self.journal_rows.errors.get(raw, MISSING_NAME))
 
     def text(self, text: str) -> int:
-        return _number(self._texts, text, self.tables.texts)
+        return _index_of(self._texts, text, self.tables.texts)
 
     def _operand_id(self, texts: tuple[str, ...]) -> int:
-        return _number(self._operands, texts, self.tables.operand_texts)
+        return _index_of(self._operands, texts, self.tables.operand_texts)
 
     def _thread(self, thread: int) -> int:
         number = self._threads.get(thread)
         if number is None:
             number = self._threads[thread] = len(self.tables.threads)
-            label = self.interned.thread(thread).name
+            label = self.journal_rows.thread(thread).name
             same = sum(name.split(" #")[0] == label for name in self.tables.threads)
             self.tables.threads.append(f"{label} #{same + 1}" if same else label)
         return number
 
-    def _stem(self, what: int, site: int, module: int) -> int:
-        """A number for all that a key says but the occurrence; two sites may be one place to the reader.
+    def _stem(self, callee: int, site: int, module: int) -> int:
+        """Return a number for all parts of an event's key but the occurrence: callee, module and place in the code.
 
-        The condition of a loop and what stands in ``finally`` are compiled twice.
+        It is not the site that is compared, since Python compiles the condition of a loop and a ``finally`` block
+        twice.
         """
-        at = self.tables.sites[site].location if site != NONE else None
-        row = self.interned.modules[module] if module != NONE else None
-        place = None if row is None else (module if row.root == NONE else row.root, row.path)
-        stem = (self.tables.whats[what].name, place, at and (at.function, at.line, at.col))
+        position = None
+        if site != NONE:
+            location = self.tables.sites[site].location
+            position = (location.function, location.line, location.col)
+        layer = None
+        if module != NONE:
+            row = self.journal_rows.modules[module]
+            root = row.root
+            if root == NONE:
+                root = module
+            layer = (root, row.path)
+        stem = (self.tables.callees[callee].name, layer, position)
         number = self._stems.setdefault(stem, len(self.occurrences))
         if number == len(self.occurrences):
             self.occurrences.append(0)
         return number
 
-    # Modules
+    # ------------------------------------------------------------ modules
 
-    def take_modules(self, numbers: list[int]) -> None:
-        """Take over these modules as they are now: paths, settings and parameters."""
+    def set_modules(self, numbers: list[int]) -> None:
+        """Put these modules into the tables as they are now: paths, settings and parameters."""
         self._labels.clear()
         self.tables.modules = [self._module(number) for number in numbers]
 
     def add_modules(self, changed: int) -> None:
-        """Take over the modules that are new since the last time, and one that may have changed."""
+        """Put new modules into the tables, and update one that may have changed."""
         modules = self.tables.modules
-        for number in range(len(modules), len(self.interned.modules)):
+        for number in range(len(modules), len(self.journal_rows.modules)):
             modules.append(self._module(number))
         if changed != NONE:
             modules[changed] = self._module(changed)
 
     def _module(self, number: int) -> ModulePath:
-        row = self.interned.modules[number]
-        label = self._label(number if row.root == NONE else row.root)
-        found = [(name, self.values.number(value)) for name, value in row.parameters]
-        parameters = tuple((name, value) for name, value in found if value != NONE)
-        return ModulePath(label, row.path, self._class_name(row), row.settings, parameters)
+        row = self.journal_rows.modules[number]
+        root = row.root
+        if root == NONE:
+            root = number
+        parameters: list[tuple[str, int]] = []
+        for name, id_ in row.parameters:
+            value = self.values.number(id_)
+            if value != NONE:
+                parameters.append((name, value))
+        return ModulePath(
+            self._label(root), row.path, self._class_name(row), row.settings, tuple(parameters)
+        )
 
     def _class_name(self, row: Module) -> str:
-        cls = self.interned.classes.get(row.cls)
-        return NOT_THERE if cls is None else cls.name
+        cls = self.journal_rows.classes.get(row.cls)
+        if cls is None:
+            return MISSING_NAME
+        return cls.name
 
     def _label(self, root: int) -> str:
-        """The class of a root; ``#2`` when two share it, in the order in which they are met."""
+        """Return the class of a root.
+
+        If several share it, later ones have ``#2``, ``#3`` … in the order of occurrence.
+        """
         label = self._labels.get(root)
         if label is None:
-            modules = self.interned.modules
-            name = self._class_name(modules[root]) if root in modules else NOT_THERE
-            same = sum(other in modules and self._class_name(modules[other]) == name for other in self._labels)
-            label = self._labels[root] = f"{name}#{same + 1}" if same else name
+            modules = self.journal_rows.modules
+            name = MISSING_NAME
+            if root in modules:
+                name = self._class_name(modules[root])
+            same = sum(
+                other in modules and self._class_name(modules[other]) == name
+                for other in self._labels
+            )
+            if same:
+                label = self._labels[root] = f"{name}#{same + 1}"
+            else:
+                label = self._labels[root] = name
         return label
 
 
-def _number(known: dict[_T, int], wanted: _T, rows: list[_T]) -> int:
-    """The row of something that may be there already."""
-    number = known.setdefault(wanted, len(rows))
-    if number == len(rows):
-        rows.append(wanted)
-    return number
+def _index_of(indices: dict[_T, int], item: _T, rows: list[_T]) -> int:
+    """Return the index of an item in a list of rows, and add it if it is new."""
+    index = indices.setdefault(item, len(rows))
+    if index == len(rows):
+        rows.append(item)
+    return index
 
 
-def _shown(row: WhatRow) -> tuple[What, Names]:
-    names = (tuple(row.parameters), row.rest) if row.kind in (FUNCTION, OP) else NO_NAMES
-    return What(row.kind, row.name, row.note, row.detail), names
+def _callee_of_row(row: WhatRow) -> tuple[Callee, ParameterNames]:
+    names = NO_NAMES
+    if row.kind in (FUNCTION, OP):
+        names = (tuple(row.parameters), row.rest)
+    return Callee(row.kind, row.name, row.note, row.detail), names

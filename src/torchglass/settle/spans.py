@@ -1,4 +1,4 @@
-"""Which records of a journal belong to a recording, in which order, and as far as they can be believed."""
+"""Find the records of a journal that belong to a recording, in the order of their start, and repair damaged ones."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ from torchglass.journal.layout import (
 )
 from torchglass.journal.rows import WindowRow
 
-LONGEST_TIME = 1 << 62
-LONGEST_RECORDING = 1 << 53
-"""Nanoseconds: a hundred days."""
+NO_END = 1 << 62
+"""The end of a range that has not ended. No number of a record is as large."""
+MAX_RECORDING_NS = 1 << 53
+"""The longest recording: a hundred days, in nanoseconds."""
 LOST_ID = (1 << 62) - 1
-"""Stands for an id that was dropped: no value has this number, nor metadata."""
+"""Stands for an id that was dropped. No value has this number and metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """Records of one thread that follow each other in one chunk and belong to a recording."""
+    """Consecutive records of one thread in one chunk that belong to a recording."""
 
     thread: int
     chunk: Chunk
@@ -45,60 +46,70 @@ class RecordSpan:
 
 @dataclass(slots=True)
 class ThreadState:
-    """How far the records of a thread are settled."""
+    """The events of the records of a thread that are settled so far."""
 
     begin: int
     """The first record that belongs to the recording."""
     module: int
-    """The module that was under way there."""
+    """The module that was running there."""
     first: int
-    """The first record of ``numbers``."""
+    """The record that the first entry of ``numbers`` belongs to."""
     numbers: list[int] = field(default_factory=list[int])
-    """The event of each record settled so far (of its parent, where it is none)."""
+    """The event of each record since the last gap. For a record that is not an event, that of its parent."""
     earlier: dict[int, int] = field(default_factory=dict[int, int])
     """The events of records before ``first``."""
     last_start: int = 0
+    """When the last record started."""
 
     @property
-    def behind(self) -> int:
+    def next_record(self) -> int:
         """The number of the next record."""
         return self.first + len(self.numbers)
 
     def event_of(self, record: int) -> int:
-        """The event of a record that came before; NONE where it is not kept, or not of this recording."""
+        """Return the event of an earlier record, or NONE if it was dropped or belongs to another recording."""
         if record >= self.first:
             return self.numbers[record - self.first]
         return self.earlier.get(record, NONE)
 
     def skip_to(self, record: int) -> None:
-        """Go on behind a gap."""
+        """Continue with a record after a gap."""
         self.earlier.update(enumerate(self.numbers, self.first))
-        self.first, self.numbers = record, []
+        self.first = record
+        self.numbers = []
 
 
-def spans_of(streams: Streams, windows: dict[int, WindowRow], ends: dict[int, int]) -> list[RecordSpan]:
-    """All that is there of a recording; ``ends`` says where each thread's part of it ended, if it has."""
-    found: list[RecordSpan] = []
+def spans_of(
+    streams: Streams, windows: dict[int, WindowRow], ends: dict[int, int]
+) -> list[RecordSpan]:
+    """Return all spans of a recording.
+
+    ``ends`` has the number after the last record of each thread, if it has ended.
+    """
+    spans: list[RecordSpan] = []
     for thread, window in windows.items():
         for chunk in streams.of(RECORDS, thread):
             written = chunk.written()
-            first, last = max(chunk.first, window.begin), min(written, ends.get(thread, written))
+            first = max(chunk.first, window.begin)
+            last = min(written, ends.get(thread, written))
             if first < last:
-                found.append(RecordSpan(thread, chunk, first, last))
-    return found
+                spans.append(RecordSpan(thread, chunk, first, last))
+    return spans
 
 
 def in_order(spans: list[RecordSpan]) -> Iterator[tuple[RecordSpan, int, int]]:
-    """The records of all spans in order of opening, in runs of one span."""
+    """Yield the records of all spans in the order of their start, as runs of records of one span: span, first, last."""
     if len({span.thread for span in spans}) < 2:
-        return ((span, span.first, span.last) for span in sorted(spans, key=lambda span: span.first))
-    return _runs(sorted(_openings(spans)), spans)
+        return (
+            (span, span.first, span.last) for span in sorted(spans, key=lambda span: span.first)
+        )
+    return _runs(sorted(_record_starts(spans)), spans)
 
 
-def _openings(spans: list[RecordSpan]) -> Iterator[tuple[int, int, int]]:
-    """When each record was opened, its span, and its number.
+def _record_starts(spans: list[RecordSpan]) -> Iterator[tuple[int, int, int]]:
+    """Yield the start of each record, the index of its span, and its number.
 
-    Never before the one in front of it in its thread: a time that was damaged changes no order.
+    No start is before that of the previous record of the thread, so that a damaged time does not change the order.
     """
     latest: dict[int, int] = {}
     for index, span in enumerate(spans):
@@ -109,39 +120,43 @@ def _openings(spans: list[RecordSpan]) -> Iterator[tuple[int, int, int]]:
             latest[span.thread] = start
 
 
-def _runs(each: list[tuple[int, int, int]], spans: list[RecordSpan]) -> Iterator[tuple[RecordSpan, int, int]]:
-    for index, run in groupby(each, itemgetter(1)):
+def _runs(
+    starts: list[tuple[int, int, int]], spans: list[RecordSpan]
+) -> Iterator[tuple[RecordSpan, int, int]]:
+    for index, run in groupby(starts, itemgetter(1)):
         (_, _, first), *rest = run
         yield spans[index], first, first + 1 + len(rest)
 
 
-def make_sound(words: list[int], first: int, times: range) -> None:
-    """Of records that nobody vouches for: parents come before their children, and no event ends before it begins.
+def repair_records(words: list[int], first: int, times: range) -> None:
+    """Repair the words of records, of which ``first`` is the first, in a journal that may be damaged.
 
-    What has no end has no result either: the process may have died while it wrote that. ``times`` are those of the
-    recording; a time that is none of them becomes that of the record before.
+    Parents come before their children, and no event ends before it starts. A start that is not one of ``times`` becomes
+    that of the record before. A record without a sound end gets no result either, because the process may have died
+    while it wrote the closing words.
     """
-    before = times.start
-    for at in range(0, len(words), RECORD_WORDS):
-        if not NONE <= words[at + PARENT] < first + at // RECORD_WORDS:
-            words[at + PARENT] = NONE
-        if words[at + START] not in times:
-            words[at + START] = before
-        before = words[at + START]
-        if not (words[at + END] in times and before <= words[at + END]):
+    start = times.start
+    for base in range(0, len(words), RECORD_WORDS):
+        if not NONE <= words[base + PARENT] < first + base // RECORD_WORDS:
+            words[base + PARENT] = NONE
+        if words[base + START] not in times:
+            words[base + START] = start
+        start = words[base + START]
+        if not (words[base + END] in times and start <= words[base + END]):
             for word in (RESULT, OUTPUTS, ERROR, NODES, END):
-                words[at + word] = NONE
+                words[base + word] = NONE
 
 
-class Ranges:
-    """Ranges of records while the autograd engine ran, ready to be asked for many."""
+class BackwardRanges:
+    """The ranges of records of a thread during which the autograd engine ran, merged where they overlap."""
 
-    def __init__(self, found: dict[int, int], gaps: list[int]) -> None:
-        """``found``: by beginning, the end, NONE where that is not known; then it is the next gap."""
+    def __init__(self, ends: dict[int, int], gaps: list[int]) -> None:
+        """Prepare ranges for lookups, given the end of each by its beginning. An unknown end, NONE, is the next gap."""
         self._begins: list[int] = []
         self._ends: list[int] = []
-        for begin, told in sorted(found.items()):
-            end = told if told != NONE else next((gap for gap in gaps if gap > begin), LONGEST_TIME)
+        for begin, end in sorted(ends.items()):
+            if end == NONE:
+                end = next((gap for gap in gaps if gap > begin), NO_END)
             if self._ends and begin <= self._ends[-1]:
                 self._ends[-1] = max(self._ends[-1], end)
             else:
@@ -149,34 +164,38 @@ class Ranges:
                 self._ends.append(end)
 
     def flags(self, first: int, last: int) -> bytearray:
-        """1 for each record from ``first`` to before ``last`` that is in one of them."""
+        """Return a byte for each record from ``first`` up to but without ``last``: 1 if it is in one of the ranges."""
         flags = bytearray(last - first)
-        at = max(bisect_right(self._begins, first) - 1, 0)
-        while at < len(self._begins) and self._begins[at] < last:
-            low, high = max(self._begins[at], first), min(self._ends[at], last)
+        index = max(bisect_right(self._begins, first) - 1, 0)
+        while index < len(self._begins) and self._begins[index] < last:
+            low = max(self._begins[index], first)
+            high = min(self._ends[index], last)
             if low < high:
                 flags[low - first : high - first] = b"\1" * (high - low)
-            at += 1
+            index += 1
         return flags
 
 
 class Ids:
-    """What the events of one thread took and gave; kept for the records that come next."""
+    """The ids of the inputs and outputs of events of one thread, loaded for the records that come next."""
 
     def __init__(self, streams: Streams, thread: int) -> None:
         self._streams = streams
         self._thread = thread
         self.words: list[int] = []
+        """The loaded ids."""
         self.base = 0
-        """The ids that were read last, and the number of the first of them."""
+        """The number of the first of them."""
         self.is_whole = True
-        """Whether all that was asked for is among these."""
+        """Whether all ids that the last records refer to are loaded."""
 
     def read(self, records: list[int]) -> Ids:
-        """Have all ids at hand that these records refer to."""
-        places = [each for column in (INPUTS, OUTPUTS) for each in records[column::RECORD_WORDS] if each >= 0]
-        if places:
-            low, high = min(places), max(places)
+        """Load all ids that these records refer to."""
+        numbers = [*records[INPUTS::RECORD_WORDS], *records[OUTPUTS::RECORD_WORDS]]
+        numbers = [number for number in numbers if number >= 0]
+        if numbers:
+            low = min(numbers)
+            high = max(numbers)
             if not self._has(low, high):
                 self._read(low, high)
             self.is_whole = self._has(low, high)
@@ -186,17 +205,27 @@ class Ids:
         return self.base <= low and high < self.base + len(self.words)
 
     def _read(self, low: int, high: int) -> None:
-        chunks = [each for each in self._streams.of(IDS, self._thread) if each.last > low and each.first <= high]
-        self.base, self.words = chunks[0].first if chunks else low, []
+        chunks = [
+            chunk
+            for chunk in self._streams.of(IDS, self._thread)
+            if chunk.last > low and chunk.first <= high
+        ]
+        if chunks:
+            self.base = chunks[0].first
+        else:
+            self.base = low
+        self.words = []
         for chunk in chunks:
             if chunk.first != self.base + len(self.words):
-                return  # some in between were dropped
+                return  # a chunk between was dropped
             self.words += chunk.words(chunk.first, chunk.last).tolist()
 
-    def some(self, first: int, count: int) -> list[int]:
-        """So many from a place on; what is not there is not known."""
+    def ids_at(self, first: int, count: int) -> list[int]:
+        """Return ``count`` ids from number ``first`` on. Missing ones are LOST_ID."""
+        ids: list[int] = []
         if self.is_whole:
-            found = self.words[first - self.base : first - self.base + count] if first >= self.base else []
-        else:
-            found = self._streams.ids(self._thread, first, count) if first >= 0 else []
-        return found + [LOST_ID] * (count - len(found))
+            if first >= self.base:
+                ids = self.words[first - self.base : first - self.base + count]
+        elif first >= 0:
+            ids = self._streams.ids(self._thread, first, count)
+        return ids + [LOST_ID] * (count - len(ids))

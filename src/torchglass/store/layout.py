@@ -1,23 +1,24 @@
-"""Where everything is in a bundle, and how its small files are written and read: whole or not at all.
+"""Define the files of a bundle, and write and read its small files completely or not at all.
 
 ::
 
     run.trace/                      0700
-      manifest.json                 made first; who makes it owns the bundle
-      full                          made when there were as many parts as there may be; empty
-      agent00000                    of ranks: the torchrun whose ranks write to it, one for each machine of the job
-      rank00000-pid1234/            one part a process
-        journal-0                   what is recorded, while it is; gone when the part is finished
-        tensors-0000.safetensors
-        events.sqlite               what became of the journal
-        done                        made last: the seal of a finished part
-      sources/<sha256>.py
+      manifest.json                 written first; the process that creates it owns the bundle
+      full                          empty; created when the bundle has as many parts as it may have
+      agent00000                    for ranks: the torchrun whose ranks write here, one for each machine of the job
+      rank00000-pid1234/            the part of one process
+        journal-0                   what is recorded, from the beginning on
+        tensors-0000.safetensors    the contents of tensors
+        events.sqlite               instead of the journal, in a saved trace and in earlier formats
+        done                        written last: the seal of a finished part
+      sources/<sha256>.py           the source texts
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -29,8 +30,14 @@ from typing import Any, cast
 
 from torchglass.errors import BundleError
 from torchglass.events.spelling import clean
-from torchglass.journal.homes import Owned
+from torchglass.journal.descriptors import Owned
+from torchglass.journal.files import refusing_large_files
+from torchglass.system import getpid
 
+FORMAT = 8
+"""The format of bundles. The format of the tables is in events/schema.py."""
+HAS_LOST = "mended"
+"""The entry in the seal of a repaired part that says that something of it was lost."""
 MANIFEST, EVENTS, DONE, SOURCES, FULL = "manifest.json", "events.sqlite", "done", "sources", "full"
 AGENT = re.compile(r"agent\d{5}", re.ASCII)
 PART = re.compile(r"rank(\d{5})-pid(\d{1,10})(?:-(\d{1,4}))?", re.ASCII)
@@ -38,73 +45,105 @@ JOURNAL = re.compile(r"journal-(\d{1,6})", re.ASCII)
 SHARD = re.compile(r"tensors-(\d{4})\.safetensors", re.ASCII)
 DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
-PIECE = 1 << 16
+READ_AHEAD = 1 << 16
+"""Bytes by which a file may grow while it is read."""
 SMALL_FILE = 1 << 20
-"""The most bytes of a manifest, a seal or the header of a shard that are read."""
+"""Largest size of a manifest, a seal or the header of a shard, in bytes."""
 SOURCE_FILE = 1 << 26
+"""Largest size of a source text, in bytes."""
 EVENTS_FILE = 1 << 36
+"""Largest size of an SQLite file, in bytes."""
 JOURNAL_FILE = 1 << 34
-"""The most bytes of a journal that are read: what settling makes of them must fit into memory."""
-SPARSE, HOLES = 1 << 26, 64
-"""From so many bytes on, one part in so many of a journal must be on the disk."""
+"""Largest size of a journal, in bytes. The tables that are settled from it must fit into memory."""
+MIN_SPARSE_FILE = 1 << 26
+"""Size in bytes from which on a journal is checked for holes."""
+MAX_HOLE_RATIO = 64
+"""The size of such a journal may exceed its room on the disk by this factor."""
 PARTS = 4096
-"""The most parts of one bundle that are made, and that are read."""
+"""Number of parts, at most, that are written to a bundle and read from it."""
 
 
 class Unsound(ValueError):
-    """Something in a bundle is not as it must be; becomes a ``BundleError`` that names the file."""
+    """A file of a bundle is damaged. It becomes a ``BundleError`` that names the file."""
 
 
 def journal_name(recording: int) -> str:
-    """The file of a journal, of whose recordings this part keeps the one of that number."""
+    """Return the name of a part's journal. The part has only this recording of it."""
     return f"journal-{recording}"
 
 
-def _named(folder: Path, pattern: re.Pattern[str], is_folder: bool = False) -> Iterator[tuple[Path, list[int]]]:
-    """What has such a name in a folder, with the numbers in the name; links are not followed."""
+def _entries(
+    folder: Path, pattern: re.Pattern[str], is_folder: bool = False
+) -> Iterator[tuple[Path, list[int]]]:
+    """Yield the entries of a folder whose names match, with the numbers in the name. Links are left out."""
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = pattern.fullmatch(entry.name)
-            kind = entry.is_dir if is_folder else entry.is_file
-            if name is not None and kind(follow_symlinks=False):
-                yield folder / entry.name, [int(each or 0) for each in name.groups()]
+            match = pattern.fullmatch(entry.name)
+            if match is None:
+                continue
+            if is_folder:
+                is_right_kind = entry.is_dir(follow_symlinks=False)
+            else:
+                is_right_kind = entry.is_file(follow_symlinks=False)
+            if is_right_kind:
+                yield folder / entry.name, [int(group or 0) for group in match.groups()]
 
 
 def find_journal(part: Path) -> tuple[Path, int] | None:
-    """The journal of a part that has no end, and the number of its recording."""
-    return next(((path, number) for path, (number,) in _named(part, JOURNAL)), None)
+    """Return the journal of a part and the number of its recording, or None if it has no journal."""
+    for path, (number,) in _entries(part, JOURNAL):
+        return path, number
+    return None
+
+
+def record_path(part: Path) -> Path | None:
+    """Return the file with the events of a part: its journal, or else its SQLite file. None if it has neither."""
+    journal = find_journal(part)
+    if journal is not None:
+        path, _ = journal
+        return path
+    if plain_size(part / EVENTS) is not None:
+        return part / EVENTS
+    return None
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file, read a piece at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def shard_name(number: int) -> str:
-    """The file of a shard."""
+    """Return the file name of a shard."""
     return f"tensors-{number:04}.safetensors"
 
 
 def agent_name(number: int) -> str:
-    """The file that says which torchrun of a job has this number."""
+    """Return the name of the file for the torchrun of a job that has this number."""
     return f"agent{number:05}"
 
 
 def spelt(path: Path | str) -> str:
-    """A path as it may be printed."""
+    """Return a path as it may be printed."""
     return clean(str(path))
 
 
 def damaged(path: Path, bundle: Path, reason: object) -> BundleError:
-    """The one error for whatever is wrong with what is there."""
+    """Return the error for any damage to a bundle."""
     return BundleError(
         f"{spelt(path)} cannot be read: {clean(str(reason))}; `torchglass repair {spelt(bundle)}` keeps what is sound"
     )
 
 
 _drafts = itertools.count()
-_TOKEN = os.urandom(4).hex()  # two machines may share the folder, and their processes a number
+_TOKEN = os.urandom(4).hex()
+"""Distinguishes processes with the same id on machines that share the folder."""
 
 
 @contextlib.contextmanager
 def drafted(path: Path) -> Generator[Path]:
-    """A passing name beside a file; whatever is left under it goes."""
-    draft = path.with_name(f".torchglass-{os.getpid()}-{_TOKEN}-{next(_drafts)}")
+    """Yield a temporary name next to a file. Remove the temporary file at the end if it is still there."""
+    draft = path.with_name(f".torchglass-{getpid()}-{_TOKEN}-{next(_drafts)}")
     try:
         yield draft
     finally:
@@ -114,9 +153,9 @@ def drafted(path: Path) -> Generator[Path]:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Generator[Path]:
-    """Where to write a file, which gets its own name when all is written.
+    """Yield a path to write to, and rename that file to its real name when all is written.
 
-    Whoever looks, or comes after a kill, finds the whole file, the one before it, or none.
+    So readers find the complete file, the one before it, or none, even after a kill.
     """
     with drafted(path) as draft:
         yield draft
@@ -124,7 +163,7 @@ def whole_file(path: Path) -> Generator[Path]:
 
 
 def system_error(error: BaseException | None) -> OSError | None:
-    """What the disk itself said, which torch hides behind its own words; None where it was something else."""
+    """Return the system's error behind an exception, which torch wraps in its own, or None if there is none."""
     while error is not None:
         if isinstance(error, OSError) and error.strerror:
             return error
@@ -139,127 +178,139 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_first(path: Path, content: bytes) -> None:
-    """The same, but ``FileExistsError`` when somebody else was first."""
+    """Write a file that does not exist yet. Raise ``FileExistsError`` if another process was faster."""
     with drafted(path) as draft:
         _write_new(draft, content)
         try:
             os.link(draft, path)
         except FileExistsError:
             raise
-        except OSError:  # a file system without hard links
+        except OSError:
+            # This file system has no hard links.
             _write_new(path, content)
 
 
 def _write_new(path: Path, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file, refusing_large_files():
         file.write(content)
+        file.flush()
 
 
 @contextlib.contextmanager
 def opened_plain(path: Path, limit: int) -> Generator[int]:
-    """A plain file of bounded size, open for reading; links, pipes and devices are refused."""
+    """Open a regular file of limited size for reading. Refuse links, pipes and devices."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Unsound("it is no plain file")
+            raise Unsound("it is not a regular file")
         if status.st_size > limit:
-            raise Unsound(f"it has {status.st_size:,} bytes, and at most {limit:,} make sense")
+            raise Unsound(f"it has {status.st_size:,} bytes, but at most {limit:,} are allowed")
         yield descriptor
     finally:
         os.close(descriptor)
 
 
 def read_small(path: Path, limit: int = SMALL_FILE) -> bytes:
-    """The content of a plain file of bounded size."""
-    with opened_plain(path, limit) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
-        content = file.read(min(limit, os.fstat(descriptor).st_size + PIECE) + 1)  # so much memory is taken at once
+    """Return the content of a regular file of limited size."""
+    with (
+        opened_plain(path, limit) as descriptor,
+        os.fdopen(descriptor, "rb", closefd=False) as file,
+    ):
+        # read() allocates this much memory at once, so it is not simply the limit.
+        max_length = min(limit, os.fstat(descriptor).st_size + READ_AHEAD) + 1
+        content = file.read(max_length)
         if len(content) > limit:
-            raise Unsound("it grows while it is read")
+            raise Unsound("it grew while it was read")
         return content
 
 
 def check_holes(descriptor: int) -> None:
-    """Refuse a file that takes little room on the disk and would take very much in memory."""
+    """Refuse a file that is nearly all holes: it takes little room on the disk, but would take much memory."""
     status = os.fstat(descriptor)
-    if status.st_size > SPARSE and status.st_size > HOLES * status.st_blocks * 512:
-        raise Unsound(f"of its {status.st_size:,} bytes nearly all are holes")
+    if (
+        status.st_size > MIN_SPARSE_FILE
+        and status.st_size > MAX_HOLE_RATIO * status.st_blocks * 512
+    ):
+        raise Unsound(f"nearly all of its {status.st_size:,} bytes are holes")
 
 
 def plain_size(path: Path) -> int | None:
-    """The bytes of a plain file, None when there is none; anything else of that name is refused.
+    """Return the size of a regular file in bytes, or None if it does not exist. Refuse anything else of that name.
 
-    Nothing is opened: closing a file would take from this process the locks that SQLite holds on it.
+    The file is not opened, because closing it would release the locks that SQLite has on it in this process.
     """
     try:
         status = path.lstat()
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise Unsound("it is no plain file")
+        raise Unsound("it is not a regular file")
     return status.st_size
 
 
 def read_object(content: bytes) -> dict[str, Any]:
-    """A JSON object in which no key comes twice."""
+    """Read a JSON object, and refuse one with duplicate keys."""
     try:
-        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+        parsed = json.loads(
+            content.decode(), object_pairs_hook=_without_duplicates, parse_constant=_refuse
+        )
     except RecursionError:
         raise Unsound("it is nested too deeply") from None
     except ValueError as error:
-        raise Unsound(f"it is not what was written: {error}") from None
-    if not isinstance(found, dict):
-        raise Unsound("it is no JSON object")
-    return cast("dict[str, Any]", found)
+        raise Unsound(f"its content is not what was written: {error}") from None
+    if not isinstance(parsed, dict):
+        raise Unsound("it is not a JSON object")
+    return cast("dict[str, Any]", parsed)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Unsound("a key comes twice")
-    return found
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    items = dict(pairs)
+    if len(items) != len(pairs):
+        raise Unsound("a key appears twice")
+    return items
 
 
 def _refuse(word: str) -> Any:
-    raise Unsound(f"{word} is no number")
+    raise Unsound(f"{word} is not a number")
 
 
 def part_paths(bundle: Path) -> list[Path]:
-    """The parts, in order of rank and process; names that are no part's are not looked at."""
-    found = [(numbers, path) for path, numbers in _named(bundle, PART, is_folder=True)]
-    return [path for _, path in sorted(found)]
+    """Return the folders of the parts, in order of rank and process."""
+    parts = [(numbers, path) for path, numbers in _entries(bundle, PART, is_folder=True)]
+    return [path for _, path in sorted(parts)]
 
 
 def shard_paths(part: Path) -> dict[int, Path]:
-    """The shards of a part by number."""
-    return dict(sorted((number, path) for path, (number,) in _named(part, SHARD)))
+    """Return the shards of a part by number."""
+    return dict(sorted((number, path) for path, (number,) in _entries(part, SHARD)))
 
 
 class Hold:
-    """Marks a part as being written for as long as this process lives, where folders can be locked."""
+    """Marks a part as being written for as long as this process lives, by a lock on its folder."""
 
     def __init__(self, part: Path) -> None:
         self._descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._owned = Owned(self._descriptor)
-        self._process = os.getpid()
+        self._process = getpid()
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
-    def let_go(self) -> None:
-        """No longer being written; unlocked and not only closed, since a forked child may have it open too."""
-        if self._owned.are_ours and self._process == os.getpid():
+    def release(self) -> None:
+        """Unlock the part. Closing it is not enough, since a forked child may have it open, too."""
+        if self._owned.are_ours and self._process == getpid():
             with contextlib.suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.forget()
 
     def forget(self) -> None:
-        """In a forked child: it is the parent's, and must end with that."""
+        """Close the lock without unlocking it, in a forked child. It belongs to the parent."""
         self._owned.close(self._descriptor)
 
 
-def is_held(part: Path, unsure: bool = False) -> bool:
-    """Whether a living process is writing this part; ``unsure``: what to answer where folders cannot be locked."""
+def is_held(part: Path, if_unknown: bool = False) -> bool:
+    """Return whether a living process is writing a part, or ``if_unknown`` if folders cannot be locked here."""
     if os.path.lexists(part / DONE):
         return False
     try:
@@ -271,7 +322,7 @@ def is_held(part: Path, unsure: bool = False) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return unsure
+        return if_unknown
     finally:
         os.close(descriptor)
     return False
@@ -279,7 +330,7 @@ def is_held(part: Path, unsure: bool = False) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path, bundle: Path) -> Generator[None]:
-    """Whatever is wrong with a file becomes the one error that names it."""
+    """Turn every error of reading a file into a ``BundleError`` that names the file."""
     try:
         yield
     except BundleError:

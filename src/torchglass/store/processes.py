@@ -1,4 +1,4 @@
-"""What several processes wrote, told apart where it becomes one trace."""
+"""Join what concerns whole processes when parts become one trace: names of threads, failures and notes."""
 
 from __future__ import annotations
 
@@ -6,71 +6,96 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from torchglass.events.notes import NEVER_APPEARED_PATTERN, NO_END, NO_END_PATTERN
 from torchglass.events.tables import Tables
 
 MAIN = "MainThread"
+"""The name that Python gives to the main thread of a process."""
 _FOLDER = re.compile(r"rank(\d+)-")
-"""The folder of a part (torchglass.store.bundle)."""
-_OF_A_LAUNCHER = "ChildFailedError:"
-"""What torchrun ends with when a rank has failed: on its first line it says no more."""
-_NO_END = re.compile(r"(the recording in \S+)( has no end.*)")
-"""What is said of the part of a process that was stopped: the workers of a DataLoader end so when the program fails."""
-_NEVER = re.compile(r"the variable (['\"])(?P<name>.+)\1 never appeared in the block")
-"""What the recorder says of a name that it was asked to follow."""
+"""Matches the name of the folder of a part: ``rank00001-pid299`` (store/bundle.py)."""
+_LAUNCHER_ERROR = "ChildFailedError:"
+"""The error with which torchrun ends when a rank has failed. It does not name the cause."""
 
 
 def rank_of(folder: str) -> int:
-    """Which of several ranks wrote a part."""
-    found = _FOLDER.match(folder)
-    return 0 if found is None else int(found[1])
+    """Return the rank that wrote a part, from the name of its folder; 0 if it does not name one."""
+    match = _FOLDER.match(folder)
+    if match is None:
+        return 0
+    return int(match[1])
 
 
 def threads_of(parts: Sequence[Tables], folders: Sequence[str]) -> list[str]:
-    """The names of all threads: each process has a main thread, and what several did is not what one did in turn.
+    """Return the names of all threads, with the rank or process where names would be equal.
 
-    Workers of a DataLoader are called by their number, also those of the next epoch: these stay one.
+    The threads of DataLoader workers keep equal names, so that the workers of all epochs with one number are one
+    thread.
     """
     ranks = list(map(rank_of, folders))
+    are_several_ranks = len(set(ranks)) > 1
     names: list[str] = []
     for part, rank in zip(parts, ranks, strict=True):
         for thread in part.threads:
-            label = f"rank {rank}" if len(set(ranks)) > 1 else ""
-            if thread != MAIN or not label:
-                label = f"{label}, {thread}" if label else thread
-            if thread == MAIN and label in names:
-                label = f"process {part.process}" if label == MAIN else f"{label}, process {part.process}"
-            names.append(label)
+            words: list[str] = []
+            if are_several_ranks:
+                words.append(f"rank {rank}")
+            if thread != MAIN or not are_several_ranks:
+                words.append(thread)
+            if thread == MAIN and ", ".join(words) in names:
+                # It is the main thread of another process.
+                if not are_several_ranks:
+                    words.clear()
+                words.append(f"process {part.process}")
+            names.append(", ".join(words))
     return names
 
 
-def tell_failure(whole: Tables, parts: Sequence[Tables]) -> None:
-    """How it ended is told by the process that is the cause; the exceptions of the others stand behind.
+def merge_failures(whole: Tables, parts: Sequence[Tables]) -> None:
+    """Fill ``left_by`` and ``raised_at`` with the failure of the process that caused the others.
 
-    A launcher only tells that a rank has failed; and of several ranks the first to end took the others with it.
+    The exceptions of the others follow. If a launcher failed, the cause is the rank that ended first, since the
+    launcher only reports that a rank has failed, and ends the other ranks.
     """
     failed = [part for part in parts if part.left_by]
-    if len(failed) > 1 and failed[0].left_by[0].startswith(_OF_A_LAUNCHER):
+    if len(failed) > 1 and failed[0].left_by[0].startswith(_LAUNCHER_ERROR):
         cause = min(failed[1:], key=lambda part: part.started_at + part.duration_ns / 1e9)
         failed.sort(key=lambda part: part is not cause)
     whole.left_by = tuple(text for part in failed for text in part.left_by)
-    for part in failed[:1]:
-        whole.left_process, whole.raised_at = part.process, part.raised_at
+    if failed:
+        whole.left_process = failed[0].process
+        whole.raised_at = failed[0].raised_at
 
 
 def notes_of(notes: Sequence[str], variables: set[str]) -> list[str]:
-    """What is the same of several parts, once; without what one misses and another one has seen."""
-    notes = [note for note in notes if not _is_denied(note, variables)]
-    stopped = [found for note in notes if (found := _NO_END.fullmatch(note)) is not None]
-    if len(stopped) < 2:
+    """Return the notes of all parts, with one note for all processes that were stopped.
+
+    Drop notes about variables that did not appear in one process, if they appeared in another.
+    """
+    notes = [note for note in notes if not _is_contradicted(note, variables)]
+    without_end = [note for note in notes if NO_END_PATTERN.match(note)]
+    if len(without_end) < 2:
         return notes
-    first, once = stopped[0][0], f"{stopped[0][1]}, and in {len(stopped) - 1} more,{stopped[0][2]}"
-    return [once if note == first else note for note in notes if note == first or not _NO_END.match(note)]
+    merged: list[str] = []
+    for note in notes:
+        if note == without_end[0]:
+            merged.append(_for_several(note, len(without_end)))
+        elif note not in without_end:
+            merged.append(note)
+    return merged
 
 
-def _is_denied(note: str, seen: set[str]) -> bool:
-    """Whether a process misses a variable that another one has seen: what was asked for is there."""
-    found = _NEVER.search(note)
-    if found is None:
+def _for_several(note: str, count: int) -> str:
+    """Return the note about a process that was stopped as one about ``count`` processes."""
+    match = NO_END_PATTERN.match(note)
+    assert match is not None
+    parts = f"{match['part']}, and in {count - 1} more,"
+    return NO_END.format(part=parts) + note[match.end() :]
+
+
+def _is_contradicted(note: str, variables: set[str]) -> bool:
+    """Return whether a note says that a variable did not appear, although it is one of these."""
+    match = NEVER_APPEARED_PATTERN.search(note)
+    if match is None:
         return False
-    name = found["name"]
-    return name in seen or any(fnmatchcase(each, name) for each in seen)
+    pattern = match["name"]
+    return pattern in variables or any(fnmatchcase(name, pattern) for name in variables)

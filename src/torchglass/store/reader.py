@@ -1,4 +1,4 @@
-"""The rows of a part as ``Tables``, each number checked before anybody follows it."""
+"""Read the SQLite rows of a part into ``Tables``, and check each number before it is used as an index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ from typing import Any, cast
 from torchglass.events import schema
 from torchglass.events.column import FORMATS
 from torchglass.events.database import decoded
-from torchglass.events.schema import NONE, Column, Form, Meta, ModulePath, SavedTensor, SiteNames, Table, What
+from torchglass.events.schema import (
+    NONE,
+    Callee,
+    Column,
+    Form,
+    Meta,
+    ModulePath,
+    SavedTensor,
+    SiteNames,
+    Table,
+)
 from torchglass.events.tables import Tables, form_sizes
 from torchglass.events.types import SKETCH, Location, without_hash
 from torchglass.store.checks import (
@@ -32,25 +42,26 @@ from torchglass.store.checks import (
 )
 from torchglass.store.layout import Unsound
 
-Tell = Callable[[float], None]
-"""Told how much is read, from 0 to 1; it may go back where the same is read twice."""
-CHUNK = 500
-"""Rows taken at a time: so few that the collector, which counts what lives, is not called for them."""
+Progress = Callable[[float], None]
+"""Called with the share of the work that is done, from 0 to 1. It may go back if a part is read again."""
+CHUNK_ROWS = 500
+"""Number of rows read at a time. They are too few to trigger the garbage collector."""
 EVENT_SHARE = 0.6
-"""The part of the time that goes into reading events; the rest is for values, checks and links."""
+"""The share of the time that is spent on reading events. The rest is for values, checks and links."""
 
 
 @dataclass
 class PartContents:
-    """All that a part holds; ``digests`` says which source text belongs to which file."""
+    """The contents of a part."""
 
     tables: Tables
     digests: dict[str, str] = field(default_factory=dict[str, str])
+    """The digest of the source text of each file."""
     tensors: list[SavedTensor] = field(default_factory=list[SavedTensor])
     format: int = schema.FORMAT
 
 
-READ: dict[str, Callable[[Any], Any]] = {
+READERS: dict[str, Callable[[Any], Any]] = {
     "int": int_of,
     "bool": lambda cell: bool(int_of(cell)),
     "str": text_of,
@@ -60,17 +71,17 @@ READ: dict[str, Callable[[Any], Any]] = {
     "tuple[int, ...] | None": sizes_of,
     "id": int_of,
 }
-"""By the type of a column: what a cell must hold, as Python has it."""
+"""The function that checks and converts the cells of a column, by the type of the column."""
 
 
-def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
-    """Everything in one part."""
+def read_contents(connection: sqlite3.Connection, progress: Progress) -> PartContents:
+    """Read everything in one part."""
     tables = Tables()
     contents = PartContents(tables)
     contents.format = _read_trace(connection, tables)
     _read_lists(connection, tables)
     _read_places(connection, tables)
-    _read_events(connection, tables, contents.format, tell)
+    _read_events(connection, tables, contents.format, progress)
     _read_values(connection, tables, contents)
     tables.modules = _read_modules(connection)
     contents.digests = _read_digests(connection)
@@ -79,34 +90,38 @@ def read_contents(connection: sqlite3.Connection, tell: Tell) -> PartContents:
     _describe_unknown(tables)
     for saved in contents.tensors:
         if not (NONE <= saved.value < len(tables.value_meta) and NONE <= saved.event < len(tables)):
-            raise Unsound(f"the saved tensor {saved.id} belongs to a value or event that is not there")
+            raise Unsound(
+                f"the saved tensor {saved.id} belongs to a value or event that is missing"
+            )
     return contents
 
 
 def _read_trace(connection: sqlite3.Connection, tables: Tables) -> int:
-    """What the trace as a whole is; returns its format."""
+    """Read the table ``trace``, which describes the trace as a whole. Return its format."""
     rows = connection.execute("SELECT * FROM trace LIMIT 2").fetchall()
     if len(rows) != 1:
         raise Unsound(f"the table trace has {'no row' if not rows else 'more than one row'}")
     number, name, process, started_at, duration, complete, left_by, linked, *more = rows[0]
     if number not in FORMATS:
-        raise Unsound(f"its rows have format {number!r}, which is not read here")
+        raise Unsound(f"its rows have format {number!r}, which this version does not read")
     if linked != 1:
         raise Unsound("a version of before the first release left it without an end")
     if type(started_at) not in (int, float):
-        raise Unsound("trace.started_at is no number")
+        raise Unsound("trace.started_at is not a number")
     tables.name = text_of(name)
     tables.process, tables.duration_ns = int_of(process), int_of(duration)
     tables.started_at = float(started_at)
     tables.complete = bool(int_of(complete))
     tables.left_by = texts_of(left_by)
-    tables.raised_at = frames_of(more[0]) if more else ()
+    tables.raised_at = ()
+    if more:
+        tables.raised_at = frames_of(more[0])
     tables.notes = [text_of(text) for _, text in _rows(connection, "notes")]
     return int_of(number)
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table numbered from 0 without a gap."""
+    """Yield the rows of a table, numbered from 0 without a gap."""
     cursor = connection.execute(f"SELECT * FROM {table} NOT INDEXED ORDER BY id")
     for number, row in enumerate(cursor):
         if row[0] != number:
@@ -115,14 +130,14 @@ def _rows(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...
 
 
 def _objects(connection: sqlite3.Connection, table: Table) -> Iterator[list[Any]]:
-    """The rows of a table, each cell as the schema says that it must be."""
-    readers = [READ[column.type] for column in table.columns[1:]]
+    """Yield the rows of a table, with each cell checked against the schema."""
+    readers = [READERS[column.type] for column in table.columns[1:]]
     for row in _rows(connection, table.name):
-        yield [read(each) for read, each in zip(readers, row[1:], strict=True)]
+        yield [read(cell) for read, cell in zip(readers, row[1:], strict=True)]
 
 
 def _read_lists(connection: sqlite3.Connection, tables: Tables) -> None:
-    tables.whats = [What(*cells) for cells in _objects(connection, schema.WHATS)]
+    tables.callees = [Callee(*cells) for cells in _objects(connection, schema.WHATS)]
     tables.forms = _read_forms(connection)
     tables.metas = [Meta(*cells) for cells in _objects(connection, schema.METAS)]
     processes: list[int] = []
@@ -155,7 +170,10 @@ def _read_forms(connection: sqlite3.Connection) -> list[Form]:
     for number, count in enumerate(counts):
         if len(pieces[number]) != count + 1:
             raise Unsound(f"form {number} has another number of pieces than it needs")
-    return [Form(tuple(each), tuple(parts)) for each, parts in zip(roles, pieces, strict=True)]
+    return [
+        Form(tuple(form_roles), tuple(form_pieces))
+        for form_roles, form_pieces in zip(roles, pieces, strict=True)
+    ]
 
 
 def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
@@ -176,37 +194,41 @@ def _read_places(connection: sqlite3.Connection, tables: Tables) -> None:
 
 
 def _chunks(connection: sqlite3.Connection, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of numbers; text is left as bytes."""
+    """Yield rows of numbers in chunks, with text as bytes."""
     connection.text_factory = bytes
     try:
         cursor = connection.execute(query)
-        while rows := cursor.fetchmany(CHUNK):
+        while rows := cursor.fetchmany(CHUNK_ROWS):
             yield rows
     finally:
         connection.text_factory = decoded
 
 
 def _numbers(table: Table, number: int) -> list[Column]:
-    """The columns of numbers that files of a format have."""
+    """Return the columns of numbers that files of a format have."""
     return [column for column in table.of_format(number) if column.field]
 
 
 def _missing(tables: Tables, table: Table, number: int) -> None:
-    """What files of an earlier format do not tell."""
+    """Fill the columns that files of an earlier format do not have."""
     for column in table.columns:
         if column.field and column.since > number and column not in schema.MEASURED:
             setattr(tables, column.field, array("q", [NONE]) * len(getattr(tables, table.rows)))
 
 
-def _read_events(connection: sqlite3.Connection, tables: Tables, number: int, tell: Tell) -> None:
-    """Columns at a time: a hundred thousand events are to be there within a second."""
-    found = _numbers(schema.EVENT_ROWS, number)
-    columns = [getattr(tables, column.field) for column in found]
+def _read_events(
+    connection: sqlite3.Connection, tables: Tables, number: int, progress: Progress
+) -> None:
+    """Read the events by columns, so that a hundred thousand of them take less than a second."""
+    declared = _numbers(schema.EVENT_ROWS, number)
+    columns = [getattr(tables, column.field) for column in declared]
     ends = "CASE WHEN duration_ns IS NULL THEN -1 ELSE start_ns + duration_ns END"
-    names = ", ".join(ends if column.field == "end_ns" else column.name for column in found)
+    names = ", ".join(ends if column.field == "end_ns" else column.name for column in declared)
     lengths: list[int] = []
     (last,) = connection.execute("SELECT max(id) FROM event_rows").fetchone()
-    for rows in _chunks(connection, f"SELECT id, {names}, io FROM event_rows NOT INDEXED ORDER BY id"):
+    for rows in _chunks(
+        connection, f"SELECT id, {names}, io FROM event_rows NOT INDEXED ORDER BY id"
+    ):
         ids, *cells, io = zip(*rows, strict=True)
         row_ids(ids, len(tables), "event_rows")
         for column, cell in zip(columns, cells, strict=True):
@@ -214,31 +236,37 @@ def _read_events(connection: sqlite3.Connection, tables: Tables, number: int, te
         lists = _id_lists(io)
         lengths += map(len, lists)
         ints_of(tables.io, chain.from_iterable(lists))
-        tell(EVENT_SHARE * len(tables) / max(int_of(last), 1))
+        progress(EVENT_SHARE * len(tables) / max(int_of(last), 1))
     _missing(tables, schema.EVENT_ROWS, number)
     within("args", tables.args, NONE, len(tables.forms))
     within("result", tables.result, NONE, len(tables.forms))
     counts = form_sizes(tables)
-    if lengths != list(map(add, map(counts.__getitem__, tables.args), map(counts.__getitem__, tables.result))):
-        raise Unsound("an event has another number of values than its form")
+    inputs = map(counts.__getitem__, tables.args)
+    outputs = map(counts.__getitem__, tables.result)
+    if lengths != list(map(add, inputs, outputs)):
+        raise Unsound("an event has more or fewer values than its form")
     tables.first_io = array("q", accumulate(lengths, initial=0))
     tables.first_io.pop()
 
 
 def _id_lists(texts: tuple[Any, ...]) -> list[Any]:
-    """Many JSON lists at once."""
+    """Read many JSON lists at once."""
     lists: Any = json.loads(b"[%b]" % b",".join(texts))
     if type(lists) is not list or len(cast("list[Any]", lists)) != len(texts):
-        raise Unsound("the values of an event are no list")
+        raise Unsound("the values of an event are not a list")
     if set(map(type, cast("list[Any]", lists))) != {list}:
-        raise Unsound("the values of an event are no list")
+        raise Unsound("the values of an event are not a list")
     return cast("list[Any]", lists)
 
 
 def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartContents) -> None:
-    found = [each for each in _numbers(schema.VALUE_ROWS, contents.format) if each not in schema.MEASURED]
-    names = ", ".join(column.name for column in found)
-    columns = [getattr(tables, column.field) for column in found]
+    declared = [
+        column
+        for column in _numbers(schema.VALUE_ROWS, contents.format)
+        if column not in schema.MEASURED
+    ]
+    names = ", ".join(column.name for column in declared)
+    columns = [getattr(tables, column.field) for column in declared]
     for rows in _chunks(connection, f"SELECT id, {names} FROM value_rows NOT INDEXED ORDER BY id"):
         ids, *cells = zip(*rows, strict=True)
         row_ids(ids, len(tables.value_meta), "value_rows")
@@ -252,17 +280,26 @@ def _read_values(connection: sqlite3.Connection, tables: Tables, contents: PartC
 
 
 def _read_sketches(connection: sqlite3.Connection, values: int, number: int) -> dict[int, bytes]:
-    found: dict[int, bytes] = {}
-    for value, sketch in connection.execute("SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"):
-        if type(sketch) is not bytes or len(sketch) != SKETCH.size or not 0 <= int_of(value) < values:
-            raise Unsound("a sketch has another size than is made here, or belongs to a value that is not there")
-        found[value] = sketch if number >= schema.HASH_SINCE else without_hash(sketch)
-    return found
+    sketches: dict[int, bytes] = {}
+    for value, sketch in connection.execute(
+        "SELECT value, sketch FROM sketches NOT INDEXED ORDER BY value"
+    ):
+        if (
+            type(sketch) is not bytes
+            or len(sketch) != SKETCH.size
+            or not 0 <= int_of(value) < values
+        ):
+            raise Unsound("a fingerprint has the wrong size, or belongs to a missing value")
+        if number < schema.HASH_SINCE:
+            sketch = without_hash(sketch)
+        sketches[value] = sketch
+    return sketches
 
 
 def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:
-    """What was in the values; nothing where none was measured."""
-    if connection.execute("SELECT 1 FROM value_rows NOT INDEXED WHERE measured IS NOT NULL LIMIT 1").fetchone() is None:
+    """Read the statistics of values, if there are any."""
+    query = "SELECT 1 FROM value_rows NOT INDEXED WHERE measured IS NOT NULL LIMIT 1"
+    if connection.execute(query).fetchone() is None:
         return
     names = ", ".join(column.name for column in schema.MEASURED)
     for rows in _chunks(connection, f"SELECT {names} FROM value_rows NOT INDEXED ORDER BY id"):
@@ -270,13 +307,16 @@ def _read_measured(connection: sqlite3.Connection, tables: Tables) -> None:
             if column.type == "float | None":
                 reals_of(getattr(tables, column.field), cells)
             else:
-                ints_of(getattr(tables, column.field), [NONE if each is None else each for each in cells])
+                numbers = [NONE if cell is None else cell for cell in cells]
+                ints_of(getattr(tables, column.field), numbers)
 
 
 def _describe_unknown(tables: Tables) -> None:
-    """A value that was met but not yet described when its process died."""
+    """Describe as unknown any value that was used but not yet described when its process died."""
     if NONE in tables.value_meta:
-        tables.value_meta = array("q", [len(tables.metas) if meta == NONE else meta for meta in tables.value_meta])
+        tables.value_meta = array(
+            "q", [len(tables.metas) if meta == NONE else meta for meta in tables.value_meta]
+        )
         tables.metas.append(Meta.of(None, "?", "?", None, "?", False, "?"))
 
 
@@ -300,35 +340,41 @@ def _read_modules(connection: sqlite3.Connection) -> list[ModulePath]:
 
 
 def _read_digests(connection: sqlite3.Connection) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for file, digest in connection.execute("SELECT file, sha256 FROM sources NOT INDEXED ORDER BY rowid LIMIT 100000"):
-        if text_of(file) in found:
+    digests: dict[str, str] = {}
+    for file, digest in connection.execute(
+        "SELECT file, sha256 FROM sources NOT INDEXED ORDER BY rowid LIMIT 100000"
+    ):
+        if text_of(file) in digests:
             raise Unsound("a source file comes twice")
-        found[text_of(file)] = text_of(digest)
-    return found
+        digests[text_of(file)] = text_of(digest)
+    return digests
 
 
 def read_tensors(connection: sqlite3.Connection) -> list[SavedTensor]:
-    """The saved tensors; numbers may be missing where bytes were lost."""
-    found: list[SavedTensor] = []
+    """Read the rows of saved tensors. Their numbers may have gaps, if bytes were lost."""
+    tensors: list[SavedTensor] = []
     for row in connection.execute("SELECT * FROM saved_tensors NOT INDEXED ORDER BY id"):
-        if found and row[0] <= found[-1].id:
+        if tensors and row[0] <= tensors[-1].id:
             raise Unsound("the rows of saved_tensors are not in order")
-        found.append(_saved_tensor(row))
-    return found
+        tensors.append(_saved_tensor(row))
+    return tensors
 
 
 def _saved_tensor(row: tuple[Any, ...]) -> SavedTensor:
-    cells = [READ[column.type](each) for column, each in zip(schema.SAVED_TENSORS.columns, row, strict=True)]
+    cells = [
+        READERS[column.type](cell)
+        for column, cell in zip(schema.SAVED_TENSORS.columns, row, strict=True)
+    ]
     saved = SavedTensor(*cells)
     check_saved(saved)
     return saved
 
 
 def check_saved(saved: SavedTensor) -> None:
-    """Where a tensor is said to be, something can be."""
-    sizes, strides = saved.shape, saved.stride
+    """Check that the row of a tensor has possible sizes, and a possible shard."""
+    sizes = saved.shape
+    strides = saved.stride
     if min((saved.offset, saved.length, saved.storage_offset, *sizes, *(strides or ()))) < 0:
         raise Unsound(f"the saved tensor {saved.id} has a negative size")
     if not 0 <= saved.shard <= 9999 or (strides is not None and len(strides) != len(sizes)):
-        raise Unsound(f"the saved tensor {saved.id} is nowhere")
+        raise Unsound(f"the saved tensor {saved.id} has no place")

@@ -1,8 +1,9 @@
-"""The contents of tensors, appended to safetensors files in the foreground: a tensor that was given is in the file.
+"""Appends the contents of tensors to safetensors files, called shards, before the program continues.
 
-A shard begins with room for its header. As long as it grows, the header is empty and rows elsewhere say where the
-bytes are; when it is full or the part is finished, the header is written and any safetensors reader opens it. The
-bytes go from where they lie straight to the kernel: writing them costs less than a copy that somebody keeps.
+A shard begins with room for its header. While the shard grows, its header is empty, and rows in the journal or the
+tables say where the bytes of each tensor are. When the part is finished, the headers are written, and any safetensors
+reader can open the shards. The bytes are passed to the kernel without a copy in between, because writing them costs
+less than keeping a copy in memory.
 """
 
 from __future__ import annotations
@@ -19,50 +20,57 @@ from pathlib import Path
 from typing import Any
 
 from torchglass.events.schema import NONE, SavedTensor
-from torchglass.journal.homes import MAPPED_SYSTEMS, Owned, close_mapping, file_system, write_all
+from torchglass.journal.backing import MAPPED_SYSTEMS
+from torchglass.journal.descriptors import Owned, close_mapping, map_shared
+from torchglass.journal.files import allocate, check_length, file_system, write_all
 from torchglass.journal.layout import PAGE
 from torchglass.store.layout import shard_name, shard_paths
 
 HEADER = 1 << 20
-"""Bytes before the first tensor of a shard."""
+"""How many bytes are reserved for the header of a shard (1 MiB). The first tensor begins there."""
 SHARD = 1 << 30
-"""A shard that has grown beyond this gets no more."""
+"""How many bytes of tensors a shard may hold (1 GiB) before the next shard begins. A larger tensor gets its own."""
 ALIGNMENT = 16
+"""Tensors begin at multiples of this many bytes, so that readers can map them."""
 LONGEST_NAME = 200
+"""The most characters of a tensor's name in a header."""
 SPACES = b" " * (1 << 16)
+"""A block of the spaces that fill the rest of a header."""
 PADDING = "padding"
+"""The name of a header entry for the gap before a tensor."""
 REGION = 1 << 25
-"""Bytes of a shard that are handed out to be filled with small tensors; large ones get a region of their own."""
+"""The bytes of a region for small tensors (32 MiB). A tensor of more than a quarter of it gets its own region."""
 COPIES = 1024
-"""So many tensors a region may take: the header must have room to name them."""
+"""The most tensors in one region, because the header must have room for all their entries."""
 LONGEST_ENTRY = 240
-"""Bytes of the header that a tensor without a name of its own takes, with the padding before it."""
+"""The most bytes in the header for a tensor without a name, including the entry for the gap before it."""
 Region = tuple[mmap.mmap, int, int, int, int]
-"""Memory that is the file's, the number of its shard, where in that it begins, how many tensors it may take, and the
-file's descriptor, which may be closed before the memory is given back."""
+"""Mapped memory of a shard, the number of the shard, the offset in the shard, how many tensors the region may hold, and
+the file's descriptor, which may be closed before the region is released."""
 
 NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint64": "U64",
     "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
-"""The dtypes that safetensors has a name for; all others are kept as U8."""
+"""The names of dtypes in safetensors. Tensors of all other dtypes are stored as bytes (U8)."""
 SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1,
     "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
+"""The bytes of one element, by the dtype's name in safetensors."""
 
 
 def new_tensor(
     name: str, dtype: str, shape: tuple[int, ...], length: int, value: int = NONE, event: int = NONE,
     stride: tuple[int, ...] | None = None, storage_offset: int = 0,
 ) -> SavedTensor:  # fmt: skip
-    """A tensor to be kept: the row of it, before it has a number and its bytes a place."""
+    """Return the row of a tensor to save, before it has a number, a shard and an offset."""
     return SavedTensor(NONE, name, value, event, 0, 0, length, dtype, shape, stride, storage_offset)
 
 
 class Shards:
-    """Appends the contents of tensors to the shards of one part; threads take turns."""
+    """Appends the contents of tensors to the shards of one part. A lock makes it safe to use from several threads."""
 
     def __init__(self, part: Path, shard_bytes: int = SHARD) -> None:
         self.part = part
@@ -72,10 +80,10 @@ class Shards:
         self._shard: _Shard | None = None
         self._count = 0
         self._mapped: dict[int, tuple[mmap.mmap, Owned]] = {}
-        """Regions that are in use, by ``id``, each with the descriptor that it may keep."""
+        """The regions in use, keyed by ``id`` of the mapping: the mapping, and the ownership of its descriptor copy."""
 
     def append(self, new: SavedTensor, pieces: Iterable[Any]) -> SavedTensor:
-        """Write the bytes of a tensor; they are in the kernel's hands when this returns."""
+        """Write the bytes of a tensor and return its row. The kernel has all bytes when this returns."""
         with self._lock:
             shard = self._shard
             if shard is None or shard.is_full(new, self._shard_bytes):
@@ -87,20 +95,25 @@ class Shards:
             return saved
 
     def share(self, new: SavedTensor, with_: SavedTensor) -> None:
-        """One more tensor over bytes that are there."""
+        """Add the row of a tensor whose bytes are already in the file, as those of ``with_``."""
         with self._lock:
-            self.saved.append(replace(new, id=len(self.saved), shard=with_.shard, offset=with_.offset))
+            self.saved.append(
+                replace(new, id=len(self.saved), shard=with_.shard, offset=with_.offset)
+            )
 
     def new_region(self, size: int, unused: int = -1) -> Region | None:
-        """Room for so many bytes at least, mapped; whoever fills it says later what is there. None: not here.
+        """Return mapped memory for at least ``size`` bytes, or None if files cannot be mapped here.
 
-        ``unused``: where the rest of the last region begins that was handed out for small tensors, if it is no longer
-        needed: a thousand of them may take no more than a few pages.
+        The caller passes the rows of the tensors in it to ``close``. ``unused`` is the offset at which the unused rest
+        of the last region for small tensors begins, so that the next region reuses the rest.
         """
         if not self._may_map:
             return None
         is_own = size > REGION // 4
-        wanted, copies = (size, 1) if is_own else (REGION, COPIES)
+        if is_own:
+            wanted, copies = (size, 1)
+        else:
+            wanted, copies = (REGION, COPIES)
         with self._lock:
             shard = self._shard
             if shard is not None:
@@ -111,7 +124,10 @@ class Shards:
         return mapping, shard.number, offset, copies, shard.file
 
     def release_region(self, region: mmap.mmap) -> None:
-        """Nobody writes to a region any more; never closes a file of the program's."""
+        """Release a region that is no longer written to.
+
+        The descriptor is closed only if it is still ours, because the program may have closed it and reused its number.
+        """
         mapping, owned = self._mapped.pop(id(region), (None, None))
         if mapping is not None and owned is not None:
             close_mapping(mapping, owned.are_ours)
@@ -128,7 +144,10 @@ class Shards:
         return self._shard
 
     def close(self, others: Iterable[SavedTensor] = ()) -> None:
-        """Write the headers: from now on shards are ordinary safetensors files. ``others``: what regions hold."""
+        """Write the headers, which makes the shards ordinary safetensors files.
+
+        ``others`` are the rows of the tensors in regions.
+        """
         with self._lock:
             if self._shard is not None:
                 self._shard.leave()
@@ -137,16 +156,17 @@ class Shards:
 
 
 class _Shard:
-    """One file that grows."""
+    """The shard that is being written, which grows with each tensor."""
 
     def __init__(self, path: Path, number: int, mapped: dict[int, tuple[mmap.mmap, Owned]]) -> None:
         self.number = number
-        self.end = HEADER
+        self.end = self._length = HEADER
+        """``end`` is the offset of the next bytes. ``_length`` is the least length that the file must have."""
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._owned = Owned(self.file)
         self._mapped = mapped
         self._shared: tuple[int, int] | None = None
-        """The last region for small tensors: where it begins and ends."""
+        """The begin and end of the last region for small tensors."""
         self._room = HEADER - 8 - len("{}")
         try:
             write_header(self.file, [])
@@ -155,36 +175,52 @@ class _Shard:
             raise
 
     def is_full(self, new: SavedTensor, limit: int) -> bool:
-        """Whether the next tensor must go into another shard: too many bytes, or no room to name it."""
-        return not self._takes(new.length, limit) or self._room < _header_bytes(replace(new, offset=self.end))
+        """Return whether a tensor must go into the next shard: too many bytes, or no room for its header entry."""
+        return not self._takes(new.length, limit) or self._room < _header_bytes(
+            replace(new, offset=self.end)
+        )
 
     def has_room(self, size: int, copies: int, limit: int) -> bool:
-        """The same for a region with so many copies in it."""
+        """Return whether a region of ``size`` bytes for up to ``copies`` tensors fits."""
         return self._takes(size, limit) and self._room >= copies * LONGEST_ENTRY
 
     def _takes(self, size: int, limit: int) -> bool:
         return self.end - HEADER + size <= limit or self.end == HEADER
 
     def reserve(self, size: int, copies: int) -> tuple[mmap.mmap, int]:
-        """A mapping of so many bytes at the end, which the disk has promised, and where it begins."""
+        """Reserve ``size`` bytes at the end of the file. Return a mapping of them, and the offset where they begin."""
         self._owned.check()
+        check_length(self.file, self._length)
         offset = -(-self.end // PAGE) * PAGE
-        os.posix_fallocate(self.file, offset, size)
-        mapping, owned = mmap.mmap(self.file, size, offset=offset), Owned(self.file)
-        owned.add_copy(self.file)  # some Pythons keep a descriptor with each mapping
-        self._mapped[id(mapping)] = (mapping, owned)
-        self.end, self._room = offset + size, self._room - copies * LONGEST_ENTRY
-        self._shared = (offset, self.end) if copies > 1 else None
+        allocate(self.file, offset, size)
+        mapping, copy = map_shared(self.file, size, offset)
+        # The mapping owns only its own copy of the descriptor, because the shard may close its descriptor before.
+        self._mapped[id(mapping)] = (
+            mapping,
+            Owned(*copy),
+        )
+        self.end = self._length = offset + size
+        self._room -= copies * LONGEST_ENTRY
+        if copies > 1:
+            self._shared = (offset, self.end)
+        else:
+            self._shared = None
         return mapping, offset
 
     def give_back(self, unused: int) -> None:
-        """Go on within the last region, where that was for small tensors and nothing came behind it."""
-        if self._shared is not None and self._shared[1] == self.end and self._shared[0] <= unused < self.end:
-            self.end, self._shared = unused, None
+        """Continue at the offset ``unused`` of the last region for small tensors, if nothing was written after it."""
+        if (
+            self._shared is not None
+            and self._shared[1] == self.end
+            and self._shared[0] <= unused < self.end
+        ):
+            self.end = unused
+            self._shared = None
 
     def append(self, new: SavedTensor, pieces: Iterable[Any]) -> int:
-        """Put the bytes at the end; returns where they are."""
+        """Write the bytes of a tensor at the end, and return their offset."""
         self._owned.check()
+        check_length(self.file, self._length)
         offset = self.end + -self.end % ALIGNMENT
         at = offset
         for piece in pieces:
@@ -193,20 +229,22 @@ class _Shard:
         if at - offset != new.length:
             raise ValueError(f"a tensor of {new.length:,} bytes gave {at - offset:,}")
         self.end = at
+        if new.length:
+            self._length = max(self._length, at)
         return offset
 
     def charge(self, saved: SavedTensor) -> None:
-        """Remember how long the header grows."""
+        """Subtract a tensor's entry from the room that is left in the header."""
         self._room -= _header_bytes(saved)
 
     def leave(self) -> None:
-        """Nothing more goes into it; its header is written when all that it holds is known."""
+        """Close the file. The header is written later, when the tensors in regions are known too."""
         self._owned.check()
         self._owned.close(self.file)
 
 
 def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:
-    """Cut off bytes that no row speaks of, and write the headers of all shards."""
+    """Cut off unused bytes at the end of each shard, and write the headers of all shards."""
     by_shard: dict[int, list[SavedTensor]] = {}
     for saved in tensors:
         by_shard.setdefault(saved.shard, []).append(saved)
@@ -219,30 +257,37 @@ def write_headers(part: Path, tensors: Iterable[SavedTensor]) -> None:
 
 
 def write_header(file: int, tensors: Sequence[SavedTensor]) -> None:
-    """The first bytes of a shard: the length of the header, then names and places, then spaces."""
+    """Write the beginning of a shard: the length of the header, the entries of the tensors, and spaces."""
     content = (HEADER - 8).to_bytes(8, "little") + f"{{{','.join(entries(tensors))}}}".encode()
     if len(content) > HEADER:
         raise ValueError(f"{len(tensors):,} tensors are more than a shard has room to name")
     write_all(file, content, 0)
-    for at in range(len(content), HEADER, len(SPACES)):  # to put them behind it in memory took longer than to write
+    # Writing the spaces in blocks is faster than joining them to the content in memory.
+    for at in range(len(content), HEADER, len(SPACES)):
         write_all(file, SPACES[: HEADER - at], at)
 
 
 def entries(tensors: Sequence[SavedTensor]) -> Iterator[str]:
-    """What the header says of the tensors, in order, and of what lies between them; of the same bytes only once.
+    """Yield the header's entries for the tensors, by offset. Tensors that share bytes get only one entry.
 
-    A shard has no holes: what makes the next tensor begin at a round number is an entry itself.
+    Safetensors files must not have holes, so a gap between two tensors (alignment) gets an entry, too.
     """
-    end, kinds = HEADER, dict[tuple[Any, ...], str]()
+    end = HEADER
+    kinds = dict[tuple[Any, ...], str]()
     for saved in sorted(tensors, key=_place):
-        offset, length = saved.offset, saved.length
+        offset = saved.offset
+        length = saved.length
         if offset < end:
             continue
         if offset > end:
             yield _entry(PADDING, end, f'"dtype":"U8","shape":[{offset - end}]', end, offset)
         alike = (saved.dtype, saved.shape, saved.stride is None, length)
         yield _entry(
-            saved.name, saved.id, kinds.get(alike) or kinds.setdefault(alike, _kind(saved)), offset, offset + length
+            saved.name,
+            saved.id,
+            kinds.get(alike) or kinds.setdefault(alike, _kind(saved)),
+            offset,
+            offset + length,
         )
         end = offset + length
 
@@ -252,25 +297,34 @@ def _place(saved: SavedTensor) -> tuple[int, bool, int]:
 
 
 def _entry(name: str, number: int, kind: str, begin: int, end: int) -> str:
-    """One entry: the user's name, made different from all others, and a place that counts from behind the header."""
-    key = json.dumps(f"{name[:LONGEST_NAME]}@{number}") if name else f'"@{number}"'
+    """Return one entry: the user's name with a number that makes it unique, and offsets from the end of the header."""
+    if name:
+        key = json.dumps(f"{name[:LONGEST_NAME]}@{number}")
+    else:
+        key = f'"@{number}"'
     return f'{key}:{{{kind},"data_offsets":[{begin - HEADER},{end - HEADER}]}}'
 
 
 def _kind(saved: SavedTensor) -> str:
-    """Dtype and shape as safetensors wants them.
+    """Return dtype and shape in the form of safetensors.
 
-    Where the elements do not lie side by side in order, it is the whole storage, as one row of elements.
+    If a tensor is not contiguous, they describe its whole storage as a one-dimensional tensor.
     """
     name = NAMES.get(saved.dtype, "U8")
     if saved.length % SIZES[name]:
         name = "U8"
     count = saved.length // SIZES[name]
     fits = saved.stride is None and saved.dtype in NAMES and prod(saved.shape) == count
-    shape = saved.shape if fits else (count,)
+    if fits:
+        shape = saved.shape
+    else:
+        shape = (count,)
     return f'"dtype":"{name}","shape":[{",".join(map(str, shape))}]'
 
 
 def _header_bytes(saved: SavedTensor) -> int:
-    """What it takes of the header, with the padding before it."""
-    return len(_entry(saved.name, saved.id, _kind(saved), saved.offset, saved.offset + saved.length)) + 140
+    """Return the most bytes that a tensor takes in the header, including the entry for the gap before it."""
+    return (
+        len(_entry(saved.name, saved.id, _kind(saved), saved.offset, saved.offset + saved.length))
+        + 140
+    )

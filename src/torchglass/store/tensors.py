@@ -1,4 +1,7 @@
-"""Reading the contents of tensors by the rows of ``saved_tensors``: mapped from the shards, never beyond their ends."""
+"""Reads the contents of saved tensors from the shards, by the rows of ``saved_tensors``.
+
+The shards are mapped into memory. The rows may be damaged, so each is checked before its bytes are used.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 from torchglass.events.schema import Meta, SavedTensor
 from torchglass.events.tables import Tables
 from torchglass.events.types import is_contiguous
-from torchglass.settle.values import Kept
+from torchglass.settle.copies import StoredCopy
 from torchglass.store.layout import DONE, Unsound, read_object, reading, shard_name, shard_paths
 from torchglass.store.shards import HEADER, NAMES, SIZES
 
@@ -21,12 +24,17 @@ ITEM_SIZES = {
     **{dtype: SIZES[name] for dtype, name in NAMES.items()},
     "complex32": 4, "complex64": 8, "complex128": 16, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
-"""Bytes of one element; of other dtypes the length is not checked here."""
+"""The bytes of one element of each dtype. For other dtypes, the length of a tensor is not checked here."""
+
+MOST_DIMENSIONS = 4096
+"""The most dimensions of a tensor. Torch and numpy can do hardly anything with more than 64."""
+MOST_BYTES = 1 << 62
+"""The bytes of a tensor must be fewer than this, because torch counts them in 64 bits."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of a tensor's storage, and how the tensor lies in them (counted in elements)."""
+    """The bytes of a tensor's storage, and the tensor's shape, stride and offset in it (counted in elements)."""
 
     data: memoryview
     dtype: str
@@ -36,7 +44,7 @@ class Content:
 
 
 def check_extents(bundle: Path, part: Path, tensors: Iterable[SavedTensor]) -> None:
-    """The bytes of every row are there, and the tensor lies within them."""
+    """Check for every row that its bytes exist, and that the tensor lies within them."""
     ends: dict[int, int] = {}
     for saved in tensors:
         with reading(part / shard_name(saved.shard), bundle):
@@ -47,13 +55,13 @@ def check_extents(bundle: Path, part: Path, tensors: Iterable[SavedTensor]) -> N
         with reading(path, bundle):
             status = path.lstat()
             if not stat.S_ISREG(status.st_mode):
-                raise Unsound("it is no plain file")
+                raise Unsound("it is not a regular file")
             if status.st_size < end:
                 raise Unsound(f"it ends at byte {status.st_size:,}, and its tensors at {end:,}")
 
 
-def are_there(part: Path, tensors: Iterable[SavedTensor]) -> list[SavedTensor]:
-    """Those of the tensors whose bytes are there."""
+def existing_tensors(part: Path, tensors: Iterable[SavedTensor]) -> list[SavedTensor]:
+    """Return the rows whose bytes exist and whose tensor lies within them."""
     ends = {number: path.stat().st_size for number, path in shard_paths(part).items()}
     found: list[SavedTensor] = []
     for saved in tensors:
@@ -67,10 +75,14 @@ def are_there(part: Path, tensors: Iterable[SavedTensor]) -> list[SavedTensor]:
 
 
 def check_view(saved: SavedTensor) -> None:
-    """A tensor lies within the bytes of its row."""
+    """Check that a tensor lies within the bytes of its row."""
     if saved.offset < HEADER or saved.offset + saved.length >= 1 << 62:
-        raise Unsound(f"the saved tensor {saved.id} begins where none can")
+        raise Unsound(f"the saved tensor {saved.id} begins at an impossible place")
+    if len(saved.shape) > MOST_DIMENSIONS:
+        raise Unsound(f"the saved tensor {saved.id} has {len(saved.shape):,} dimensions")
     item = ITEM_SIZES.get(saved.dtype)
+    if prod(max(size, 1) for size in saved.shape) * (item or 1) >= MOST_BYTES:
+        raise Unsound(f"the saved tensor {saved.id} has a dimension of an impossible size")
     if item is None:
         return
     needed = 0
@@ -82,25 +94,30 @@ def check_view(saved: SavedTensor) -> None:
 
 
 def strides_of(saved: SavedTensor) -> tuple[int, ...]:
-    """The strides of a tensor; side by side when the row says nothing."""
+    """Return the strides of a tensor. If its row has none, the tensor is contiguous."""
     if saved.stride is not None:
         return saved.stride
-    return tuple(prod(saved.shape[at + 1 :]) for at in range(len(saved.shape)))
+    strides: list[int] = []
+    step = 1
+    for size in reversed(saved.shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
 
 
 class Maps:
-    """The shards of a bundle in memory, each mapped once; nothing is read until somebody looks at it."""
+    """Maps the shards of a bundle into memory, each when it is first used."""
 
     def __init__(self, bundle: Path) -> None:
         self._bundle = bundle
         self._maps: dict[Path, memoryview] = {}
 
     def content(self, part: Path, saved: SavedTensor) -> Content:
-        """The bytes of one row."""
+        """Return the tensor of one row, with its bytes."""
         path = part / shard_name(saved.shard)
         end = saved.offset + saved.length
         whole = self._maps.get(path)
-        if whole is None or len(whole) < end:  # not known yet, or it has grown since
+        if whole is None or len(whole) < end:  # not mapped yet, or the shard has grown since
             with reading(path, self._bundle):
                 whole = self._maps[path] = _mapped(path, os.path.lexists(part / DONE))
                 if len(whole) < end:
@@ -109,7 +126,7 @@ class Maps:
 
 
 def content_in(whole: memoryview, saved: SavedTensor) -> Content:
-    """The bytes of one row, of those that it lies among."""
+    """Return the tensor of one row, given all bytes of its shard."""
     data = whole[saved.offset : saved.offset + saved.length]
     return Content(data, saved.dtype, saved.shape, strides_of(saved), saved.storage_offset)
 
@@ -119,7 +136,7 @@ def _mapped(path: Path, finished: bool) -> memoryview:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_size < HEADER:
-            raise Unsound("it is no shard")
+            raise Unsound("it is not a shard")
         if finished:
             check_header(file, status.st_size)
         return memoryview(mmap.mmap(file, status.st_size, access=mmap.ACCESS_COPY))
@@ -128,9 +145,9 @@ def _mapped(path: Path, finished: bool) -> memoryview:
 
 
 def check_header(file: int, size: int) -> None:
-    """The header of a finished shard: of the one size we make, no key twice, entries side by side to the end."""
+    """Check the header of a finished shard: its fixed size, no duplicate keys, entries without gaps to the end."""
     if os.pread(file, 8, 0) != (HEADER - 8).to_bytes(8, "little"):
-        raise Unsound("its header has another size than is made here")
+        raise Unsound("its header has the wrong size")
     entries = read_object(os.pread(file, HEADER - 8, 8).rstrip(b" "))
     end = 0
     for name, entry in entries.items():
@@ -138,44 +155,75 @@ def check_header(file: int, size: int) -> None:
             first, last = entry["data_offsets"]
             count = prod(entry["shape"]) * SIZES[entry["dtype"]]
         except (TypeError, KeyError, ValueError):
-            raise Unsound("its header is not that of a shard") from None
+            raise Unsound("its header is not one of a shard") from None
         if (type(first), type(last)) != (int, int) or first != end or last - first != count:
             raise Unsound(f"its header has a hole before {name[:40]!r}")
         end = last
     if HEADER + end != size:
-        raise Unsound("its header does not speak of all of it")
+        raise Unsound("its header does not describe all of it")
 
 
 # ---------------------------------------------------------------- kept
 
-# Rows of saved tensors for values whose copies lie where the journal says: what they are stands with the values.
+# Makes the rows of saved tensors from the journal. The journal says where the copy of each value is. Dtype and shape
+# come from the values.
 
 
 def saved_rows(
-    tables: Tables, kept: Iterable[Kept], first: int = 0, present: Container[int] | None = None
+    tables: Tables,
+    kept: Iterable[StoredCopy],
+    first: int = 0,
+    present: Container[int] | None = None,
 ) -> list[SavedTensor]:
-    """In order of the values; numbered from ``first`` on. ``present``: only of these values."""
+    """Return a row for each copy, in the same order, numbered from ``first``.
+
+    If ``present`` is given, return only the rows of these values.
+    """
     rows: list[SavedTensor] = []
     known: dict[int, tuple[Meta, int, int]] = {}
-    """By the row of what is alike in many values."""
-    metas, number = tables.value_meta, first
+    """Keyed by the row of the metadata, which many values share."""
+    metas = tables.value_meta
+    number = first
     for value, shard, offset, length, begin in kept:
         meta, item, size = known.get(metas[value]) or known.setdefault(
             metas[value], _looked_at(tables.metas[metas[value]])
         )
-        if not item or meta.shape is None or begin % item or (present is not None and value not in present):
+        if (
+            not item
+            or meta.shape is None
+            or begin % item
+            or (present is not None and value not in present)
+        ):
             continue
-        stride = None if length == size and not begin else meta.stride
+        if length == size and not begin:
+            stride = None
+        else:
+            stride = meta.stride
         rows.append(
-            SavedTensor(number, "", value, -1, shard, offset, length, meta.dtype, meta.shape, stride, begin // item)
+            SavedTensor(
+                number,
+                "",
+                value,
+                -1,
+                shard,
+                offset,
+                length,
+                meta.dtype,
+                meta.shape,
+                stride,
+                begin // item,
+            )
         )
         number += 1
     return rows
 
 
 def _looked_at(meta: Meta) -> tuple[Meta, int, int]:
-    """A description, the bytes of one element (0: not known), and those of all where they lie side by side, else -1."""
+    """Return the metadata, the bytes of one element, and the bytes of the whole tensor.
+
+    The bytes of one element are 0 if they are unknown. The bytes of the whole tensor are -1 if it is not contiguous.
+    """
     item = ITEM_SIZES.get(meta.dtype)
-    if item is None or meta.shape is None:
+    if item is None or meta.shape is None or len(meta.shape) > MOST_DIMENSIONS:
         return meta, 0, -1
     return meta, item, prod(meta.shape) * item if is_contiguous(meta.shape, meta.stride) else -1

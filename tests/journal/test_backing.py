@@ -13,8 +13,9 @@ import pytest
 
 from tests.journal.stored import read_bytes
 from tests.journal.test_writer import MANY, content, numbers, open_record, records
-from torchglass.journal import homes, layout
-from torchglass.journal.homes import MappedFile, PlainFile, file_home, file_system
+from torchglass.journal import backing, layout
+from torchglass.journal.backing import MappedFile, PlainFile, file_backing
+from torchglass.journal.files import file_system
 from torchglass.journal.layout import END, NONE, PAGE, RECORDS, ROWS, WHAT
 from torchglass.journal.ring import Limits
 from torchglass.journal.writer import Journal, ThreadWriter
@@ -119,8 +120,8 @@ def test_only_file_systems_that_keep_their_word_are_mapped(tmp_path: Path, monke
     for number, (kind, expected) in enumerate(
         {"ext4": MappedFile, "tmpfs": MappedFile, "nfs": PlainFile, "btrfs": PlainFile, None: PlainFile}.items()
     ):
-        monkeypatch.setattr(homes, "file_system", lambda _, kind=kind: kind)
-        home = file_home(tmp_path / str(number))
+        monkeypatch.setattr(backing, "file_system", lambda _, kind=kind: kind)
+        home = file_backing(tmp_path / str(number))
         assert type(home) is expected
         home.close()
 
@@ -146,22 +147,22 @@ class TestPlainFile:
         named = [words[WHAT] for thread in (0, 1) for words in records(stored, thread)]
         assert rows == list(range(len(rows)))
         assert max(named, default=-1) < max(len(rows), 1)
-        assert made - len(rows) < 2 * homes.PIECE / 60
-        assert made - len(named) < 2 * homes.PIECE / layout.RECORD
+        assert made - len(rows) < 2 * backing.PLAIN_CHUNK / 60
+        assert made - len(named) < 2 * backing.PLAIN_CHUNK / layout.RECORD
 
     def test_records_are_written_last(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A process may die between two pieces."""
         journal = Journal(PlainFile(tmp_path / "x"))
         thread = ThreadWriter(journal)
         order: list[int] = []
-        write_all = homes.write_all
+        write_all = backing.write_all
 
         def spy(file: int, content: bytes | bytearray | memoryview, offset: int) -> None:
             head = layout.read_chunk_header(memoryview(content))
             order.append(0 if head is None else head[0])
             write_all(file, content, offset)
 
-        monkeypatch.setattr(homes, "write_all", spy)
+        monkeypatch.setattr(backing, "write_all", spy)
         for number in range(MANY):
             open_record(thread, number, [number])
             journal.rows.add(layout.NOTE, number, b'"x"')
@@ -217,9 +218,23 @@ class TestFull:
         journal.close()
         assert descriptors() == before
 
+    def test_somebody_cuts_the_file_off(self, tmp_path: Path) -> None:
+        """Noticed before the file grows; what is mapped behind its end would end the process."""
+        journal = self.begun(MappedFile(tmp_path / "x"))
+        length = (tmp_path / "x").stat().st_size
+        os.truncate(tmp_path / "x", length - PAGE)
+        told: list[OSError] = []
+        journal.on_full = told.append
+        journal.check()
+        assert [str(problem) for problem in told] == ["somebody cut it off while it was being written"]
+        assert (tmp_path / "x").stat().st_size == length
+        assert open_record(journal.threads[0], 1) == MANY
+        assert [words[WHAT] for words in records(journal.streams, 0)] == [*range(MANY), 1]
+        journal.close()
+
     def test_a_write_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         journal = self.begun(PlainFile(tmp_path / "x"))
-        journal.home.filled(journal.threads[0].buffer)
+        journal.backing.filled(journal.threads[0].buffer)
         monkeypatch.setattr(os, "pwrite", full)
         assert len(self.go_on(journal, tmp_path / "x")) == 1
         journal.close()
