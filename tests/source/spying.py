@@ -8,7 +8,8 @@ from types import CodeType
 from typing import Any
 
 from torchglass.source.codes import Code
-from torchglass.source.sites import Site, Slot, Slots, operands, resolve
+from torchglass.source.operands import Slot, Slots, operands
+from torchglass.source.sites import Site, resolve
 from torchglass.source.text import SourceText
 
 NAME = "<sample>"

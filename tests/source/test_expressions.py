@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.source.spying import NAME, Spy, Step, codes, position, run, sites, slots, targets
-from torchglass.source.codes import BINARY_OPERATORS, Code
-from torchglass.source.sites import operands, resolve
+from torchglass.source.codes import Code
+from torchglass.source.instructions import BINARY_OPERATORS
+from torchglass.source.operands import operands
+from torchglass.source.sites import resolve
 from torchglass.source.text import NOT_AVAILABLE, SourceText
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.source.spying import NAME, run, slots, written
 from torchglass.source.codes import Code
-from torchglass.source.sites import Site, Slot, Slots, is_direct, operands, resolve
+from torchglass.source.operands import Slot, Slots, is_direct, operands
+from torchglass.source.sites import Site, resolve
 from torchglass.source.text import SourceText
 
 

@@ -16,9 +16,12 @@ from typing import Any
 import pytest
 
 from tests.source.spying import NAME, position, run
-from torchglass.source.codes import Code, instruction_at
-from torchglass.source.sites import Site, origin_of, resolve
-from torchglass.source.text import NOT_AVAILABLE, SourceText, codes_of
+from torchglass.source.codes import Code
+from torchglass.source.compiling import codes_of
+from torchglass.source.instructions import instruction_at
+from torchglass.source.origins import origin_of
+from torchglass.source.sites import Site, resolve
+from torchglass.source.text import NOT_AVAILABLE, SourceText
 
 
 class TestNeverWrong:

@@ -21,8 +21,10 @@ import pytest
 from tests.work import work_of
 from torchglass.source import text as source_module
 from torchglass.source.codes import Code
+from torchglass.source.compiling import parse
+from torchglass.source.exec_source import find_exec_source, text_compiling_to
 from torchglass.source.sites import Site, resolve
-from torchglass.source.text import SourceText, find_exec_source, parse, read_source, text_holding
+from torchglass.source.text import SourceText, read_source
 
 LONG_AGO = 1_000_000_000
 
@@ -332,7 +334,7 @@ class TestExec:
         text = "def k(t):\n    return seen(t)\nz = k(1)\n"
         exec(text, {"seen": seen})
         assert self.found(seen) is None
-        assert text_holding(Code.of(seen.calls[-1][0]), ["other", text]) == text
+        assert text_compiling_to(Code.of(seen.calls[-1][0]), ["other", text]) == text
 
     def test_almost_the_same_text_is_not_taken(self) -> None:
         seen = Seen()
@@ -361,7 +363,7 @@ class TestSilence:
             warnings.simplefilter("always")
             before = list(warnings.filters)
             assert SourceText("a.py", text).syntax is not None
-            SourceText("a.py", text, None, "no").holds(Code.of(compile("1", "a.py", "exec")))
+            SourceText("a.py", text, None, "no").compiles_to(Code.of(compile("1", "a.py", "exec")))
             assert list(warnings.filters) == before
         assert caught == []
 
@@ -393,3 +395,11 @@ def test_the_work_grows_with_the_file_and_no_faster() -> None:
 
     work(10)  # what is done once is done
     assert work(800) < 6 * work(200)
+
+
+def test_a_file_name_that_is_too_long_is_no_file() -> None:
+    """Some systems refuse to look for it."""
+    text = "x = 1"
+    code = compile(text, "a" * 5_000, "exec")
+    caller = compile(f"exec(compile({text!r}, name, 'exec'))", "caller.py", "exec")
+    assert find_exec_source(code, caller, {}) == text

@@ -1,4 +1,8 @@
-"""What is written at an instruction: its text, the names its result goes to, the texts of its operands."""
+"""Read the source expression of an instruction: its text, its operands, and the names that its result is assigned to.
+
+Several syntax nodes may have the range of an instruction. There is one reader for each kind of instruction, and it
+picks the node that compiles to such an instruction.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from torchglass.source.codes import CALLS, COMPARISONS, Instruction
-from torchglass.source.statements import STORES, store_text
-from torchglass.source.syntax import Located, Syntax, assigned_value, assignment_to, target_names, targets_of
+from torchglass.source.instructions import CALLS, COMPARISONS, Instruction
+from torchglass.source.stores import STORES, store_text
+from torchglass.source.syntax import Located, Syntax
+from torchglass.source.targets import assigned_value, assignment_to, target_names, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -18,8 +23,19 @@ _COMPOUND = (
     ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.For | ast.AsyncFor | ast.While | ast.If
     | ast.With | ast.AsyncWith | ast.Match | ast.Try | ast.TryStar | ast.ExceptHandler
 )  # fmt: skip
-_PRIMARY = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.Constant)
-_MOST_ITEMS = 256
+_PRIMARY = (
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Call,
+    ast.List,
+    ast.Dict,
+    ast.ListComp,
+    ast.Constant,
+)
+"""Expressions that an index can follow without parentheses."""
+_MAX_ITEMS = 256
+"""Number of elements up to which those of a written-out list or dict are read."""
 
 _BINARY_SYMBOLS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.BitAnd: "&", ast.FloorDiv: "//", ast.LShift: "<<", ast.MatMult: "@", ast.Mult: "*",
@@ -37,9 +53,10 @@ _PROTOCOLS = {
     "FORMAT_SIMPLE": "__format__",
     "FORMAT_WITH_SPEC": "__format__",
 }
-
+"""The special method that an instruction calls."""
 
 Key = int | str
+"""An index or a key of an element; in a slice ``start``, ``stop`` or ``step``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,73 +64,86 @@ class Argument:
     """One operand or argument, as written."""
 
     text: str
-    """``""`` when it has no text of its own."""
+    """``""`` if it has no text."""
     starred: bool = False
+    """Whether it is ``*xs`` or ``**options``."""
     literal: bool = False
-    """A constant or a display: never a tensor itself."""
+    """Whether it is a constant, a lambda or a written-out container, which is never a tensor itself."""
     primary: bool = True
-    """Whether an index can be put behind the text without parentheses."""
+    """Whether an index can follow the text without parentheses."""
     items: tuple[tuple[Key | None, Argument], ...] | None = None
     """The elements of a list, tuple, dict or slice that is written out."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """What is written at a site, as far as it names operands."""
+    """The operands of the call or operator at a site, as written."""
 
     positional: tuple[Argument, ...]
-    """A call's positional arguments, an operator's operands in the order in which its method takes them."""
+    """The positional arguments of a call, or the operands of an operator in the order that its method expects."""
     receiver: Argument | None = None
-    """``x`` of ``x.f(…)``; also ``torch`` of ``torch.f(…)``: only the call that happened tells them apart."""
+    """What precedes the dot: ``x`` in ``x.f(…)``, but also ``torch`` in ``torch.f(…)``."""
     keywords: tuple[tuple[str | None, Argument], ...] = ()
-    """Name and text; None is ``**``."""
+    """The name and value of each keyword argument. The name of ``**options`` is None."""
     callee: str | None = None
-    """The last name of what is called; ``""`` when it has none; None when this is no call."""
+    """The last name of the called expression, or ``""`` if it has none. None for operators and other syntax."""
     runs: str = ""
-    """The special method that this syntax runs; ``""`` when that is open."""
+    """The special method that this syntax runs, or ``""`` if several are possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What is written at one instruction."""
+    """The source expression of one instruction."""
 
     code: str
+    """Its text."""
     target: tuple[str, ...] = ()
+    """The names that its result is assigned to."""
     shape: CallShape | None = None
+    """Its operands."""
     operator: str | None = None
-    """Where the instruction does not tell."""
+    """Its operator, if that does not follow from the instruction."""
 
 
 def read_expression(syntax: Syntax, instruction: Instruction) -> Expression | None:
-    """The expression that compiled to the instruction; None when nothing fits its range and its kind."""
+    """Return the expression that compiled to the instruction, or None if none fits its range and kind."""
     nodes = [node for node in syntax.nodes_at(instruction.range) if syntax.is_exact(node)]
     read = _READERS.get(instruction.name, _read_protocol)
     if instruction.name == "CALL_INTRINSIC_1" and instruction.operator:
         read = _read_unary
-    found = read(syntax, nodes, instruction) if nodes else None
-    if found is None and (pattern := _pick(nodes, ast.pattern)):
-        return Expression(syntax.text(pattern))  # a pattern compares, indexes and unpacks without saying so
-    return found
+    expression = None
+    if nodes:
+        expression = read(syntax, nodes, instruction)
+    if expression is None:
+        # A pattern of a ``match`` compares, indexes and unpacks with all kinds of instructions.
+        pattern = _first_of(nodes, ast.pattern)
+        if pattern is not None:
+            return Expression(syntax.text(pattern))
+    return expression
 
 
-def _pick(nodes: list[Located], kind: type[_Node] | tuple[type[_Node], ...]) -> _Node | None:
+def _first_of(nodes: list[Located], kind: type[_Node] | tuple[type[_Node], ...]) -> _Node | None:
     return next((node for node in nodes if isinstance(node, kind)), None)
 
 
 def _read_call(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    call = _pick(nodes, ast.Call)
+    call = _first_of(nodes, ast.Call)
     if call is not None:
-        if _is_called_again(syntax, call) and instruction.alike(CALLS - {"PRECALL"})[0] < instruction.offset:
-            # The decorator that f(x) gave is applied, or the context that it gave is left.
+        if (
+            _is_called_twice(syntax, call)
+            and instruction.offsets_of_same_range(CALLS - {"PRECALL"})[0] < instruction.offset
+        ):
+            # This is the second call at this range: of the decorator that f(x) returned, or of __exit__.
             return Expression(syntax.text(call))
         return Expression(syntax.text(call), targets_of(syntax, call), _call_shape(syntax, call))
-    comprehension = _pick(nodes, _COMPREHENSIONS)
+    comprehension = _first_of(nodes, _COMPREHENSIONS)
     if comprehension is not None:
         return Expression(syntax.text(comprehension), targets_of(syntax, comprehension))
     return _read_protocol(syntax, nodes, instruction)
 
 
-def _is_called_again(syntax: Syntax, call: ast.Call) -> bool:
+def _is_called_twice(syntax: Syntax, call: ast.Call) -> bool:
+    """Return whether the result of a call is called with the same range, as that of ``@f(x)`` or ``with f(x):``."""
     parent = syntax.parent(call)
     return isinstance(parent, ast.withitem) or call in getattr(parent, "decorator_list", ())
 
@@ -121,7 +151,12 @@ def _is_called_again(syntax: Syntax, call: ast.Call) -> bool:
 def _call_shape(syntax: Syntax, call: ast.Call) -> CallShape:
     function = call.func
     is_attribute = isinstance(function, ast.Attribute)
-    name = function.attr if is_attribute else function.id if isinstance(function, ast.Name) else ""
+    if is_attribute:
+        name = function.attr
+    elif isinstance(function, ast.Name):
+        name = function.id
+    else:
+        name = ""
     return CallShape(
         positional=tuple(argument(syntax, each) for each in call.args),
         receiver=argument(syntax, function.value) if is_attribute else None,
@@ -137,7 +172,7 @@ def _keyword(syntax: Syntax, keyword: ast.keyword) -> Argument:
 
 
 def argument(syntax: Syntax, node: ast.expr) -> Argument:
-    """An operand or argument with, where it is written out, its elements."""
+    """Return an operand or argument, with its elements if it is a written-out container."""
     if isinstance(node, ast.Starred):
         return Argument(f"*{syntax.text(node.value)}", starred=True)
     items = _items(syntax, node)
@@ -145,10 +180,10 @@ def argument(syntax: Syntax, node: ast.expr) -> Argument:
     return Argument(syntax.text(node), False, literal, isinstance(node, _PRIMARY), items)
 
 
-def _items(syntax: Syntax, node: ast.expr) -> tuple[tuple[int | str | None, Argument], ...] | None:
-    if isinstance(node, ast.List | ast.Tuple) and len(node.elts) <= _MOST_ITEMS:
+def _items(syntax: Syntax, node: ast.expr) -> tuple[tuple[Key | None, Argument], ...] | None:
+    if isinstance(node, ast.List | ast.Tuple) and len(node.elts) <= _MAX_ITEMS:
         return tuple((index, argument(syntax, each)) for index, each in enumerate(node.elts))
-    if isinstance(node, ast.Dict) and len(node.keys) <= _MOST_ITEMS:
+    if isinstance(node, ast.Dict) and len(node.keys) <= _MAX_ITEMS:
         pairs = zip(node.keys, node.values, strict=True)
         return tuple((_constant_key(key), argument(syntax, value)) for key, value in pairs)
     if isinstance(node, ast.Slice):
@@ -158,12 +193,18 @@ def _items(syntax: Syntax, node: ast.expr) -> tuple[tuple[int | str | None, Argu
 
 
 def _constant_key(node: ast.expr | None) -> int | str | None:
-    value = node.value if isinstance(node, ast.Constant) else None
-    return value if isinstance(value, int | str) else None
+    value = None
+    if isinstance(node, ast.Constant):
+        value = node.value
+    if isinstance(value, int | str):
+        return value
+    return None
 
 
-def _read_binary(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, (ast.BinOp, ast.AugAssign))
+def _read_binary(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, (ast.BinOp, ast.AugAssign))
     if isinstance(node, ast.AugAssign):
         if instruction.operator != f"{_BINARY_SYMBOLS[type(node.op)]}=":
             return None
@@ -177,92 +218,138 @@ def _read_binary(syntax: Syntax, nodes: list[Located], instruction: Instruction)
     return _read_subscript(syntax, nodes, instruction)
 
 
-def _read_unary(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, ast.UnaryOp)
+def _read_unary(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, ast.UnaryOp)
     if node is None:
         return None
     shape = CallShape((argument(syntax, node.operand),))
-    # From 3.13 on `not x` asks for the truth of x in an instruction of its own.
-    operator = "not" if isinstance(node.op, ast.Not) else None
+    # From Python 3.13 on, `not x` is compiled to two instructions, one of which tests the truth of x.
+    if isinstance(node.op, ast.Not):
+        operator = "not"
+    else:
+        operator = None
     return Expression(syntax.text(node), targets_of(syntax, node), shape, operator)
 
 
-def _read_compare(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, ast.Compare)
-    negated = _pick(nodes, ast.UnaryOp)
+def _read_compare(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, ast.Compare)
+    negated = _first_of(nodes, ast.UnaryOp)
     if negated is not None and isinstance(negated.operand, ast.Compare):
-        node = negated.operand  # 3.13 gives the comparison of `not a < b` the range of the whole
+        # From Python 3.13 on, the comparison in `not a < b` has the range of the whole.
+        node = negated.operand
     if node is None:
         return None
-    place = _place_in_chain(node, instruction)
-    if place is None:
+    index = _index_in_chain(node, instruction)
+    if index is None:
         return Expression(syntax.text(node))
-    operands = [node.left, *node.comparators][place : place + 2]
-    contains = instruction.name == "CONTAINS_OP"
-    pair = tuple(argument(syntax, each) for each in (reversed(operands) if contains else operands))
-    target = targets_of(syntax, node) if place == len(node.ops) - 1 else ()
-    return Expression(syntax.text(node), target, CallShape(pair, runs="__contains__" if contains else ""))
+    operands = [node.left, *node.comparators][index : index + 2]
+    runs = ""
+    if instruction.name == "CONTAINS_OP":
+        # `x in xs` runs xs.__contains__(x).
+        operands.reverse()
+        runs = "__contains__"
+    target = ()
+    if index == len(node.ops) - 1:
+        target = targets_of(syntax, node)
+    pair = tuple(argument(syntax, operand) for operand in operands)
+    return Expression(syntax.text(node), target, CallShape(pair, runs=runs))
 
 
-def _place_in_chain(node: ast.Compare, instruction: Instruction) -> int | None:
-    """Which comparison of ``a < b < c`` this is; None when that cannot be told."""
-    places = [place for place, each in enumerate(node.ops) if type(each) in _COMPARE_SYMBOLS]
-    alike = instruction.alike(COMPARISONS)
-    if not places or len(alike) % len(places):
+def _index_in_chain(node: ast.Compare, instruction: Instruction) -> int | None:
+    """Return which comparison of ``a < b < c`` an instruction is, from 0, or None if that is uncertain."""
+    # `is` and `is not` compile to other instructions.
+    indices = [index for index, op in enumerate(node.ops) if type(op) in _COMPARE_SYMBOLS]
+    offsets = instruction.offsets_of_same_range(COMPARISONS)
+    if not indices or len(offsets) % len(indices):
         return None
-    # The condition of a loop is compiled twice, each time whole.
-    place = places[alike.index(instruction.offset) % len(places)]
-    return place if _COMPARE_SYMBOLS[type(node.ops[place])] == instruction.operator else None
+    # The condition of a loop is compiled twice, each time with all its comparisons.
+    index = indices[offsets.index(instruction.offset) % len(indices)]
+    if _COMPARE_SYMBOLS[type(node.ops[index])] == instruction.operator:
+        return index
+    return None
 
 
-def _read_subscript(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, ast.Subscript)
+def _read_subscript(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, ast.Subscript)
     if node is None:
         return None
-    shape = CallShape((argument(syntax, node.value), argument(syntax, node.slice)), runs="__getitem__")
+    shape = CallShape(
+        (argument(syntax, node.value), argument(syntax, node.slice)), runs="__getitem__"
+    )
     return Expression(syntax.text(node), targets_of(syntax, node), shape)
 
 
-def _read_attribute(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, ast.Attribute)
+def _read_attribute(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, ast.Attribute)
     if node is None:
         return None
-    return Expression(syntax.text(node), targets_of(syntax, node), CallShape((argument(syntax, node.value),)))
+    return Expression(
+        syntax.text(node), targets_of(syntax, node), CallShape((argument(syntax, node.value),))
+    )
 
 
-def _read_store(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, (ast.Subscript, ast.Attribute))
+def _read_store(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, (ast.Subscript, ast.Attribute))
     if node is None:
         return None
-    place = [node.value, node.slice] if isinstance(node, ast.Subscript) else [node.value]
-    operands = [argument(syntax, each) for each in place]
+    operands = [argument(syntax, node.value)]
+    if isinstance(node, ast.Subscript):
+        operands.append(argument(syntax, node.slice))
     statement = assignment_to(syntax, node)
     if statement is None or isinstance(statement, ast.Delete):
         return Expression(syntax.text(statement or node), (), CallShape(tuple(operands)))
     value = assigned_value(syntax, node)
-    # `x[i] += y` stores what is then x[i]; a value that was unpacked has no text of its own.
-    written = node if isinstance(statement, ast.AugAssign) else value
-    operands.append(argument(syntax, written) if written else Argument(""))
-    runs = "__setitem__" if isinstance(node, ast.Subscript) else ""
-    return Expression(syntax.text(statement), (syntax.text(node),), CallShape(tuple(operands), runs=runs))
+    if isinstance(statement, ast.AugAssign):
+        # `x[i] += y` stores the new x[i].
+        value = node
+    if value is None:
+        # The value was unpacked, so it has no text.
+        operands.append(Argument(""))
+    else:
+        operands.append(argument(syntax, value))
+    if isinstance(node, ast.Subscript):
+        runs = "__setitem__"
+    else:
+        runs = ""
+    return Expression(
+        syntax.text(statement), (syntax.text(node),), CallShape(tuple(operands), runs=runs)
+    )
 
 
-def _read_unpack(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    node = _pick(nodes, (ast.Tuple, ast.List))
-    statement = assignment_to(syntax, node) if node else None
+def _read_unpack(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    node = _first_of(nodes, (ast.Tuple, ast.List))
+    statement = None
+    if node:
+        statement = assignment_to(syntax, node)
     if node is None or statement is None:
         return Expression(syntax.text(node or nodes[0]))
     value = assigned_value(syntax, node)
-    shape = CallShape((argument(syntax, value),), runs="__iter__") if value else None
+    shape = None
+    if value:
+        shape = CallShape((argument(syntax, value),), runs="__iter__")
     return Expression(syntax.text(statement), target_names(syntax, node), shape)
 
 
-def _read_protocol(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
-    """Loops, conditions, contexts, formatting, imports …: shown is the expression they are about."""
+def _read_protocol(
+    syntax: Syntax, nodes: list[Located], instruction: Instruction
+) -> Expression | None:
+    """Read the expression that a loop, condition, context, format or import works on."""
     name = instruction.name
-    if name == "TO_BOOL" and isinstance(_pick(nodes, ast.UnaryOp), ast.UnaryOp):
+    if name == "TO_BOOL" and isinstance(_first_of(nodes, ast.UnaryOp), ast.UnaryOp):
         return _read_unary(syntax, nodes, instruction)
-    node = _pick(nodes, ast.expr) or nodes[0]
+    node = _first_of(nodes, ast.expr) or nodes[0]
     if isinstance(node, ast.Await | ast.YieldFrom):
         return Expression(syntax.text(node), targets_of(syntax, node))
     if isinstance(node, ast.pattern):
@@ -270,25 +357,35 @@ def _read_protocol(syntax: Syntax, nodes: list[Located], instruction: Instructio
     subject, certain = _subject(node, instruction)
     if isinstance(subject, _COMPOUND):
         return Expression(syntax.text(subject).partition("\n")[0].rstrip())
-    runs = "__bool__" if instruction.tests_truth else _PROTOCOLS.get(name)
+    if instruction.tests_truth:
+        runs = "__bool__"
+    else:
+        runs = _PROTOCOLS.get(name)
     shape = None
-    if certain and runs and isinstance(subject, ast.expr) and not isinstance(subject, _COMPREHENSIONS):
+    if (
+        certain
+        and runs
+        and isinstance(subject, ast.expr)
+        and not isinstance(subject, _COMPREHENSIONS)
+    ):
         shape = CallShape((argument(syntax, subject),), runs=runs)
     return Expression(syntax.text(subject), (), shape)
 
 
 def _subject(node: Located, instruction: Instruction) -> tuple[Located, bool]:
-    """The expression that an instruction of this range is about, and whether it is that one for certain.
+    """Return the expression that an instruction with the range of a node works on, and whether that is certain.
 
-    Before 3.12 (loops and contexts: 3.13) the range is the whole statement's.
+    Before Python 3.12 the instruction has the range of the whole statement, and before 3.13 also in loops and contexts.
     """
     name = instruction.name
     if isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp) and instruction.tests_truth:
         return _condition(node.test)
     if isinstance(node, ast.BoolOp):
         first = node.values[0]
-        only = len(node.values) == 2 and not isinstance(first, ast.BoolOp | ast.Compare)
-        return (first, True) if only else (node, False)
+        is_only_test = len(node.values) == 2 and not isinstance(first, ast.BoolOp | ast.Compare)
+        if is_only_test:
+            return first, True
+        return node, False
     if isinstance(node, ast.For | ast.AsyncFor) and "ITER" in name:
         return node.iter, True
     if isinstance(node, _COMPREHENSIONS) and "ITER" in name and len(node.generators) == 1:
@@ -299,6 +396,7 @@ def _subject(node: Located, instruction: Instruction) -> tuple[Located, bool]:
 
 
 def _condition(test: ast.expr) -> tuple[Located, bool]:
+    """Return the tested expression of a condition without ``not``, and whether it is the only one that is tested."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _condition(test.operand)
     chain = isinstance(test, ast.Compare) and len(test.ops) > 1
@@ -306,17 +404,23 @@ def _condition(test: ast.expr) -> tuple[Located, bool]:
 
 
 def _formatted(node: Located) -> tuple[Located, bool]:
+    """Return the formatted expression of an f-string if it has only one, and whether it is certain."""
     if isinstance(node, ast.JoinedStr):
-        fields = [each for each in node.values if isinstance(each, ast.FormattedValue)]
-        nested = any(each.format_spec for each in fields)
-        return (fields[0].value, True) if len(fields) == 1 and not nested else (node, False)
+        fields = [part for part in node.values if isinstance(part, ast.FormattedValue)]
+        is_nested = any(field.format_spec for field in fields)
+        if len(fields) == 1 and not is_nested:
+            return fields[0].value, True
+        return node, False
     if isinstance(node, ast.FormattedValue):
         return node.value, True
     return node, not isinstance(node, ast.Compare)
 
 
 def _pattern_text(syntax: Syntax, pattern: ast.pattern, instruction: Instruction) -> str:
-    """The pattern; before 3.12 a guard is tested at the pattern's range, so then both are shown."""
+    """Return the text of a pattern, with its guard if the guard is tested.
+
+    Before Python 3.12 the test of a guard has the range of the pattern.
+    """
     case = syntax.parent(pattern)
     while case is not None and not isinstance(case, ast.match_case):
         case = syntax.parent(case)

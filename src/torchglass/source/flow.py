@@ -1,169 +1,282 @@
-"""What may run after a statement, by the text alone: which ran for certain, and where a name got its value."""
+"""Tell from the source alone which statements must have run, once some statements of the file are known to have run.
+
+A recording notes the statements that called torch. Others left no trace, and the text proves that they ran::
+
+    def step(x):
+        scale = 2              # runs before every statement below it
+        y = x * scale          # recorded
+        count += 1             # runs too, if the call is known to have ended without an error
+        if y.sum() > 0:        # runs too; its body may not
+            ...
+
+Words used here: a statement *may jump* if it may skip the next one without an error, as ``return`` and ``break`` do.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-from torchglass.source.statements import LOOPS, WITH, Statement, Statements, walk_head
+from torchglass.source.jumps import LOOPS, walk_head
+from torchglass.source.statements import WITH, Statement, Statements, Suite
 
 _LEAVES = (ast.Return, ast.Yield, ast.YieldFrom)
 _TRY = (ast.Try, ast.TryStar)
-_RESHAPING = frozenset(
-    "resize_ resize_as_ set_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ detach_".split()
-)
-"""Methods that give a tensor another shape in place."""
 
 
 class ControlFlow(Statements):
-    """The statements of one file, with what may follow each."""
+    """The statements of one file, with what the text says of how often each runs."""
 
     @cached_property
     def jumping(self) -> set[int]:
-        """Statements after which the next one in their suite need not run, though no error occurs."""
-        found = self._and_around(*_LEAVES)
+        """Return the statements that are or contain a ``return``, ``yield``, ``break`` or ``continue``.
+
+        The next statement in their suite may not run, even without an error. A loop that contains only its own
+        ``break`` or ``continue`` is not one of them.
+        """
+        numbers = self._containing(*_LEAVES)
         for statement in self.all:
-            number = statement.number if isinstance(statement.node, ast.Break | ast.Continue) else -1
-            while number >= 0 and not isinstance(self.all[number].node, LOOPS):
-                found.add(number)
-                number = self.all[number].parent
-        return found
+            if not isinstance(statement.node, ast.Break | ast.Continue):
+                continue
+            enclosing = statement
+            while not isinstance(enclosing.node, LOOPS):
+                numbers.add(enclosing.number)
+                if enclosing.parent < 0:
+                    break
+                enclosing = self.all[enclosing.parent]
+        return numbers
 
     @cached_property
     def raising(self) -> set[int]:
-        """Statements in which the program itself may raise, with those around them in their function."""
-        return self._and_around(ast.Raise, ast.Assert)
+        """Return the statements that are or contain a ``raise`` or an ``assert``."""
+        return self._containing(ast.Raise, ast.Assert)
 
-    def _and_around(self, *kinds: type[ast.AST]) -> set[int]:
-        """Statements whose head holds such a node, and those around them in their function."""
-        found: set[int] = set()
+    def _containing(self, *kinds: type[ast.AST]) -> set[int]:
+        """Return statements whose head has a node of these types, and all that contain them in their function."""
+        numbers: set[int] = set()
         for statement in self.all:
-            number = statement.number if any(isinstance(node, kinds) for node in walk_head(statement.node)) else -1
-            while number >= 0 and number != statement.function:
-                found.add(number)
-                number = self.all[number].parent
-        return found
+            if not any(isinstance(node, kinds) for node in walk_head(statement.node)):
+                continue
+            enclosing: Statement | None = statement
+            while enclosing is not None:
+                numbers.add(enclosing.number)
+                enclosing = self.parent_in_function(enclosing)
+        return numbers
 
     def is_plain_function(self, number: int) -> bool:
-        """Whether a call of this ``def`` runs it at once and gives what it returns."""
+        """Return whether a call of this ``def`` runs it at once and returns what it returns."""
         node = self.all[number].node
         return isinstance(node, ast.FunctionDef) and number not in self._generators
 
     @cached_property
     def by_function(self) -> dict[int, list[Statement]]:
-        """The statements of each function without those of functions inside."""
-        found: dict[int, list[Statement]] = {}
-        for each in self.all:
-            found.setdefault(each.function, []).append(each)
-        return found
+        """Return the statements of each function, without those of functions inside it."""
+        statements: dict[int, list[Statement]] = {}
+        for statement in self.all:
+            statements.setdefault(statement.function, []).append(statement)
+        return statements
 
     @cached_property
     def _generators(self) -> set[int]:
         yields = (ast.Yield, ast.YieldFrom)
         return {
-            each.function
-            for each in self.all
-            if each.function >= 0 and any(isinstance(node, yields) for node in walk_head(each.node))
+            statement.function
+            for statement in self.all
+            if statement.function >= 0
+            and any(isinstance(node, yields) for node in walk_head(statement.node))
         }
 
-    def runs_once(self, statement: Statement) -> bool:
-        """Whether every call of its function that no error leaves comes to it, once."""
+    def runs_once_per_completed_call(self, statement: Statement) -> bool:
+        """Return whether each call of its function that ends without an error runs this statement exactly once."""
         function = statement.function
-        if function < 0 or not self.is_plain_function(function) or not self._in_own_suite(statement):
+        if (
+            function < 0
+            or not self.is_plain_function(function)
+            or not self._is_unconditional(statement)
+        ):
             return False
-        return statement.number <= self._first_leave.get(function, statement.number)
+        return statement.number <= self._first_jumping.get(function, statement.number)
 
-    def tells_calls(self, statement: Statement, caught: bool) -> bool:
-        """Whether it runs once in every call of its function, be that left by an error or not.
+    def runs_once_per_call(self, statement: Statement, caught: bool) -> bool:
+        """Return whether each call of its function runs this statement exactly once, also a call that fails.
 
-        ``caught``: errors of what its function calls count too. The condition of a ``while`` runs again, and a
-        cache may answer without a call.
+        So the executions of this statement count the calls. ``caught`` says that functions called before the
+        statement may raise errors, too, which are then caught. The condition of a ``while`` does not count, since it
+        runs again; nor does a function with a cache, which may return without running.
         """
-        if isinstance(statement.node, ast.While) or not self.runs_once(statement):
+        if isinstance(statement.node, ast.While):
             return False
-        decorators: list[ast.expr] = getattr(self.all[statement.function].node, "decorator_list", [])
-        if any("cache" in ast.dump(each) for each in decorators):
+        if not self.runs_once_per_completed_call(statement):
             return False
-        first = self._first_call if caught else self._first_raise
-        return statement.number <= first.get(statement.function, statement.number)
+        decorators: list[ast.expr] = getattr(
+            self.all[statement.function].node, "decorator_list", []
+        )
+        if any("cache" in ast.dump(decorator) for decorator in decorators):
+            return False
+        if caught:
+            first_failing = self._first_calling
+        else:
+            first_failing = self._first_raising
+        return statement.number <= first_failing.get(statement.function, statement.number)
 
     def is_only_return(self, statement: Statement) -> bool:
-        """Whether every call of its function that no error leaves ends in this statement."""
+        """Return whether each call of its function that ends without an error ends in this statement."""
         return statement.number in self._only_returns
 
     @cached_property
     def _only_returns(self) -> set[int]:
-        found: set[int] = set()
-        for inside in self.by_function.values():
-            returns = [each for each in inside if isinstance(each.node, ast.Return)]
-            found.update(each.number for each in returns if len(returns) == 1 and self.runs_once(each))
-        return found
+        numbers: set[int] = set()
+        for statements in self.by_function.values():
+            returns = [each for each in statements if isinstance(each.node, ast.Return)]
+            if len(returns) == 1 and self.runs_once_per_completed_call(returns[0]):
+                numbers.add(returns[0].number)
+        return numbers
 
-    def _in_own_suite(self, statement: Statement) -> bool:
+    @cached_property
+    def certain_callers(self) -> dict[int, list[int]]:
+        """Return, for each ``def``, the statements that call it each time they run.
+
+        These are only plain functions of the module, called by a name that nothing else in the file may bind.
+        """
+        functions = {
+            name: number for name, number in self._plain_names.items() if number is not None
+        }
+        callers: dict[int, list[int]] = {}
+        for statement in self.all:
+            if isinstance(statement.node, (*LOOPS, *WITH, ast.Assert)) or not functions:
+                continue
+            for node in walk_head(statement.node):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                    continue
+                number = functions.get(node.func.id)
+                if number is None or statement.function == number:
+                    continue
+                span = self.range(node)
+                if not self.is_repeated(statement, span) and not self.is_conditional(
+                    statement, span
+                ):
+                    callers.setdefault(number, []).append(statement.number)
+        return callers
+
+    @cached_property
+    def _plain_names(self) -> dict[str, int | None]:
+        """Return the functions that the module defines without a decorator, by their names.
+
+        The number is None if something else may bind the name, too.
+        """
+        functions: dict[str, int | None] = {}
+        for statement in self.all:
+            node = statement.node
+            if (
+                isinstance(node, ast.FunctionDef)
+                and statement.parent < 0
+                and not node.decorator_list
+            ):
+                if node.name in functions:
+                    functions[node.name] = None
+                else:
+                    functions[node.name] = statement.number
+        for name in _bound_names(self.tree):
+            if name in functions:
+                functions[name] = None
+        for name, number in functions.items():
+            if number is not None and not self.is_plain_function(number):
+                functions[name] = None
+        return functions
+
+    def _is_unconditional(self, statement: Statement) -> bool:
+        """Return whether a statement stands in its function's body, or there in a ``with`` that swallows no error."""
         while statement.parent != statement.function:
             statement = self.all[statement.parent]
             if not isinstance(statement.node, ast.With) or may_swallow(statement.node):
                 return False
-        return statement.suite[1] == "body"
+        return statement.suite.name == "body"
 
     @cached_property
-    def _first_leave(self) -> dict[int, int]:
-        """For each function the first statement of its own suite in which it may be left."""
-        return self._first(self.jumping)
+    def _first_jumping(self) -> dict[int, int]:
+        """Return for each function the first unconditional statement that may jump."""
+        return self._first_unconditional(self.jumping)
 
     @cached_property
-    def _first_raise(self) -> dict[int, int]:
-        return self._first(self.raising)
+    def _first_raising(self) -> dict[int, int]:
+        """Return for each function the first unconditional statement that may raise an error itself."""
+        return self._first_unconditional(self.raising)
 
     @cached_property
-    def _first_call(self) -> dict[int, int]:
-        return self._first(self.raising | self._and_around(ast.Call))
+    def _first_calling(self) -> dict[int, int]:
+        """Return for each function the first unconditional statement that may raise, or calls what may raise."""
+        return self._first_unconditional(self.raising | self._containing(ast.Call))
 
-    def _first(self, numbers: set[int]) -> dict[int, int]:
-        found: dict[int, int] = {}
+    def _first_unconditional(self, numbers: set[int]) -> dict[int, int]:
+        first: dict[int, int] = {}
         for number in sorted(numbers):
-            if self._in_own_suite(self.all[number]):
-                found.setdefault(self.all[number].function, number)
-        return found
+            if self._is_unconditional(self.all[number]):
+                first.setdefault(self.all[number].function, number)
+        return first
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that the file may bind other than by a ``def`` of the module itself."""
+    plain = {id(node) for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        name: str | None = None
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            name = node.id
+        if isinstance(node, ast.arg):
+            name = node.arg
+        if isinstance(node, ast.alias):
+            name = (node.asname or node.name).partition(".")[0]
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and id(node) not in plain
+        ):
+            name = node.name
+        if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            name = node.name
+        if name is not None:
+            yield name
 
 
 def may_swallow(node: ast.stmt) -> bool:
-    """``with suppress(…)``: what is in it may have ended early without a trace."""
+    """Return whether a statement may silently end its body early, as ``with suppress(…)`` does."""
     if isinstance(node, WITH):
         words = " ".join(ast.dump(item.context_expr) for item in node.items)
         return "suppress" in words or "raises" in words
     return False
 
 
-# ---------------------------------------------------------------- what ran
+def proven(
+    source: ControlFlow, seen: Iterable[int], finished: Iterable[int], failed: Collection[int] = ()
+) -> set[int]:
+    """Return the statements that ran for certain.
 
-
-def proven(source: ControlFlow, seen: Iterable[int], finished: Iterable[int], failed: Collection[int] = ()) -> set[int]:
-    """The statements that ran for certain.
-
-    ``seen`` are those with a step. Every statement before one that ran, in its suite and in the suites around
-    it up to its function, ran too. After one of ``finished`` (in calls that are known to have come to their
-    end without an error) the next ones ran, up to the first that may leave its suite; not so after one of
-    ``failed``, which an error may have left.
+    ``seen`` are the recorded statements. All statements before a recorded one ran too, in its suite and in the
+    suites that contain it, up to its function. ``finished`` are recorded statements in calls that ended without an
+    error: the statements after them ran too, up to the first that may jump. ``failed`` are statements that an error
+    may have left: nothing is concluded of what follows them.
     """
     ran: set[int] = set()
     for number in seen:
-        _before(source, number, ran)
+        _add_with_earlier(source, number, ran)
     waiting = list(finished)
     done = set(waiting)
     while waiting:
         statement = source.all[waiting.pop()]
-        for number in (*_entered(source, statement), *_next(source, statement, failed)):
+        following = (
+            *_first_of_body(source, statement),
+            *_next_statement(source, statement, failed),
+        )
+        for number in following:
             if number not in done:
                 done.add(number)
                 waiting.append(number)
-                _before(source, number, ran)
+                _add_with_earlier(source, number, ran)
     return ran
 
 
-def _before(source: ControlFlow, number: int, ran: set[int]) -> None:
-    """A statement that ran, and all that must have run before it."""
+def _add_with_earlier(source: ControlFlow, number: int, ran: set[int]) -> None:
+    """Add a statement that ran, and all that must have run before it in its function."""
     function = source.all[number].function
     while number >= 0 and number != function:
         if number in ran:
@@ -173,127 +286,59 @@ def _before(source: ControlFlow, number: int, ran: set[int]) -> None:
         number = source.all[number].parent
 
 
-def _entered(source: ControlFlow, statement: Statement) -> list[int]:
-    """The first statement inside of one whose suite begins whenever it does itself."""
-    begins = isinstance(statement.node, WITH) and not may_be_left(source, statement)
-    return source.suites[statement.number, "body", 0][:1] if begins or isinstance(statement.node, _TRY) else []
+def _first_of_body(source: ControlFlow, statement: Statement) -> list[int]:
+    """Return the first statement of the body of a ``with`` or ``try``, which runs whenever the statement does."""
+    enters_body = isinstance(statement.node, WITH) and not may_be_left(source, statement)
+    if enters_body or isinstance(statement.node, _TRY):
+        return source.suites[Suite(statement.number, "body", 0)][:1]
+    return []
 
 
-def _next(source: ControlFlow, statement: Statement, failed: Collection[int]) -> list[int]:
-    """What ran next: the call came to its end, so a loop or an ``if`` around was left downwards.
+def _next_statement(
+    source: ControlFlow, statement: Statement, failed: Collection[int]
+) -> list[int]:
+    """Return the statement that ran after this one, in a call that ended without an error.
 
-    Not so where something may be left in another way: by ``return`` or ``break``, or by an error that is caught.
+    It is the next in its suite or, at the end of the suite, the next after the statement that contains it. The rest
+    of a suite is also skipped where the statement may jump, failed, or may have raised an error that was caught.
     """
     while True:
         suite = source.suites[statement.suite]
-        left = statement.number in source.jumping or statement.number in failed or may_be_left(source, statement)
-        if not left and statement.place + 1 < len(suite):
+        is_certain = (
+            statement.number not in source.jumping
+            and statement.number not in failed
+            and not may_be_left(source, statement)
+        )
+        if is_certain and statement.place + 1 < len(suite):
             return [suite[statement.place + 1]]
-        if statement.parent < 0 or statement.parent == statement.function:
+        parent = source.parent_in_function(statement)
+        if parent is None:
             return []
-        statement = source.all[statement.parent]
+        statement = parent
 
 
 def may_be_left(source: ControlFlow, statement: Statement) -> bool:
-    """Whether an error inside it may be caught around it in the same function."""
-    while statement.parent >= 0 and statement.parent != statement.function:
-        part = statement.suite[1]
-        statement = source.all[statement.parent]
-        if isinstance(statement.node, _TRY) and statement.node.handlers and part == "body":
+    """Return whether the function may catch an error that the statement raises, and so go on after a part of it."""
+    parent = source.parent_in_function(statement)
+    while parent is not None:
+        if (
+            isinstance(parent.node, _TRY)
+            and statement.suite.name == "body"
+            and parent.node.handlers
+        ):
             return True
-        if may_swallow(statement.node):
+        if may_swallow(parent.node):
             return True
+        statement = parent
+        parent = source.parent_in_function(statement)
     return False
 
 
 def is_in_with(source: ControlFlow, statement: Statement) -> bool:
-    """Whether a context manager in the same function is around it: any of them may catch an error, and few do."""
-    while statement.parent >= 0 and statement.parent != statement.function:
-        statement = source.all[statement.parent]
-        if isinstance(statement.node, WITH):
+    """Return whether a ``with`` of the same function contains the statement: its context manager may catch errors."""
+    parent = source.parent_in_function(statement)
+    while parent is not None:
+        if isinstance(parent.node, WITH):
             return True
+        parent = source.parent_in_function(parent)
     return False
-
-
-# ---------------------------------------------------------------- where a name got its value
-
-
-def definition(source: ControlFlow, use: Statement, name: str) -> Statement | None:
-    """The one statement that can have given ``name`` its value where ``use`` reads it; None when not certain.
-
-    It stands before in the same suite or in one around it, and nothing between may bind the name anew.
-    """
-    if _is_shared(source, use.function, name):
-        return None
-    while True:
-        suite = source.suites[use.suite]
-        for number in reversed(suite[: use.place]):
-            if _assigns(source.all[number].node, name):
-                return source.all[number]
-            if _touches(source.all[number].node, name):
-                return None
-        around = use.parent
-        if around < 0 or around == use.function:
-            return None
-        use = source.all[around]
-        # What stands in another part of a loop or a try may have run before.
-        if not isinstance(use.node, ast.If | ast.With | ast.Match) and _touches(use.node, name):
-            return None
-        stored = [item.optional_vars for item in use.node.items] if isinstance(use.node, ast.With) else []
-        if any(each is not None and _touches(each, name) for each in stored):
-            return None
-
-
-def runs_as_often(source: ControlFlow, given: Statement, use: Statement) -> bool:
-    """Whether ``use`` runs whenever ``given`` did: not inside an ``if`` after it, nor with a way out between."""
-    caught = may_be_left(source, use)
-    while use.suite != given.suite:
-        use = source.all[use.parent]
-        if not isinstance(use.node, ast.With):
-            return False
-    if caught and use.place > given.place + 1:
-        return False
-    between = source.suites[use.suite][given.place : use.place]
-    return source.jumping.isdisjoint(between) and source.raising.isdisjoint(between)
-
-
-def _assigns(node: ast.stmt, name: str) -> bool:
-    """Whether a plain assignment or an augmented one gives the name its value."""
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        targets = [node.target]
-    else:
-        return False
-    for target in targets:
-        for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-            if isinstance(each, ast.Name) and each.id == name:
-                return True
-    return False
-
-
-def _touches(node: ast.AST, name: str) -> bool:
-    """Whether anything in it may bind the name, delete it, or reshape what it names."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Name) and each.id == name and not isinstance(each.ctx, ast.Load):
-            return True
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and each.name == name:
-            return True
-        if isinstance(each, ast.alias) and (each.asname or each.name).partition(".")[0] == name:
-            return True
-        if isinstance(each, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and each.name == name:
-            return True
-        reshaped = each.value if isinstance(each, ast.Attribute) and each.attr in _RESHAPING else None
-        if isinstance(reshaped, ast.Name) and reshaped.id == name:
-            return True
-    return False
-
-
-def _is_shared(source: ControlFlow, function: int, name: str) -> bool:
-    """Whether code outside the function's own body may bind the name: then the text proves nothing."""
-    if function < 0:
-        return True
-    return any(
-        isinstance(node, ast.Nonlocal | ast.Global) and name in node.names
-        for node in ast.walk(source.all[function].node)
-    )

@@ -1,4 +1,7 @@
-"""The statements of one file: found by position, each in its suite; parts of the text by line and column."""
+"""Number the statements of one file, and find them and their expressions by position.
+
+A *suite* is a block of statements that run one after the other: the body of a function, one branch of an ``if``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from torchglass.source.codes import char_column
-from torchglass.source.syntax import Located, Syntax, excerpt
+from torchglass.source.jumps import walk_head
+from torchglass.source.location_table import char_column
+from torchglass.source.syntax import excerpt
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Point = tuple[int, int]
-_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
-_REPEATED = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+WITH = (ast.With, ast.AsyncWith)
+Position = tuple[int, int]
+"""A line, from 1, and a column in characters, from 0."""
+_BLOCK_FIELDS = ("body", "orelse", "handlers", "finalbody", "cases")
+_REPEATING = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
 
 
 class Span(NamedTuple):
-    """Lines from 1, columns in characters from 0."""
+    """A range of source text, with lines from 1 and columns in characters from 0."""
 
     line: int
     end_line: int
@@ -26,84 +32,100 @@ class Span(NamedTuple):
     end_col: int
 
     @property
-    def start(self) -> tuple[int, int]:
+    def start(self) -> Position:
         return self.line, self.col
 
     @property
-    def end(self) -> tuple[int, int]:
+    def end(self) -> Position:
         return self.end_line, self.end_col
 
 
 def outermost(ranges: Iterable[Span]) -> list[Span]:
-    """Those that lie in no other, in order."""
-    found: list[Span] = []
-    for each in sorted(set(ranges), key=lambda each: (each.line, each.col, -each.end_line, -each.end_col)):
-        if not found or each.end > found[-1].end:
-            found.append(each)
-    return found
+    """Return the ranges that lie in no other one, in the order of the text."""
+    in_order = sorted(
+        set(ranges), key=lambda span: (span.line, span.col, -span.end_line, -span.end_col)
+    )
+    outer_ranges: list[Span] = []
+    for span in in_order:
+        if not outer_ranges or span.end > outer_ranges[-1].end:
+            outer_ranges.append(span)
+    return outer_ranges
 
 
 class Spans:
-    """The ranges of expressions, which lie in each other or are apart: many are asked for, so they are sorted once."""
+    """The ranges of some expressions, sorted once for many lookups. Two of them are nested or do not overlap."""
 
     def __init__(self, ranges: Iterable[Span]) -> None:
         self._ranges = outermost(ranges)
-        self._starts = [each.start for each in self._ranges]
+        self._starts = [span.start for span in self._ranges]
 
-    def hold(self, where: Span) -> bool:
-        """Whether one of them holds this one."""
-        at = bisect_right(self._starts, where.start) - 1
-        return at >= 0 and where.end <= self._ranges[at].end
+    def contain(self, span: Span) -> bool:
+        """Return whether a range lies in one of these."""
+        index = bisect_right(self._starts, span.start) - 1
+        return index >= 0 and span.end <= self._ranges[index].end
 
 
-# ---------------------------------------------------------------- statements
+class Suite(NamedTuple):
+    """Identify a block of statements that run one after the other."""
+
+    owner: int
+    """The number of the statement that the block belongs to; -1 for the module's own block."""
+    name: str
+    """The field of the syntax tree that holds it: ``body``, ``orelse``, ``handlers``, ``finalbody`` or ``cases``."""
+    part: int
+    """The number of the handler or case, from 0; 0 for other blocks."""
 
 
 @dataclass(slots=True)
 class Statement:
-    """One statement; of a compound one only its head is meant where lines are concerned."""
+    """One statement of a file."""
 
     number: int
+    """Its index in ``Statements.all``."""
     node: ast.stmt
-    start: Point
-    end: Point
+    start: Position
+    end: Position
     first_line: int
+    """The first line of its head. The head of a simple statement is all of it."""
     last_line: int
-    """Of the head."""
+    """The last line of its head."""
     parent: int
-    """-1: a statement of the module."""
-    suite: tuple[int, str, int]
-    """Equal for statements that run one after the other; the last part tells the cases of a match apart."""
+    """The number of the statement that contains it; -1 if it stands in the module itself."""
+    suite: Suite
     function: int
-    """The innermost ``def`` around it; -1: none."""
+    """The number of the innermost ``def`` around it; -1 if there is none."""
     place: int = 0
-    """Its place in the suite."""
+    """Its index in the suite."""
 
 
 class Statements:
-    """All statements of a text that is Python."""
+    """All statements of a Python text."""
 
     def __init__(self, text: str, tree: ast.Module) -> None:
         self.lines = text.split("\n")
         self.tree = tree
         self.all: list[Statement] = []
-        self.suites: dict[tuple[int, str, int], list[int]] = {}
-        self._repeated: dict[int, Spans] = {}
-        self._conditional: dict[int, Spans] = {}
-        self._nodes: dict[int, dict[Span, ast.expr]] = {}
-        self._fill()
-        self._starts = [each.start for each in self.all]
+        self.suites: dict[Suite, list[int]] = {}
+        """The numbers of the statements in each suite, in order."""
+        self._repeated_spans: dict[int, Spans] = {}
+        """Keyed by statement: its comprehensions and lambdas."""
+        self._skipped_spans: dict[int, Spans] = {}
+        """Keyed by statement: the parts of its expressions that do not always run."""
+        self._nodes_by_range: dict[int, dict[Span, ast.expr]] = {}
+        """Keyed by statement: the expressions of its head."""
+        self._number_statements()
+        self._starts = [statement.start for statement in self.all]
 
     @classmethod
     def of(cls, text: str) -> Self | None:
-        """None for what is no Python."""
+        """Return the statements of a text, or None if the text is not Python."""
         try:
             return cls(text, ast.parse(text))
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
     def at(self, line: int, col: int) -> Statement | None:
-        """The innermost statement at a position."""
+        """Return the innermost statement at a position, or None if there is none."""
         number = bisect_right(self._starts, (line, col)) - 1
         while number >= 0:
             statement = self.all[number]
@@ -112,11 +134,17 @@ class Statements:
             number = statement.parent
         return None
 
+    def parent_in_function(self, statement: Statement) -> Statement | None:
+        """Return the statement that contains this one within the same function, or None if there is none."""
+        if statement.parent < 0 or statement.parent == statement.function:
+            return None
+        return self.all[statement.parent]
+
     def functions(self) -> Iterator[Statement]:
-        return (each for each in self.all if isinstance(each.node, Function))
+        return (statement for statement in self.all if isinstance(statement.node, Function))
 
     def text(self, node: ast.expr | ast.stmt) -> str:
-        """A node as written."""
+        """Return a node as written."""
         return excerpt(self.lines, node, node)
 
     def range(self, node: ast.expr | ast.stmt) -> Span:
@@ -127,83 +155,126 @@ class Statements:
         )  # fmt: skip
 
     def ranges(self, node: ast.expr | ast.stmt) -> tuple[Span, ...]:
-        """The ranges that steps of this node may have: of a chain over several lines that of its last call too.
+        """Return the ranges that recorded instructions of this node may have.
 
-        Columns of frames whose text was not yet proven when they were read are counted in bytes.
+        A frame that was read before its text was proven has its columns in bytes. In a chain of calls over several
+        lines, Python moves the start of the last call to the name of its method.
         """
         own = self.range(node)
-        found = [own, own._replace(col=node.col_offset, end_col=node.end_col_offset or 0)]
-        method = node.func if isinstance(node, ast.Call) else node
-        if isinstance(method, ast.Attribute) and own.line != own.end_line and method.end_lineno != own.line:
+        in_bytes = own._replace(col=node.col_offset, end_col=node.end_col_offset or 0)
+        ranges = [own, in_bytes]
+        if isinstance(node, ast.Call):
+            method = node.func
+        else:
+            method = node
+        if (
+            isinstance(method, ast.Attribute)
+            and own.line != own.end_line
+            and method.end_lineno != own.line
+        ):
             line = method.end_lineno or own.line
-            moved = self._column(line, method.end_col_offset or 0) - len(method.attr)
-            found.append(own._replace(line=line, col=moved))
-        return tuple(found)
+            name_col = self._column(line, method.end_col_offset or 0) - len(method.attr)
+            ranges.append(own._replace(line=line, col=name_col))
+        return tuple(ranges)
 
     def node_at(self, statement: Statement, where: Span) -> ast.expr | None:
-        """The outermost expression of a statement's head that has this range."""
-        known = self._nodes.get(statement.number)
-        if known is None:
-            known = self._nodes[statement.number] = {}
+        """Return the outermost expression of a statement's head that has this range."""
+        by_range = self._nodes_by_range.get(statement.number)
+        if by_range is None:
+            by_range = self._nodes_by_range[statement.number] = {}
             for node in walk_head(statement.node):
                 if isinstance(node, ast.expr):
-                    known |= {each: node for each in self.ranges(node) if each not in known}
-        return known.get(where)
+                    for span in self.ranges(node):
+                        by_range.setdefault(span, node)
+        return by_range.get(where)
 
     def is_repeated(self, statement: Statement, where: Span) -> bool:
-        """Whether a range lies in a comprehension or lambda: it may run more often than its statement."""
-        spans = self._repeated.get(statement.number)
+        """Return whether a range lies in a comprehension or lambda, which may run more often than its statement."""
+        spans = self._repeated_spans.get(statement.number)
         if spans is None:
-            held = [self.range(node) for node in walk_head(statement.node) if isinstance(node, _REPEATED)]
-            spans = self._repeated[statement.number] = Spans(held)
-        return spans.hold(where)
+            ranges = [
+                self.range(node)
+                for node in walk_head(statement.node)
+                if isinstance(node, _REPEATING)
+            ]
+            spans = self._repeated_spans[statement.number] = Spans(ranges)
+        return spans.contain(where)
 
     def is_conditional(self, statement: Statement, where: Span) -> bool:
-        """Whether a range lies in a part of an expression that is not always run."""
-        spans = self._conditional.get(statement.number)
+        """Return whether a range lies in a part of an expression that does not always run."""
+        spans = self._skipped_spans.get(statement.number)
         if spans is None:
-            parts = [self.range(part) for node in walk_head(statement.node) for part in _sometimes(node)]
-            spans = self._conditional[statement.number] = Spans(parts)
-        return spans.hold(where)
+            ranges = [
+                self.range(part)
+                for node in walk_head(statement.node)
+                for part in _skippable_parts(node)
+            ]
+            spans = self._skipped_spans[statement.number] = Spans(ranges)
+        return spans.contain(where)
 
     def _column(self, line: int, byte: int) -> int:
-        return char_column(self.lines[line - 1] if line <= len(self.lines) else "", byte)
+        text = ""
+        if line <= len(self.lines):
+            text = self.lines[line - 1]
+        return char_column(text, byte)
 
-    def _fill(self) -> None:
-        """Depth first, with a stack of our own: programs may be nested deeply."""
-        waiting = [(node, -1, (-1, "body", 0), -1) for node in reversed(self.tree.body)]
+    def _number_statements(self) -> None:
+        """Number all statements depth first, with an explicit stack, because programs may be nested deeply."""
+        module = Suite(-1, "body", 0)
+        waiting = [(node, -1, module, -1) for node in reversed(self.tree.body)]
         while waiting:
             node, parent, suite, function = waiting.pop()
             number = len(self.all)
             self.all.append(self._statement(number, node, parent, suite, function))
-            beside = self.suites.setdefault(suite, [])
-            self.all[number].place = len(beside)
-            beside.append(number)
-            inner = number if isinstance(node, Function) else function
-            for name, place, body in reversed(list(_suites(node))):
-                waiting += [(each, number, (number, name, place), inner) for each in reversed(body)]
+            suite_numbers = self.suites.setdefault(suite, [])
+            self.all[number].place = len(suite_numbers)
+            suite_numbers.append(number)
+            if isinstance(node, Function):
+                inner_function = number
+            else:
+                inner_function = function
+            for name, index, body in reversed(list(_suites(node))):
+                inner_suite = Suite(number, name, index)
+                waiting += [
+                    (child, number, inner_suite, inner_function) for child in reversed(body)
+                ]
 
     def _statement(
-        self, number: int, node: ast.stmt, parent: int, suite: tuple[int, str, int], function: int
+        self, number: int, node: ast.stmt, parent: int, suite: Suite, function: int
     ) -> Statement:
-        line, own = _first_line(node), self.range(node)
-        inside = [body[0] for _, _, body in _suites(node)]
-        last = own.end_line
-        if inside:
-            last = max(node.lineno, min(_first_line(each) for each in inside) - 1)
-        start = (line, own.col) if line == node.lineno else (line, 0)
-        return Statement(number, node, start, (own.end_line, own.end_col), node.lineno, last, parent, suite, function)
+        line = _first_line(node)
+        own = self.range(node)
+        first_children = [body[0] for _, _, body in _suites(node)]
+        last_line = own.end_line
+        if first_children:
+            body_line = min(_first_line(child) for child in first_children)
+            last_line = max(node.lineno, body_line - 1)
+        if line == node.lineno:
+            start = (line, own.col)
+        else:
+            start = (line, 0)
+        return Statement(
+            number,
+            node,
+            start,
+            (own.end_line, own.end_col),
+            node.lineno,
+            last_line,
+            parent,
+            suite,
+            function,
+        )
 
 
 def _suites(node: ast.stmt) -> Iterator[tuple[str, int, list[ast.stmt]]]:
-    """The blocks of a compound statement; each handler and each case is one."""
-    for name in _BLOCKS:
+    """Yield the name, index and statements of each block of a compound statement; see ``Suite``."""
+    for name in _BLOCK_FIELDS:
         block = getattr(node, name, None)
         if not block or not isinstance(block, list):
             continue
         if name in ("handlers", "cases"):
-            for place, each in enumerate(block):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-                yield name, place, each.body  # pyright: ignore[reportUnknownMemberType]
+            for index, part in enumerate(block):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                yield name, index, part.body  # pyright: ignore[reportUnknownMemberType]
         else:
             yield name, 0, block
 
@@ -213,109 +284,48 @@ def _first_line(node: ast.stmt) -> int:
     return min([node.lineno, *(each.lineno for each in decorators)])
 
 
-def walk(node: ast.AST, without: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
-    """A node and what is in it, the outermost first, without such nodes and what is in those."""
-    waiting: list[ast.AST] = [node]
-    for each in waiting:
-        yield each
-        waiting.extend(child for child in ast.iter_child_nodes(each) if not isinstance(child, without))
-
-
-def walk_head(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The nodes of a statement without those of statements inside."""
-    return walk(statement, ast.stmt)
-
-
-def _sometimes(node: ast.AST) -> list[ast.expr]:
-    """The parts of an expression that may be left out."""
+def _skippable_parts(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of an expression that may be skipped."""
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     if isinstance(node, ast.BoolOp):
         return node.values[1:]
-    # Of ``0 < x < 3`` both comparisons stand at the place of the whole.
-    return [node] if isinstance(node, ast.Compare) and len(node.ops) > 1 else []
+    # Both comparisons of ``0 < x < 3`` have the range of the whole, and the second may be skipped.
+    if isinstance(node, ast.Compare) and len(node.ops) > 1:
+        return [node]
+    return []
 
 
 def operands(test: ast.expr) -> list[ast.expr]:
-    """A condition, and what ``and``, ``or`` and ``not`` join in it."""
-    found = [test]
-    for each in found:
-        if isinstance(each, ast.BoolOp):
-            found += each.values
-        elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
-            found.append(each.operand)
-    return found
+    """Return a condition and all operands of ``and``, ``or`` and ``not`` in it."""
+    conditions = [test]
+    for condition in conditions:
+        if isinstance(condition, ast.BoolOp):
+            conditions += condition.values
+        elif isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+            conditions.append(condition.operand)
+    return conditions
 
 
 def consumed_by(node: ast.AST) -> ast.GeneratorExp | None:
-    """The generator expression that a call is given: its rounds take turns with what the call itself does."""
+    """Return the generator expression among the arguments of a call, whose iterations run inside the call."""
     if not isinstance(node, ast.Call):
         return None
-    return next((each for each in node.args if isinstance(each, ast.GeneratorExp)), None)
+    generators = (arg for arg in node.args if isinstance(arg, ast.GeneratorExp))
+    return next(generators, None)
 
 
 def is_text(node: ast.stmt) -> bool:
-    """Whether a statement is a text alone, as a docstring is."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-# ---------------------------------------------------------------- stores
-
-# What is written where a variable gets or loses its value: the statement, or the head of a compound one.
-
-STORES = (
-    "STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST",
-    "STORE_FAST_MAYBE_NULL", "DELETE_FAST", "DELETE_NAME", "DELETE_GLOBAL", "DELETE_DEREF",
-)  # fmt: skip
-_LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
-
-
-def store_text(syntax: Syntax, nodes: list[Located]) -> str:
-    """``y = f(x)``, ``for i in range(3)``, ``open(p) as file``, ``n := len(x)``."""
-    child: ast.AST = next((node for node in nodes if isinstance(node, ast.Name)), nodes[0])
-    while not isinstance(child, ast.stmt):
-        parent = syntax.parent(child)
-        if parent is None:
-            break
-        if isinstance(parent, ast.NamedExpr):
-            return syntax.text(parent)
-        if isinstance(parent, _LOOPS):
-            return f"for {syntax.between(parent.target, parent.iter)}"
-        if isinstance(parent, ast.withitem) and parent.optional_vars is not None:
-            return syntax.between(parent.context_expr, parent.optional_vars)
-        child = parent
-    text = syntax.text(child) if isinstance(child, Located) else ""
-    # Of a function, a class or an except clause the first line: the rest is what they hold.
-    return text if isinstance(child, ast.stmt) and not hasattr(child, "body") else text.partition("\n")[0].rstrip()
-
-
-# ---------------------------------------------------------------- jumps
-
-# What makes code leave its place: ``return``, ``break`` and ``continue``, and the ``yield`` that suspends it.
-
-_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-WITH = (ast.With, ast.AsyncWith)
-
-
-def yields(node: ast.AST) -> bool:
-    """Whether a function is a generator or coroutine."""
-    return any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in walk(node, _INNER))
-
-
-def may_jump(node: ast.stmt) -> bool:
-    """Whether what follows a statement may be left out although no error occurs."""
-    return any(isinstance(each, ast.Return | ast.Break | ast.Continue) for each in walk(node, _INNER))
-
-
-def may_break(node: ast.stmt) -> bool:
-    """Whether a loop may be left before its end: by a ``return``, or a ``break`` that is its own."""
-    returns = any(isinstance(each, ast.Return) for each in walk(node, _INNER))
-    return returns or any(isinstance(each, ast.Break) for each in walk(node, (*LOOPS, *_INNER)))
+    """Return whether a statement is only a string, as a docstring is."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def evaluated(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[ast.expr]:
-    """What a definition evaluates itself: decorators, defaults, bases."""
+    """Return the expressions that run when a function or class is defined: decorators, defaults and bases."""
     if isinstance(node, ast.ClassDef):
         return [*node.decorator_list, *node.bases, *(each.value for each in node.keywords)]
     return [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
