@@ -1,0 +1,236 @@
+"""The results of an expression over all its runs: counts equal ones, and splits and merges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torchglass.events.types import Event, Stats, Value
+from torchglass.program.inner import is_summed_up
+from torchglass.program.merge import UNKNOWN, MergedTensor, merge_tensors
+from torchglass.program.recorded import Recorded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredOutput:
+    """The statistics of one output of several events; they are read when they are asked for."""
+
+    trace: Recorded
+    numbers: Sequence[int]
+    """The ids of the events."""
+    place: int
+    """The index of the output."""
+
+    def stats(self) -> Iterator[Stats]:
+        """Yield the statistics of each value that was measured."""
+        for number in self.numbers:
+            stats = self.trace.event(number).outputs[self.place].stats
+            if stats is not None:
+                yield stats
+
+
+class ResultTensor(NamedTuple):
+    """One tensor of a result."""
+
+    role: str
+    """Where it is in the result: ``[0]`` or ``.logits``; "" if it is the result itself."""
+    dtype: str
+    shape: tuple[int, ...] | None
+    layout: str
+    measured: MeasuredOutput | None = None
+    """Its statistics, if it was measured."""
+
+
+class Result(NamedTuple):
+    """What one call returned: its tensors or, if there is none, its text."""
+
+    items: tuple[ResultTensor, ...]
+    text: str = ""
+
+
+Counted = dict[tuple[Result, str | None], int]
+"""How often there was each result, by the result and the path of the module that was running."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The results of an expression over several runs."""
+
+    counted: Counted = field(default_factory=Counted)
+    parts: tuple[Outcome | None, ...] | None = None
+    """For a tuple that is written out (``return a, b``), the results of its elements; otherwise None."""
+
+    def add(self, result: Result, path: str | None, times: int) -> None:
+        """Add a result that came so many times, while the module at ``path`` was running."""
+        key = (result, path)
+        self.counted[key] = self.counted.get(key, 0) + times
+
+    def __bool__(self) -> bool:
+        return bool(self.counted) or self.parts is not None
+
+    @property
+    def times(self) -> int:
+        """Return how often there was a result."""
+        own = sum(self.counted.values())
+        return own + max((part.times for part in self.parts or () if part is not None), default=0)
+
+
+def module_path(event: Event) -> str | None:
+    """Return the path of the module that an event was in, or its label if that is a root; None outside modules."""
+    if event.module == "":
+        return event.root
+    return event.module
+
+
+def result_of(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
+    """Return what an event gave. ``measured`` has the statistics of its outputs, or is ``()``."""
+    if not event.outputs:
+        return Result((), event.result)
+    if is_summed_up(event):
+        return Result(())
+    known: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
+    return Result(tuple(_item(*each) for each in zip(event.outputs, known, strict=True)))
+
+
+def _item(value: Value, measured: MeasuredOutput | None) -> ResultTensor:
+    return ResultTensor(
+        value.role.removeprefix("out"), value.dtype, value.shape, value.layout, measured
+    )
+
+
+def changed_by(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
+    """Return the tensor that ``x[i] = y`` changed: the first argument."""
+    given = event.outputs[:1] or event.inputs[:1]
+    known = None
+    if measured:
+        known = measured[0]
+    return Result(
+        tuple(ResultTensor("", value.dtype, value.shape, value.layout, known) for value in given)
+    )
+
+
+def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
+    """Return one outcome with the results of several. It has parts only if all have the same number of them."""
+    known = [each for each in outcomes if each]
+    whole = Outcome()
+    for each in known:
+        for (result, path), times in each.counted.items():
+            whole.add(result, path, times)
+    parts = [each.parts for each in known if each.parts is not None]
+    if parts and len(set(map(len, parts))) == 1:
+        whole.parts = tuple(merged(column) or None for column in zip(*parts, strict=True))
+    return whole
+
+
+# ---------------------------------------------------------------- parts of results
+
+
+def part(outcome: Outcome, index: int, length: int, starred: bool = False) -> Outcome:
+    """Return what one target of an unpacking was assigned: the one at ``index`` of ``length``, or ``*starred``.
+
+    A negative index counts from the end.
+    """
+    taken = Outcome()
+    for (result, path), times in outcome.counted.items():
+        element = _element(result, index, length, starred)
+        if element is not None:
+            taken.add(element, path, times)
+    if outcome.parts is None:
+        return taken
+    if starred:
+        end = len(outcome.parts) + index - length + 1
+        parts = outcome.parts[index:end]
+    else:
+        parts = outcome.parts[index : index + 1 or None]
+    return merged([taken, *parts])
+
+
+def _element(result: Result, index: int, length: int, starred: bool) -> Result | None:
+    """Return the element at ``index`` of a result (several for ``starred``); None if it has no tensor."""
+    if len(result.items) == 1 and result.items[0].role == "":
+        return _row(result.items[0])
+    heads = list(dict.fromkeys(_head(item.role) for item in result.items))
+    if all(head[:1] == "[" and head[1:-1].isdecimal() for head in heads):
+        # Elements that are not tensors have no item, so the number in the role is the index.
+        places = {head: int(head[1:-1]) for head in heads}
+    else:
+        places = {head: place for place, head in enumerate(heads)}
+    if starred or index < 0:
+        chosen = _from_the_end(places, index, length, starred)
+    else:
+        chosen = {head for head, place in places.items() if place == index}
+    items = [item for item in result.items if _head(item.role) in chosen]
+    if not items:
+        return None
+    if starred:
+        return Result(tuple(items))
+    return Result(tuple(item._replace(role=item.role[len(_head(item.role)) :]) for item in items))
+
+
+def _from_the_end(places: dict[str, int], index: int, length: int, starred: bool) -> set[str]:
+    size = max(places.values(), default=-1) + 1
+    if starred:
+        return {head for head, place in places.items() if index <= place <= size - (length - index)}
+    return {head for head, place in places.items() if place == size + index}
+
+
+def _row(item: ResultTensor) -> Result | None:
+    """Return one of the rows that a tensor is unpacked into."""
+    if item.shape:
+        return Result((item._replace(shape=item.shape[1:], measured=None),))
+    return None
+
+
+def _head(role: str) -> str:
+    """Return the first part of a role: ``[1]`` for ``[1]['k']``."""
+    end = next((at for at, char in enumerate(role) if at and char in "[."), len(role))
+    return role[:end]
+
+
+# ---------------------------------------------------------------- merging
+
+
+def forms_of(outcome: Outcome) -> list[list[MergedTensor]]:
+    """Return the merged tensors of all results; results of different structure or rank are merged separately."""
+    forms: dict[tuple[object, ...], list[Result]] = {}
+    results = [result for result, _ in outcome.counted if result.items]
+    known = [each for each in results if not any(map(_is_unknown, each.items))]
+    for result in known or results:
+        forms.setdefault(tuple(map(_form, result.items)), []).append(result)
+    return [
+        list(map(_merged, zip(*(one.items for one in same), strict=True)))
+        for same in forms.values()
+    ]
+
+
+def _is_unknown(item: ResultTensor) -> bool:
+    return item.shape is None and item.dtype == UNKNOWN
+
+
+def _form(item: ResultTensor) -> tuple[object, ...]:
+    return (item.role, None if item.shape is None else len(item.shape), item.layout)
+
+
+def _merged(items: Sequence[ResultTensor]) -> MergedTensor:
+    stats = [each for item in items if item.measured is not None for each in item.measured.stats()]
+    return merge_tensors(items, stats=stats)
+
+
+def by_path(outcome: Outcome) -> list[tuple[tuple[str | None, ...], Outcome]]:
+    """Split an outcome by the path of the module. Paths with equal results are in one group."""
+    of_path: dict[str | None, Outcome] = {}
+    for (result, path), times in outcome.counted.items():
+        of_path.setdefault(path, Outcome()).add(result, path, times)
+    groups: dict[object, list[str | None]] = {}
+    for path, each in of_path.items():
+        counted: dict[Result, int] = {}
+        for (result, _), times in each.counted.items():
+            plain = _unmeasured(result)
+            counted[plain] = counted.get(plain, 0) + times
+        groups.setdefault(frozenset(counted.items()), []).append(path)
+    return [(tuple(paths), merged(of_path[path] for path in paths)) for paths in groups.values()]
+
+
+def _unmeasured(result: Result) -> Result:
+    return Result(tuple(item._replace(measured=None) for item in result.items), result.text)

@@ -1,0 +1,492 @@
+"""Builds a tree of source lines: each event under the lines of its stack, in the calls and loops of the program tree.
+
+Lines are not nodes of the program tree, because it is not always certain whether two events belong to one execution of
+a line. Here consecutive events share the lines that their stacks have in common::
+
+    event 0 with the stack  train.py:9, model.py:5         train.py:9
+    event 1 with the stack  train.py:9, model.py:6   →       model.py:5
+                                                               event 0
+                                                             model.py:6
+                                                               event 1
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from torchglass.events.types import Event, Location, Value
+from torchglass.program.dedup import ById, shape_key
+from torchglass.program.fold import Foldable
+from torchglass.program.frames import is_own
+from torchglass.program.paths import relative_path, split_index
+from torchglass.program.program import Program
+from torchglass.program.tree import CALL as TREE_CALL
+from torchglass.program.tree import ProgramTree
+
+MAX_LEVELS = 8
+"""Recursion up to this depth is shown as it is. A line that calls itself deeper is shown once, with a count."""
+RUNNERS = frozenset(["_pytest", "execnet", "IPython", "ipykernel", "pluggy", "unittest", "xdist"])
+"""Packages that run other people's code. Their lines are not shown."""
+MAX_PATHS = 1024
+"""Entries of a cache, which is cleared when it is full. Paths of earlier iterations are not used again."""
+
+LINE = "line"
+CALL = "call"
+"""A call of a module, or an optimizer's step."""
+STEP = "step"
+"""An event that the view shows as a row."""
+LOOP = "loop"
+ITERATION = "iteration"
+CALLBACK = "callback"
+"""A call of one of the program's functions by torch."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of code that is shown."""
+
+    number: int
+    """Equal for the same line."""
+    where: Location
+    """Its columns contain everything that was computed on the line."""
+    levels: int = 1
+    """How often the line is in one stack, at most: how deep it calls itself."""
+    levels_as_one: int = 1
+    """How many of these are shown as one, at most. Only those in the same call of a module are."""
+
+
+class _ShownFrame(NamedTuple):
+    """A frame of a stack that is shown."""
+
+    frame: int
+    """Its index in the stack."""
+    line: int
+    """The number of its line."""
+
+
+class StackLines:
+    """The lines of stacks, without the frames that are hidden."""
+
+    def __init__(self, is_hidden: Callable[[Location], bool]) -> None:
+        self._is_hidden = is_hidden
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._line = ById(self._number)
+        self.frames_of = ById(self._shown_frames)
+        """The frames of a stack that are shown, outermost first."""
+        self.lines: list[Line] = []
+        self.outer = 0
+        """How many frames at the outer end belong to a test runner or a notebook."""
+
+    def _shown_frames(self, stack: tuple[Location, ...]) -> list[_ShownFrame]:
+        frames = [(index, stack[index]) for index in range(self.outer, len(stack))]
+        return [
+            _ShownFrame(index, self._line(at)) for index, at in frames if not self._is_hidden(at)
+        ]
+
+    def count_levels(self, stacks: Iterable[tuple[Location, ...]]) -> None:
+        """Find out how deep each line calls itself."""
+        for stack in {id(stack): stack for stack in stacks}.values():
+            shown = self.frames_of(stack)
+            if len(shown) > MAX_LEVELS:
+                for number, levels in Counter([frame.line for frame in shown]).items():
+                    self.lines[number].levels = max(self.lines[number].levels, levels)
+
+    def leave_out_runner(self, stacks: Iterable[tuple[Location, ...]]) -> None:
+        """Leave out the frames that all stacks begin with, up to the first one in a file of the program.
+
+        If a test runner or a notebook is among them, that is the first one after it.
+        """
+        different = {id(stack): stack for stack in stacks if stack}
+        common = _common_frames(list(different.values()))
+        runners = [index for index, at in enumerate(common) if _is_runner(at)]
+        after_runner = 0
+        if runners:
+            after_runner = runners[-1] + 1
+        own = (index for index, at in enumerate(common) if index >= after_runner and is_own(at))
+        self.outer = next(own, after_runner)
+
+    def _number(self, at: Location) -> int:
+        """Return the number of the line at a place.
+
+        Lines with different texts have different numbers: a file may have changed, and ``exec`` runs many texts.
+        """
+        key = (at.file, at.line, at.function, at.source)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.lines)
+            self.lines.append(Line(number, at))
+        line = self.lines[number]
+        if line.where is not at:
+            line.where = _union(line.where, at)
+        return number
+
+
+def _is_runner(at: Location) -> bool:
+    return not RUNNERS.isdisjoint(at.file.replace("\\", "/").split("/"))
+
+
+def _common_frames(stacks: Sequence[tuple[Location, ...]]) -> tuple[Location, ...]:
+    """Return the frames that all stacks begin with."""
+    first = ()
+    if stacks:
+        first = stacks[0]
+    length = len(first)
+    for stack in stacks[1:]:
+        length = min(length, len(stack))
+        same = (
+            one.file == two.file and one.line == two.line
+            for one, two in zip(first, stack, strict=False)
+        )
+        length = min(length, next((at for at, equal in enumerate(same) if not equal), length))
+    return first[:length]
+
+
+def _union(one: Location, other: Location) -> Location:
+    """Return the smallest place that contains two places on the same line."""
+    end = max((one.end_line, one.end_col), (other.end_line, other.end_col))
+    return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1])
+
+
+# ---------------------------------------------------------------- events under lines
+
+
+@dataclass(slots=True)
+class LineNode:
+    """A node of the tree of lines: a line in one call, or one of the other kinds above."""
+
+    kind: str
+    number: int
+    """The number of a line; for other kinds, the node of the program tree."""
+    children: list[int] = field(default_factory=list[int])
+    assigned: dict[tuple[str, ...], list[tuple[Value, ...]]] | None = None
+    """For a line, by names, the values that they were assigned; values of equal shapes are listed once."""
+    spent: int = 0
+    """How long the steps in it took together, in nanoseconds."""
+    size: int = 0
+    """How many steps are in it."""
+    has_lines: bool = False
+    """Whether it has lines that are not inside another call."""
+
+
+class _PathItem(NamedTuple):
+    """A node on the way to a step; ``number`` as in ``LineNode``."""
+
+    kind: str
+    number: int
+
+
+@dataclass(slots=True)
+class _Path:
+    """The nodes on the way to a step, outermost first."""
+
+    items: list[_PathItem]
+    frames: dict[int, int]
+    """By the index of a frame in the stack, the index of its line among the items."""
+
+
+class LineTree(Foldable):
+    """The tree of lines: nodes in the order of the trace. It can be folded (``fold.Foldable``)."""
+
+    def __init__(
+        self,
+        program: Program,
+        events: Sequence[Event],
+        calls: Sequence[int],
+        lines: StackLines,
+        folds: bool,
+    ) -> None:
+        """Begin an empty tree.
+
+        ``events`` has a sample of each event. ``calls`` has by event the innermost call around it that has lines and
+        steps in it (-1: none). With ``folds`` a line that calls itself many levels deep is shown once.
+        """
+        self.tree: ProgramTree = program.tree
+        self._program = program
+        self.nodes: list[LineNode] = []
+        self.threads: dict[str, list[int]] = {}
+        """By thread, its outermost nodes."""
+        self._distinct = program.distinct
+        self._events = events
+        self._calls = calls
+        self._lines = lines
+        self._folds = folds
+        self._previous: dict[str, tuple[_Path, list[int]]] = {}
+        """By thread, the path of the last step and its nodes."""
+        self._paths: dict[tuple[int, int, int], _Path] = {}
+        """By the ``id`` of a stack, the call and the scope around the event."""
+        self._assigned = bytearray(len(events))
+        self._names: dict[tuple[int, int], str] = {}
+        self._keys: dict[int, Hashable] = {}
+
+    # ------------------------------------------------------------ Foldable
+
+    def children_of(self, node: int, /) -> Sequence[int]:
+        return self.nodes[node].children
+
+    def key(self, node: int, /) -> Hashable:
+        """Return a key that is equal for nodes at one place of the code, in all iterations."""
+        here = self.nodes[node]
+        if here.kind == LINE:
+            return (LINE, here.number)
+        if here.kind in (LOOP, ITERATION, CALLBACK):
+            site = self.tree.site(here.number)
+            if here.kind == LOOP and site.loop is not None:
+                # Not the place: the first event that was kept of a loop may be anywhere in it.
+                return (LOOP, site.loop)
+            return (here.kind, site.loop, site.place, site.function)
+        event = self._events[here.number]
+        if here.kind == CALL:
+            head, number = split_index(self.name(node))
+            return (CALL, event.name, head, number is None, event.error)
+        alike = self._distinct.alike[here.number]
+        if event.kind == "unseen" and event.name == "gap":
+            # A gap is never folded.
+            return (STEP, here.number)
+        if alike not in self._keys:
+            self._keys[alike] = (
+                STEP,
+                event.kind,
+                event.name,
+                event.error,
+                event.note,
+                event.module if event.kind == "mark" else "",
+            )
+        return self._keys[alike]
+
+    def merges_neighbours(self, node: int, /) -> bool:
+        return self.nodes[node].kind == CALLBACK
+
+    def line(self, node: int, /) -> int:
+        here = self.nodes[node]
+        scope = self.scope(node)
+        if here.kind == LINE:
+            return self._lines.lines[here.number].where.line
+        if scope < 0:
+            at = self._events[here.number].location
+        else:
+            at = self.tree.site(scope).at
+        if at is None:
+            return 0
+        return at.line
+
+    def may_merge_iterations(self, node: int, /) -> bool | None:
+        return self.tree.may_merge_iterations(self.scope(node))
+
+    # ------------------------------------------------------------ one node
+
+    def scope(self, node: int) -> int:
+        """Return the call, loop or iteration of the program tree that a node is; -1 for other nodes."""
+        here = self.nodes[node]
+        if here.kind in (LOOP, ITERATION, CALLBACK):
+            return here.number
+        return -1
+
+    def times_run(self, nodes: Sequence[int]) -> int | None:
+        """Return how often that ran of which these are the kept times; None if all was kept, or it is not known."""
+        totals = self._program.totals
+        if not totals.is_needed:
+            return None
+        return totals.of(self._steps_in(nodes[0]), len(nodes))
+
+    def _steps_in(self, node: int) -> Iterator[int]:
+        pending = [node]
+        while pending:
+            here = self.nodes[pending.pop()]
+            if here.kind in (STEP, CALL):
+                yield here.number
+            pending.extend(here.children)
+
+    def name(self, node: int) -> str:
+        """Return the path of a call's module, relative to the call around it; ``AdamW.step`` for an optimizer."""
+        number = self.nodes[node].number
+        alike = self._distinct.alike
+        event = self._events[number]
+        around = self._calls[number]
+        if event.kind == "step":
+            return f"{event.name}.step"
+        key = (alike[number], alike[around] if around >= 0 else -1)
+        if key not in self._names:
+            outer = None
+            if around >= 0:
+                outer = self._events[around]
+            self._names[key] = relative_path(
+                event, outer if outer and outer.kind == "module" else None
+            )
+        return self._names[key]
+
+    def first_step(self, node: int) -> int:
+        """Return the first step in a node."""
+        while self.nodes[node].kind != STEP:
+            node = self.nodes[node].children[0]
+        return self.nodes[node].number
+
+    # ------------------------------------------------------------ filling
+
+    def add_steps(self, steps: Iterable[int]) -> None:
+        """Add steps (events in order), and what the other events assigned. Then sum up times and sizes."""
+        chosen = iter(steps)
+        step = next(chosen, -1)
+        for number in range(len(self._events)):
+            if number == step:
+                self._add(step)
+                step = next(chosen, -1)
+            else:
+                self._note(number)
+        for node in reversed(self.nodes):
+            for child in node.children:
+                inner = self.nodes[child]
+                node.spent += inner.spent
+                node.size += inner.size
+                node.has_lines = (
+                    node.has_lines or inner.kind == LINE or (inner.kind != CALL and inner.has_lines)
+                )
+
+    def _add(self, step: int) -> None:
+        """Put a step under its lines."""
+        events = self._events
+        parents = self._distinct.parents
+        # What the autograd engine runs in a thread of its own has no stack: use that of the backward call.
+        at = step
+        while not events[at].stack and parents[at] >= 0:
+            at = parents[at]
+        thread = events[at].thread
+        path = self._path(at)
+        previous, nodes = self._previous.get(thread, (_Path([], {}), []))
+        if path is previous:
+            shared = len(path.items)
+        else:
+            shared = _count_shared(path.items, previous.items)
+        nodes = nodes[:shared]
+        for kind, number in path.items[shared:]:
+            nodes.append(self._add_node(kind, number, thread, nodes))
+        self._previous[thread] = (path, nodes)
+        leaf = self.nodes[self._add_node(STEP, step, thread, nodes)]
+        leaf.spent = self._distinct.spent_ns[step]
+        leaf.size = 1
+        self._assign_around(step, path, nodes)
+
+    def _note(self, number: int) -> None:
+        """Note what an event that is not a step was assigned to, if its line is on the path of the last step.
+
+        In ``y = x.t().contiguous()`` the last call may run no op, and yet the line's value is its result.
+        """
+        event = self._events[number]
+        previous = self._previous.get(event.thread)
+        if previous is None or self._assigned[number] or not event.target or not event.outputs:
+            return
+        path = self._path(number)
+        previous_path, nodes = previous
+        place = path.frames.get(len(event.stack) - 1)
+        if place is not None and _count_shared(path.items, previous_path.items) > place:
+            self._assigned[number] = True
+            _assign(self.nodes[nodes[place]], event)
+
+    def _add_node(self, kind: str, number: int, thread: str, parents: Sequence[int]) -> int:
+        """Add a node below the last of ``parents``, and return its index."""
+        if parents:
+            siblings = self.nodes[parents[-1]].children
+        else:
+            siblings = self.threads.setdefault(thread, [])
+        siblings.append(len(self.nodes))
+        self.nodes.append(LineNode(kind, number))
+        return len(self.nodes) - 1
+
+    def _assign_around(self, step: int, path: _Path, nodes: Sequence[int]) -> None:
+        """Note at their lines what a step, and the calls around it, were assigned to. Each call is noted once."""
+        at = step
+        while at >= 0 and not self._assigned[at]:
+            self._assigned[at] = True
+            event = self._events[at]
+            place = None
+            if event.target and event.outputs:
+                place = path.frames.get(len(event.stack) - 1)
+            if place is not None:
+                _assign(self.nodes[nodes[place]], event)
+            at = self._distinct.parents[at]
+
+    # ------------------------------------------------------------ from a stack to a path
+
+    def _path(self, event: int) -> _Path:
+        stack = self._events[event].stack
+        call = self._calls[event]
+        scope = self.tree.scope_around(event)
+        key = (id(stack), call, scope)
+        found = self._paths.get(key)
+        if found is None:
+            if len(self._paths) >= MAX_PATHS:
+                self._paths.clear()
+            found = self._make_path(stack, call, self.tree.by_frame(event, called_back=True))
+            self._paths[key] = found
+        return found
+
+    def _make_path(
+        self, stack: tuple[Location, ...], call: int, scopes: dict[int, list[int]]
+    ) -> _Path:
+        """Return the loops and lines of each frame, and each call before the first line in it.
+
+        ``call`` is the innermost call around the event, ``scopes`` the loops and iterations by frame. If a line calls
+        itself many levels deep, the items between two of its occurrences are left out.
+        """
+        calls = self._with_outer_calls(call)
+        items: list[_PathItem] = []
+        frame_of_item: list[int] = []
+        first_of_line: dict[int, int] = {}
+        levels: dict[int, int] = {}
+        next_call = 0
+        lines = self._lines.lines
+        for index, line in self._lines.frames_of(stack):
+            while next_call < len(calls) and len(self._events[calls[next_call]].stack) <= index:
+                items.append(_PathItem(CALL, calls[next_call]))
+                frame_of_item.append(-1)
+                next_call += 1
+                first_of_line = {}
+                levels = {}
+            first: int | None = None
+            if self._folds and lines[line].levels > MAX_LEVELS:
+                levels[line] = levels.get(line, 0) + 1
+                first = first_of_line.get(line)
+            if first is not None:
+                lines[line].levels_as_one = max(lines[line].levels_as_one, levels[line])
+                for item in items[first + 1 :]:
+                    first_of_line.pop(item.number, None)
+                del items[first:]
+                del frame_of_item[first:]
+            for scope in scopes.get(index, ()):
+                kind = self.tree.kind(scope)
+                items.append(_PathItem(CALLBACK if kind == TREE_CALL else kind, scope))
+                frame_of_item.append(-1)
+            if first is None:
+                first_of_line[line] = len(items)
+            items.append(_PathItem(LINE, line))
+            frame_of_item.append(index)
+        items += [_PathItem(CALL, each) for each in calls[next_call:]]
+        frames = {frame: place for place, frame in enumerate(frame_of_item) if frame >= 0}
+        return _Path(items, frames)
+
+    def _with_outer_calls(self, call: int) -> list[int]:
+        """Return a call and those around it, outermost first."""
+        calls: list[int] = []
+        while call >= 0:
+            calls.append(call)
+            call = self._calls[call]
+        return calls[::-1]
+
+
+def _count_shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return with how many equal items two sequences begin."""
+    for index, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return index
+    return min(len(one), len(other))
+
+
+def _assign(node: LineNode, event: Event) -> None:
+    """Note at a line what an event was assigned to, unless values of these shapes are noted already."""
+    node.assigned = node.assigned or {}
+    values = node.assigned.setdefault(event.target, [])
+    shapes = tuple(map(shape_key, event.outputs))
+    if not any(tuple(map(shape_key, each)) == shapes for each in values):
+        values.append(event.outputs)

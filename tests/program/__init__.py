@@ -1,0 +1,1 @@
+"""Tests of the program tree and of data flow: against programs that count what they do themselves."""
