@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from torchglass.capture.live import Brief, LiveFeed
+from torchglass._trace import Trace
+from torchglass.capture.live import LeafCall, LiveFeed
 from torchglass.capture.recorder import Recorder
-from torchglass.events.trace import Trace
 from torchglass.events.types import Event
 from torchglass.options import Options
 from torchglass.settle.live import LiveSettler
@@ -86,8 +86,8 @@ def _twice() -> list[list[Event]]:
 
 
 def test_layers_that_are_alike_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, worked_out = LiveSettler._first, list[int]()
-    monkeypatch.setattr(LiveSettler, "_first", lambda *given: (worked_out.append(given[2][0]), first(*given))[1])
+    settle, worked_out = LiveSettler._first_of_kind, list[int]()
+    monkeypatch.setattr(LiveSettler, "_first_of_kind", lambda *args: (worked_out.append(args[2][0]), settle(*args))[1])
     network = nn.Sequential(*[Block() for _ in range(20)])
     opened, _, _ = _seen(lambda: network(torch.ones(3, 4)), keyed=False)
     assert len(opened) > 100
@@ -132,7 +132,7 @@ def test_a_call_that_was_open_before_somebody_listened_is_none_of_theirs() -> No
 def _at_once(act: Any) -> tuple[list[Event], list[Event]]:
     """The events that are told of at both edges, at their ends, and those that are told of at once."""
     wholes = list[Event]()
-    brief = Brief(lambda parent, is_module: True, lambda event, parent: wholes.append(event))
+    brief = LeafCall(lambda parent, is_module: True, lambda event, parent: wholes.append(event))
     _, closed, _ = _seen(act, keyed=False, brief=brief)
     return closed, wholes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -307,7 +308,7 @@ class TestLimitsAndLooks:
                 torch.relu(X)
         assert len(trace) == 3
         assert trace.notes == (
-            "2 events were not recorded: the limit of 3 was reached; record(max_events=…) raises it",
+            "2 events were not recorded: the limit of 3 was reached; record(max_events=…) or --max-events raises it",
         )
 
     def test_max_events_from_the_beginning_over_all_threads(self) -> None:
@@ -334,3 +335,39 @@ class TestLimitsAndLooks:
         assert [(e.name, e.end_ns, e.outputs) for e in model.seen] == [("Snapshots", None, ())]
         assert names(trace) == ["Snapshots", "relu", "exp"]
         assert not trace.running
+
+
+def test_a_view_of_a_running_trace_settles_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads go on meanwhile: a view that looked anew at each question would never come to its end."""
+    from torchglass.settle.settler import Settler
+
+    settled: list[int] = []
+    settle = Settler.settle
+
+    def counting(self: Settler) -> None:
+        settled.append(1)
+        settle(self)
+
+    monkeypatch.setattr(Settler, "settle", counting)
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.wait(0.001):
+            torch.ones(2) * 2
+
+    counts: list[int] = []
+    with tg.record(values="stats") as trace:
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for each in threads:
+            each.start()
+        time.sleep(0.1)
+        try:
+            for look in (trace.render, lambda: trace.render("table"), trace.to_dict, trace.first_bad, trace.findings):
+                settled.clear()
+                look()
+                counts.append(len(settled))
+        finally:
+            stop.set()
+            for each in threads:
+                each.join()
+    assert max(counts) <= 3  # a thread that ends a call with a new form meanwhile is looked at once more

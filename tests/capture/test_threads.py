@@ -198,7 +198,7 @@ def test_a_call_that_ends_while_somebody_looks_is_looked_at_again(monkeypatch: p
 
     def missing_at_first(self: Settler) -> Any:
         looks.append(len(looks))
-        return settle(self) if len(looks) > 2 else self.interned.forms[-7]
+        return settle(self) if len(looks) > 2 else self.journal_rows.forms[-7]
 
     with tg.record() as trace:
         torch.relu(X)

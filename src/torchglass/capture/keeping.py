@@ -1,4 +1,4 @@
-"""What a recording asks of whoever keeps it in a folder: the journal, source texts, contents of values."""
+"""Writes a recording to a folder while it runs: the journal, source texts and contents of values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torchglass.capture.contents import CannotKeep, FileContent, content_pieces, refuse
 from torchglass.journal import layout
-from torchglass.journal.homes import Home
+from torchglass.journal.backing import Backing
+from torchglass.journal.layout import Streams
 from torchglass.journal.rows import SavedRow, encoded
 
 if TYPE_CHECKING:
@@ -14,47 +15,50 @@ if TYPE_CHECKING:
 
 
 class Keeper(Protocol):
-    """Keeps what cannot be in the journal itself; store.Part."""
+    """Protocol of the folder that a recording is written to; ``store.Part`` implements it."""
 
-    def new_journal(self, recording: int) -> Home:
-        """A file for the journal; this is the number of the recording in it that is to be kept."""
+    def new_journal(self, recording: int) -> Backing:
+        """Create a file for the journal; ``recording`` is the number of the recording that belongs to the folder."""
         ...
 
     def refusal(self, problem: OSError) -> Exception:
-        """What to say when there is no room for the journal; nothing is left of the folder."""
+        """Return the exception to raise if there is no room for the journal, and remove what was written."""
         ...
 
-    def share_journal(self, home: Home, recording: int) -> None:
-        """The journal has a file already, of a recording around this one."""
+    def share_journal(self, home: Backing, recording: int) -> None:
+        """Share the journal's file with a recording around this one, which has the file already."""
         ...
 
     def keep_source(self, digest: str, text: str) -> None:
-        """Keep the text of a file."""
+        """Keep the text of a source file."""
         ...
 
-    def keep_tensor(self, name: str, value: int, content: FileContent) -> tuple[int, int, int] | str:
-        """Keep the bytes of a value; returns number, shard and offset, or why there is no room any more."""
+    def keep_tensor(
+        self, name: str, value: int, content: FileContent
+    ) -> tuple[int, int, int] | str:
+        """Keep the bytes of a value; return its number, shard and offset, or the reason why there is no room."""
         ...
 
     def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int] | None:
-        """Memory of a shard for so many bytes at least: with the shard, where it begins, how many values it takes, and
-        the descriptor of its file.
+        """Return memory of a shard for at least so many bytes, or None if there is no room.
 
-        ``unused``: where the rest of the last such memory begins, which is not needed any more; -1: all of it is.
+        The memory comes with its shard, its offset in the shard, how many values it may hold, and the descriptor of the
+        file. ``unused`` is the offset at which the unused rest of the last region begins, or -1 if that region stays in
+        use.
         """
         ...
 
     def release_region(self, region: Any) -> None:
-        """Nobody writes to such memory any more."""
+        """Release memory that nobody writes to any more."""
         ...
 
     def report(self, problem: OSError) -> None:
-        """The file of the journal can take no more; never raises."""
+        """Report that the journal's file cannot grow any more, without raising an exception."""
         ...
 
 
 class Keeping:
-    """One recording that is written to a folder while it runs."""
+    """Writes one recording to a folder while it runs."""
 
     def __init__(self, session: Session, recording: int, keeper: Keeper, sources: bool) -> None:
         self._session = session
@@ -63,7 +67,9 @@ class Keeping:
         self.keeps_text = sources
         """Whether source texts may be in the folder."""
         codes = session.stacks.codes
-        if sources or not codes.has_text:  # else the journal holds texts that must not be in this folder
+        if (
+            sources or not codes.has_text
+        ):  # else the journal holds texts that must not be in this folder
             self._give_journal()
         session.homes.append(self)
         session.copies.writers.append(self.write)
@@ -73,9 +79,10 @@ class Keeping:
             codes.keeps_text = False
 
     def _give_journal(self) -> None:
-        journal, keeper = self._session.journal, self._keeper
-        if journal.home.path is not None:
-            keeper.share_journal(journal.home, self._recording)
+        journal = self._session.journal
+        keeper = self._keeper
+        if journal.backing.path is not None:
+            keeper.share_journal(journal.backing, self._recording)
             return
         try:
             journal.move_to(keeper.new_journal(self._recording))
@@ -84,7 +91,7 @@ class Keeping:
         journal.on_full = keeper.report
 
     def write(self, name: str, value: int, plain: Any) -> bool:
-        """Write the content of a value straight from where it lies, then its row."""
+        """Write the content of a value directly from its memory, and then its row."""
         session = self._session
         try:
             content = content_pieces(plain)
@@ -96,35 +103,47 @@ class Keeping:
             refuse(session, name, "in the bundle", place)
             return False
         number, shard, offset = place
-        row = SavedRow(self._recording, name, value, shard, offset, content.length, content.dtype, list(content.shape))
+        row = SavedRow(
+            self._recording,
+            name,
+            value,
+            shard,
+            offset,
+            content.length,
+            content.dtype,
+            list(content.shape),
+        )
         session.journal.rows.add(layout.SAVED, number, encoded(row))
         return True
 
     def new_region(self, size: int, unused: int) -> tuple[Any, int, int, int, int, int] | None:
-        """Memory of a shard, and whose that is: the number of this recording stands before that of the shard."""
+        """Return memory of a shard as ``Keeper.new_region`` does, with the number of this recording added."""
         found = self._keeper.new_region(size, unused)
-        return None if found is None else (found[0], self._recording, *found[1:])
+        if found is None:
+            return None
+        return (found[0], self._recording, *found[1:])
 
     def release_region(self, region: Any) -> None:
-        """Nobody writes to such memory any more."""
+        """Release memory that nobody writes to any more."""
         self._keeper.release_region(region)
 
     def stop(self) -> None:
-        """Nothing more is to be kept."""
+        """Stop writing contents and source texts."""
         session = self._session
         if self.write in session.copies.writers:
             session.copies.writers.remove(self.write)
         session.sources.stop_keeping(self._keeper.keep_source)
 
-    def leave(self, is_settled: bool) -> None:
-        """The folder is finished: the journal goes, or goes on in memory for those who may look at it again."""
-        session, journal = self._session, self._session.journal
+    def leave(self, packed: Streams | None) -> None:
+        """Leave the finished folder; the journal stays in memory, for the trace and for other recordings."""
+        session = self._session
+        journal = self._session.journal
         if self in session.homes:
             session.homes.remove(self)
         session.stacks.codes.keeps_text = all(each.keeps_text for each in session.homes)
         if session.homes:
-            return  # another recording's folder has the same file
-        if session.recordings > 1 or not is_settled:
+            return  # the folder of another recording still uses the file
+        if packed is None or session.recorders:
             journal.to_memory()
         else:
-            journal.close()
+            journal.keep_only(packed)

@@ -1,4 +1,4 @@
-"""Events as they happen, for those who print while the program runs."""
+"""Reports events as they happen, for callers that print while the program runs."""
 
 from __future__ import annotations
 
@@ -17,34 +17,43 @@ Feed = Callable[[Event, str], None]
 NOT_HELD = (NONE, False)
 
 
-class Brief(NamedTuple):
-    """For those who print nothing when most calls open, and need not be told of them twice."""
+class LeafCall(NamedTuple):
+    """Functions that let a call without inner events be reported once, if nothing is printed when it opens."""
 
     is_silent: Callable[[int, bool], bool]
-    """Whether nothing is printed because a call opens inside this event; True: the call of a module."""
+    """Returns whether nothing is printed when a call opens inside this event; the bool means a call of a module."""
     whole: Callable[[Event, int], None]
-    """A call inside this event has ended, and nothing happened in it; one before that was alike may stand for it."""
+    """Called when a call inside this event has ended without inner events; the event may be that of an equal call."""
 
 
 class LiveFeed:
-    """Calls ``feed(event, edge)`` on the event's own thread, for the raw records that are wanted when they open.
+    """Calls ``feed(event, edge)`` on the event's own thread, for the records that are wanted when they open.
 
-    Where there is a ``brief``, what opens in silence is held back: most calls end before anything happens in them, and
-    are then told of at once. Between the operations of a model each look costs more than what it finds out.
+    With a ``brief``, a call that opens silently is held back: most calls end before anything happens inside, and are
+    then reported once. Each report costs more than it finds out.
     """
 
     def __init__(
-        self, recorder: Recorder, feed: Feed, wants: Wants, keyed: bool = True, brief: Brief | None = None
+        self,
+        recorder: Recorder,
+        feed: Feed,
+        wants: Wants,
+        keyed: bool = True,
+        brief: LeafCall | None = None,
     ) -> None:
         assert recorder.session is not None
         self._session = recorder.session
-        self._settler = LiveSettler(self._session.journal.streams, recorder.number, recorder.source(), keyed)
+        self._settler = LiveSettler(
+            self._session.journal.streams, recorder.number, recorder.source(), keyed
+        )
         self._feed = feed
         self._wants = wants
         self._brief = brief
         self._held: dict[int, tuple[int, bool]] = {}
-        """By thread: the record that is held back, and whether it is of backward."""
-        self._lock = threading.RLock()  # a `__del__` that calls torch may run while it is held
+        """Keyed by thread: the record that is held back, and whether it belongs to a backward pass."""
+        self._lock = (
+            threading.RLock()
+        )  # reentrant: a `__del__` that calls torch may run while it is held
 
     def __call__(self, log: ThreadLog, at: int, edge: str) -> None:
         if edge == "open":
@@ -60,10 +69,15 @@ class LiveFeed:
             self._feed(event, edge)
 
     def _opened(self, log: ThreadLog, at: int, words: list[int]) -> None:
-        in_backward, brief = self._session.in_backward is not None, self._brief
+        in_backward = self._session.in_backward is not None
+        brief = self._brief
         self._let_go(log)
         above = self._settler.open.get((log.number, words[PARENT]))
-        if brief is not None and above is not None and brief.is_silent(above[0].id, words[WHAT] < 0):
+        if (
+            brief is not None
+            and above is not None
+            and brief.is_silent(above[0].id, words[WHAT] < 0)
+        ):
             self._held[log.number] = (at, in_backward)
         else:
             self._tell_opened(log, at, words, in_backward)
@@ -74,17 +88,17 @@ class LiveFeed:
         self._feed(event, "open")
 
     def _let_go(self, log: ThreadLog) -> None:
-        """Something happens in the call that was held back."""
+        """Report that the call that was held back has opened, because an event happens inside it."""
         at, in_backward = self._held.pop(log.number, NOT_HELD)
         if at != NONE:
             self._tell_opened(log, at, log.read(at), in_backward)
 
     def _ended(self, log: ThreadLog, at: int) -> None:
-        """Nothing happened in the call that was held back."""
+        """Report the call that was held back once, as a whole, because no event happened inside it."""
         assert self._brief is not None
         _, in_backward = self._held.pop(log.number)
         words = log.read(at)
         above, _ = self._settler.open[log.number, words[PARENT]]
         with self._lock:
-            event = self._settler.whole(log.number, words, in_backward)
+            event = self._settler.leaf_call(log.number, words, in_backward)
         self._brief.whole(event, above.id)

@@ -1,30 +1,37 @@
-"""The user's own marks: a named event with a copy of the value as it is now."""
+"""Records the user's marks (``tg.mark``): named events with a copy of the value as it is now."""
 
 from __future__ import annotations
 
 import sys
-from threading import get_ident
 from typing import Any
 
 from torchglass.capture.contents import refuse
 from torchglass.capture.engine.edges import has_room, hold, stack_at, write_note
+from torchglass.capture.engine.jit import TRACES, pause_trace, resume_trace
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import MARK
 from torchglass.capture.torch.names import no_functions
 from torchglass.capture.transparency.ours import foreign
 from torchglass.journal.layout import NUMBER_MASK
+from torchglass.system import get_ident
 
 
 def write_mark(log: ThreadLog, name: str, value: Any, depth: int) -> None:
-    """Record a mark at the place of the caller ``depth`` frames up; a fault of ours costs the mark only."""
+    """Record a mark at the line of the caller ``depth`` frames up; a fault of our code costs only the mark."""
     frame = sys._getframe(depth + 1)
-    was_on, log.on = log.on, False  # what is copied here is not the program's doing
+    # Do not record what we copy here.
+    was_on = log.on
+    log.on = False
+    traced = None
+    if TRACES:
+        traced = pause_trace()
     try:
         with no_functions():
             _write(log, name, value, frame)
     except BaseException as fault:
         log.session.forgive(fault)
     finally:
+        resume_trace(traced)
         log.on = was_on
 
 
@@ -37,12 +44,12 @@ def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
     def kept(tensor: Any) -> int:
         number = values.value_of(tensor)
         if copies.names.get(number & NUMBER_MASK):
-            # Some writes leave no trace (through .data, or numpy): what was copied before may differ.
-            values.forget_all(tensor)
+            # Some writes cannot be seen (through .data, or numpy), so an earlier copy may differ from the value now.
+            values.mark_all_changed(tensor)
             number = values.value_of(tensor)
         try:
             copies.keep(name, number, tensor, len(session.recorders))
-        except Exception as reason:  # the mark itself says enough to be kept
+        except Exception as reason:  # keep the mark, even without its content
             foreign(reason)
             refuse(session, name, "kept", f"{type(reason).__name__}: {reason}")
         return number
@@ -54,6 +61,8 @@ def _write(log: ThreadLog, name: str, value: Any, frame: Any) -> None:
 
 
 def recording_log() -> ThreadLog | None:
-    """The log of the calling thread, if it is recorded now."""
+    """Return the log of the calling thread, or None if the thread is not recorded now."""
     log = LOGS.get(get_ident())
-    return log if log is not None and log.on else None
+    if log is not None and log.on:
+        return log
+    return None

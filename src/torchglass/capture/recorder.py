@@ -1,58 +1,79 @@
-"""Starts and stops: who is recorded from when to when, with which probes, and everything put back after."""
+"""Starts and stops a recording: decides which threads and which probes it has, and restores everything at its end."""
 
 from __future__ import annotations
 
 import dis
 import importlib
-import os
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
+from torchglass import compiled
 from torchglass.capture import release, threads
 from torchglass.capture.calls import FunctionCalls
+from torchglass.capture.engine.jit import begin_inside_trace, end_trace, pause_trace, resume_trace
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.milestones import RESUMED, remove_milestones
+from torchglass.capture.error_texts import error_text
 from torchglass.capture.keeping import Keeper, Keeping
-from torchglass.capture.release import is_quiet
-from torchglass.capture.session import Listener, Session, error_text
-from torchglass.capture.torch.names import HAS_TORCH
-from torchglass.capture.transparency.patches import Patch, Patches, PatchSet, Uninterrupted
+from torchglass.capture.release import is_idle
+from torchglass.capture.session import Listener, Session
+from torchglass.capture.torch.names import HAS_TORCH, no_functions
+from torchglass.capture.transparency.features import OFF, Feature, attempt, reason_of, replaced
+from torchglass.capture.transparency.ours import is_signals
+from torchglass.capture.transparency.patches import SharedFeatures
+from torchglass.capture.transparency.signals import Uninterrupted
 from torchglass.capture.variables.events import VariablesProbe
 from torchglass.events.tables import Tables
-from torchglass.journal import layout, rows
-from torchglass.journal.layout import NONE
+from torchglass.journal import forks, layout, rows
+from torchglass.journal.layout import NONE, Streams
 from torchglass.journal.ring import Limits
 from torchglass.options import Options
+from torchglass.settle.closing import name_rows, only_row, place_rows, without_texts
+from torchglass.settle.copies import StoredCopy, stored_copies
 from torchglass.settle.settler import Settler, Source
-from torchglass.settle.values import Kept, kept_values
+from torchglass.system import get_ident, getpid, perf_counter_ns, seconds_now, thread_name
 
-listeners: Any = importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
-"""The file of that name; None where torch is not installed, and only variables can be followed."""
+listeners: Any = (
+    importlib.import_module("torchglass.capture.torch.listeners") if HAS_TORCH else None
+)
+"""The module torchglass.capture.torch.listeners; None without torch, when only variables and calls can be recorded."""
 _WITH = dis.opmap.get("BEFORE_WITH")
 LOOKS = 5
-"""How often a recording that is under way is looked at once more, since other threads go on meanwhile."""
+"""How often to try again to read a running recording, while other threads are still writing to it."""
 _LONGEST_CHAIN = 20
-"""Exceptions may be raised in answer to each other in a circle."""
+"""The most exceptions of a chain to note, because the causes of an exception may form a cycle."""
 
 
 _last_with: list[tuple[CodeType, int]] = []
-"""The statement by which the last block was entered, mostly that of the next one: to ask copies the whole code."""
+"""The ``with`` statement of the last block, which is often that of the next; checking it copies the whole bytecode."""
 
 
 def _is_with(code: CodeType, offset: int) -> bool:
-    """Whether a ``with`` statement is at work at this place."""
+    """Return whether the instruction at this offset enters a ``with`` block."""
     if _last_with and _last_with[0][0] is code and _last_with[0][1] == offset:
         return True
     found = _WITH is not None and 0 <= offset < len(code.co_code) and code.co_code[offset] == _WITH
     if found:
         _last_with[:] = [(code, offset)]
     return found
+
+
+def _do_all(session: Session, *steps: Callable[[Session], None]) -> None:
+    """Do each step, even if others fail; at the end, raise again what a signal handler of the program has raised."""
+    theirs: BaseException | None = None
+    for step in steps:
+        try:
+            step(session)
+        except BaseException as fault:
+            if is_signals(fault):
+                theirs = fault
+            else:
+                session.fault(fault)
+    if theirs is not None:
+        raise theirs
 
 
 @dataclass(slots=True)
@@ -66,32 +87,36 @@ class Window:
 
 @lru_cache(maxsize=64)
 def _window_bytes(thread: int, begin: int, module: int) -> bytes:
-    """The same in each recording that begins with a thread."""
+    """Return the row of a window; it is cached, because it is the same in each recording that begins with a thread."""
     return rows.encoded(rows.WindowRow(thread, begin, module))
 
 
-_THREADS = Patches(
-    Patch(threading.Thread, "start", threads.make_start),
-    Patch(threading.Thread, "_bootstrap_inner", threads.make_bootstrap),
-)
+_STARTED = "threads that are started inside the block"
+_THREADS = [
+    replaced("threading.Thread.start", _STARTED, threads.make_start),
+    replaced("threading.Thread._bootstrap_inner", _STARTED, threads.make_bootstrap),
+]
 
 
-def _patches() -> list[Any]:
-    listening = [] if listeners is None else listeners.patches()
-    return [*listening, _THREADS]
+def _features() -> list[Feature]:
+    if listeners is None:
+        listening = []
+    else:
+        listening = listeners.patches()
+    return [*listening, *_THREADS]
 
 
 def _forget_in_child() -> None:
-    """A forked child has our modes and patches but is not recorded: what it did would be lost with it."""
+    """Turn recording off in a forked child process, which inherits our modes and patches."""
     for log in LOGS.values():
         log.on = False
         log.session.end()
     LOGS.clear()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
-PATCHES = PatchSet(_patches)
-DOOR = PatchSet(lambda: [] if listeners is None else [listeners.compile_door(PATCHES)])
+forks.in_child(_forget_in_child)
+PATCHES = SharedFeatures(_features)
+DOOR = SharedFeatures(lambda: [] if listeners is None else [listeners.compile_door(PATCHES)])
 
 
 class Recorder:
@@ -104,45 +129,48 @@ class Recorder:
         self.windows: list[Window] = []
         self.session: Session | None = None
         self.number = 0
-        """Which recording of its session it is."""
+        """The number of this recording in its session."""
         self.started_ns = 0
         self.stopped_ns: int | None = None
         self.left_by: tuple[str, ...] = ()
         self._raised: list[list[Any]] = []
         self.settler: Settler | None = None
-        """What the tables were made by, the last time."""
-        self.kept_in_memory: list[Kept] = []
-        self.kept_in_folder: list[Kept] = []
-        """Where copies of values lay then, by the number in those tables."""
+        """The settler that made the tables the last time."""
+        self.kept_in_memory: list[StoredCopy] = []
+        self.kept_in_folder: list[StoredCopy] = []
+        """Where the copies of values were at that time."""
         self._asks: Callable[[], None] | None = None
-        self._holds: list[PatchSet] = []
+        self._holds: list[SharedFeatures] = []
         self._probe: VariablesProbe | None = None
         self._calls: FunctionCalls | None = None
-        self._is_quiet = False
-        """Nothing of its session was under way when it ended."""
+        self._is_idle = False
+        """Whether nothing of its session was running when it ended."""
+        self._began_in_trace = False
+        """Whether ``torch.jit.trace`` was running this thread when the recording began."""
 
     @property
     def running(self) -> bool:
         return self.session is not None and self.stopped_ns is None
 
     def start(self, frame: FrameType | None = None, outermost: bool = False) -> None:
-        """Begin. ``frame`` is the frame of the with-block, where there is one.
+        """Begin. ``frame`` is the frame of the with-block, if there is one.
 
-        ``outermost``: it is ours and runs a whole program, whose stacks begin below it.
+        ``outermost`` means that the frame is ours and runs a whole program, whose stacks begin after the frame.
         """
         try:
-            with Uninterrupted():
+            with Uninterrupted(), no_functions():
                 self._start(frame, outermost)
         except BaseException:
             self.stop()
             raise
 
     def _start(self, frame: FrameType | None, outermost: bool) -> None:
+        self._began_in_trace = begin_inside_trace()
         log = LOGS.get(get_ident())
         if log is None or not log.session.running:
-            session = Session(Limits(self.options.max_events, self.options.keep), self.options.fused)
+            session = self.session = self._new_session()
             session.stacks.codes.keeps_text = self._keeper is None or self.options.sources
-            log = session.add_log(threading.current_thread().name)
+            log = session.add_log(thread_name())
             if outermost and frame is not None:
                 log.base, log.anchor = session.stacks.intern_part(NONE, []), id(frame)
             else:
@@ -158,23 +186,98 @@ class Recorder:
             listeners.prepare(session)
             listeners.measure(session)
             listeners.listen(log)
-        # A recording around this one may follow some of the variables already: its events are in both.
+        traced = pause_trace()
+        try:
+            self._probe_all(session, frame)
+        finally:
+            resume_trace(traced)
+        self._note_problems(session)
+
+    def _probe_all(self, session: Session, frame: FrameType | None) -> None:
+        """Follow the variables and record the calls that the options ask for."""
+        # A recording around this one may follow some of the variables already; those events are in both recordings.
         fresh = tuple([name for name in self.options.names if not session.watched & {name, "*"}])
         if fresh:
-            self._probe = VariablesProbe(session, fresh)
-            self._probe.start(frame)
+            attempt(
+                session.note,
+                "the following of variables",
+                "the variables",
+                lambda: self._follow(fresh, frame),
+            )
         if self.options.packages and not session.records_calls:
-            session.records_calls = True
-            self._calls = FunctionCalls(session, self.options.packages)
-            self._calls.start()
+            attempt(
+                session.note,
+                "the probe of calls",
+                "calls of the program's functions",
+                self._tell_calls,
+            )
+
+    def _new_session(self) -> Session:
+        """Make a session, with the Python engine if the compiled one fails."""
+        try:
+            session = self._made_session()
+        except Exception as fault:
+            if is_signals(fault) or compiled.engine() != compiled.COMPILED:
+                raise
+            compiled.give_up(f"it could not be attached ({reason_of(fault)})")
+            try:
+                session = self._made_session()
+            except BaseException:
+                compiled.trust_again()  # the engine was not the cause
+                raise
+        if compiled.has_failed and HAS_TORCH:
+            session.note(
+                f"the Python engine was used, because the compiled one failed: {compiled.why_not}"
+            )
+        return session
+
+    def _made_session(self) -> Session:
+        session = Session(Limits(self.options.max_events, self.options.keep), self.options.fused)
+        if listeners is not None:
+            listeners.attach(session)
+        return session
+
+    def _follow(self, names: tuple[str, ...], frame: FrameType | None) -> None:
+        """Follow variables from now on."""
+        assert self.session is not None
+        probe = VariablesProbe(self.session, names)
+        try:
+            probe.start(frame)
+        except BaseException:
+            probe.take_down()
+            raise
+        self._probe = probe
+
+    def _tell_calls(self) -> None:
+        """Record calls of the program's functions from now on."""
+        assert self.session is not None
+        calls = FunctionCalls(self.session, self.options.packages)
+        try:
+            calls.start()
+        except BaseException:
+            calls.abandon()
+            raise
+        self._calls = calls
+        self.session.records_calls = True
+
+    def _note_problems(self, session: Session) -> None:
+        """Add a note for each feature that is off."""
+        if not OFF:
+            return
+        for patches in (PATCHES, DOOR):
+            for problem in patches.problems():
+                session.note(problem)
 
     def _join(self, session: Session, log: ThreadLog) -> None:
-        """Become one of the recordings of a session, from now on."""
-        self.session, self.number = session, session.recordings
+        """Join a session as one of its recordings, from now on."""
+        self.session = session
+        self.number = session.recordings
         session.recordings += 1
         options = self.options
-        self.started_ns = time.perf_counter_ns()
-        row = rows.encoded_recording(options.name, os.getpid(), time.time(), self.started_ns, options.as_text())
+        self.started_ns = perf_counter_ns()
+        row = rows.encoded_recording(
+            options.name, getpid(), seconds_now(), self.started_ns, options.as_text()
+        )
         session.journal.rows.add(layout.RECORDING, self.number, row)
         if self._keeper is not None:
             self._keeping = Keeping(session, self.number, self._keeper, options.sources)
@@ -183,17 +286,17 @@ class Recorder:
         session.configure()
 
     def own(self, log: ThreadLog) -> None:
-        """Record this thread too, from its next record on."""
+        """Add a thread to this recording, from the next record of the thread on."""
         assert self.session is not None
         row = _window_bytes(log.number, log.at, log.module_under_way())
         self.session.journal.rows.add(layout.WINDOW, self.number, row)
         self.windows.append(Window(log, log.at))
 
     def _anchor(self, session: Session, log: ThreadLog, frame: FrameType | None) -> None:
-        """Where stack walks may stop: above the with-block, whose callers stay as they are while it runs.
+        """Note where stack walks may stop: at the caller of the with-block, whose stack stays the same in the block.
 
-        Only for a real ``with`` statement in a plain function: the frame of a generator is resumed by others,
-        and the frame of an ExitStack is gone at once (and its id somebody else's).
+        This is possible only for a ``with`` statement in a plain function. The frame of a generator may be resumed by
+        another caller, and the frame of an ExitStack is gone at once, so another frame may get its ``id``.
         """
         if frame is None or frame.f_back is None or frame.f_code.co_flags & RESUMED:
             return
@@ -203,75 +306,110 @@ class Recorder:
         log.anchor = id(frame.f_back)
 
     def stop(self, error: BaseException | None = None) -> None:
-        """End, and put back whatever this was the last to need. Never raises by our doing.
+        """End, and undo everything that no other recording needs. A fault of our code is never raised.
 
-        ``error`` is the exception that leaves the block, if one does.
+        ``error`` is the exception that leaves the block, if there is one.
         """
         session = self.session
         if session is None or self.stopped_ns is not None:
+            self._leave_trace()
             return
-        quiet = is_quiet(session)
-        with Uninterrupted():
-            self._stop_probes(session)
-            if error is not None:
-                self._note_failure(session, error)
-            for window in self.windows:
-                if window.log.ident == get_ident():
-                    session.close_left_open(window.log, window.begin)
-            self._stop(session)
-        self._end(session)
-        self._is_quiet = quiet and not session.recorders
+        idle = is_idle(session)
+        traced = pause_trace()
+        try:
+            # Hide our calls from the program's modes.
+            with (
+                Uninterrupted(),
+                no_functions(),
+            ):
+                # Reading a file that somebody has truncated would end the process.
+                _do_all(session, lambda _: session.journal.check())
+                _do_all(session, self._stop_calls, self._stop_following)
+                if error is not None:
+                    self._note_failure(session, error)
+                _do_all(session, self._close_left_open, self._stop)
+        finally:
+            self._end(session)
+            self._leave_trace()
+            resume_trace(traced)
+        self._is_idle = idle and not session.recorders
         if self._keeping is None:
             self._release(session)
 
+    def _leave_trace(self) -> None:
+        if self._began_in_trace:
+            self._began_in_trace = False
+            end_trace()
+
     def _release(self, session: Session) -> None:
-        """Let go of what was needed to record; the journal stays, to be looked at."""
-        if self._is_quiet:
+        """Release everything that only recording needed; the journal stays, for the trace."""
+        if self._is_idle:
             for probe in (self._calls, self._probe):
                 if probe is not None:
-                    probe.let_go()
-            self._is_quiet, self._probe, self._calls = False, None, None
-            release.let_go(session)
+                    probe.release()
+            self._is_idle = False
+            self._probe = None
+            self._calls = None
+            release.release(session)
 
     def _stop(self, session: Session) -> None:
-        self.stopped_ns = time.perf_counter_ns()
+        self.stopped_ns = perf_counter_ns()
         for window in self.windows:
             window.end = window.log.at
         if self in session.recorders:
             session.recorders.remove(self)
-        session.configure()
+        _do_all(
+            session,
+            Session.configure,
+            self._stop_measuring,
+            self._note_problems,
+            self._let_go,
+            self._release_patches,
+            self._note_problems,
+        )
+
+    def _stop_measuring(self, session: Session) -> None:
         if session.measurer is not None and self._asks in session.measurer.on_bad:
             session.measurer.on_bad.remove(self._asks)
         if listeners is not None:
             listeners.measure(session)
-        self._let_go(session)
+
+    def _release_patches(self, session: Session) -> None:
         while self._holds:
             self._holds.pop().release()
 
     def _end(self, session: Session) -> None:
-        """Read the user's files now, as later they may be gone or changed; then write how it ended."""
+        """Read the user's files now, because later they may have changed; then write how the recording ended."""
         try:
             session.sources.read_all()
             if self._keeping is not None:
                 self._keeping.stop()
             for window in self.windows:
                 session.name_thread(window.log)
+            session.journal.write_drop_summaries()
             row = rows.EndedRow(
                 self.stopped_ns or 0,
                 list(self.left_by),
-                [[window.log.number, window.log.at if window.end is None else window.end] for window in self.windows],
+                [
+                    [window.log.number, window.log.at if window.end is None else window.end]
+                    for window in self.windows
+                ],
                 sum([window.log.lost for window in self.windows]),
                 [[text, count] for text, count in session.faults.items()],
                 self._raised,
             )
             is_plain = not self.left_by and not session.faults
-            payload = rows.encoded_ints(list(row)) if is_plain else rows.encoded(row)
+            if is_plain:
+                payload = rows.encoded_ints(list(row))
+            else:
+                payload = rows.encoded(row)
             session.journal.rows.add(layout.ENDED, self.number, payload)
+            session.journal.write_record_count()
         except Exception as fault:
             session.fault(fault)
 
     def _note_failure(self, session: Session, error: BaseException) -> None:
-        """What left the block, and what it was raised in answer to."""
+        """Note the exception that left the block, and its causes."""
         try:
             each: BaseException | None = error
             while each is not None and len(self.left_by) < _LONGEST_CHAIN:
@@ -280,12 +418,14 @@ class Recorder:
             self._raised = session.stacks.codes.frames_of(error)
             if listeners is not None:
                 listeners.finish_pops(error)
-            session.end_steps(self.windows[0].log, self.windows[0].begin - 1, session.error_number(error))
+            session.end_steps(
+                self.windows[0].log, self.windows[0].begin - 1, session.error_number(error)
+            )
         except Exception as fault:
             session.fault(fault)
 
     def _let_go(self, session: Session) -> None:
-        """Stop recording the threads that no recording owns any more."""
+        """Stop recording the threads that belong to no recording any more."""
         owned = {id(window.log) for recorder in session.recorders for window in recorder.windows}
         for log in session.logs:
             if id(log) not in owned:
@@ -295,53 +435,59 @@ class Recorder:
                 if log.ident == get_ident():
                     remove_milestones(session.stacks)
             if listeners is not None:
-                listeners.let_go(log)
+                _do_all(session, lambda _, log=log: listeners.release(log))
         if not session.recorders:
             session.end()
-            self._finish_modules(session)
+            _do_all(session, self._finish_modules)
             session.values.clear()
 
     def _finish_modules(self, session: Session) -> None:
-        try:
-            if listeners is not None and session.modules:
-                listeners.add_uncalled(session)
-        except Exception as fault:
-            session.fault(fault)
+        if listeners is not None and session.modules:
+            listeners.add_uncalled(session)
 
-    def _stop_probes(self, session: Session) -> None:
-        """First of all: they must not follow our own functions."""
-        for probe in (self._calls, self._probe):
-            try:
-                if probe is not None:
-                    probe.stop()
-            except Exception as fault:
-                session.fault(fault)
+    def _stop_calls(self, session: Session) -> None:
+        """Stop the probe of calls. It is stopped first, because it must not record our functions."""
         if self._calls is not None:
             session.records_calls = False
+            self._calls.stop()
+
+    def _stop_following(self, session: Session) -> None:
+        if self._probe is not None:
+            self._probe.stop()
+
+    def _close_left_open(self, session: Session) -> None:
+        for window in self.windows:
+            if window.log.ident == get_ident():
+                session.close_left_open(window.log, window.begin)
 
     def progress(self) -> int:
-        """How many records there are: grows with every event."""
+        """Return how many records there are, which grows with every event."""
         return sum(window.log.at if window.end is None else window.end for window in self.windows)
 
     def source(self) -> Source:
-        """Where settling finds the texts of files."""
+        """Return the source in which settling finds the texts of files."""
         assert self.session is not None
         return Source(self.session.sources.texts.get, is_here=True)
 
     def tables(self) -> Tables:
-        """Everything recorded so far, settled; while it runs a snapshot."""
+        """Return tables of everything recorded so far; while the recording runs they are a snapshot."""
         if self.session is None:
             return Tables(name=self.options.name)
         if self.running and listeners is not None:
-            listeners.read_all_settings(self.session)  # of models whose call is still under way
-        with self.session.journal.lock:  # else a chunk might be given up, and used again, while it is read
-            self.settler, streams = self._settled(), self.session.journal.streams
+            listeners.read_all_settings(self.session)  # of models whose call is still running
+        # Without the lock, a chunk might be freed and used again while it is read.
+        with self.session.journal.lock:
+            self.session.journal.write_drop_summaries()
+            self.settler = self._settled()
+            streams = self.session.journal.streams
             if self.options.measures:
-                self.kept_in_memory, self.kept_in_folder = kept_values(streams, self.settler.values, NONE, self.number)
+                self.kept_in_memory, self.kept_in_folder = stored_copies(
+                    streams, self.settler.values, NONE, self.number
+                )
             return self.settler.tables
 
     def _settled(self, looks: int = LOOKS) -> Settler:
-        """All that was recorded until now, settled; again where a thread has just ended a call with a new form."""
+        """Settle everything recorded so far; try again if a thread has just ended a call with a new form."""
         assert self.session is not None
         settler = Settler(self.session.journal.streams, self.number, self.source())
         try:
@@ -354,25 +500,48 @@ class Recorder:
 
     @property
     def regions(self) -> dict[int, Any]:
-        """Pieces of memory that ``kept_in_memory`` speaks of."""
-        return {} if self.session is None else self.session.copies.regions
+        """The regions of memory that ``kept_in_memory`` refers to."""
+        if self.session is None:
+            return {}
+        return self.session.copies.regions
 
     def copies(self) -> dict[int, tuple[str, Any]]:
-        """The copies that are in memory, by the number of their value, with their names."""
+        """Return the copies that are in memory, by the number of their value, with their names."""
         if self.session is None:
             return {}
         copies = self.session.copies
         return {value: (copies.names[value], copy) for value, copy in copies.held.items()}
 
-    def leave_file(self, is_settled: bool) -> None:
-        """The folder is finished: the file of the journal can go; the journal too, if its tables are there."""
+    def packed_journal(self, only: list[int] | None) -> Streams:
+        """Return the journal as a folder keeps it, with rows for facts that could not be found out later.
+
+        ``only`` lists the events to keep; None keeps all events.
+        """
+        session, settler = self.session, self.settler
+        assert session is not None
+        journal = session.journal
+        if self.options.sources or settler is None:
+            added = list(place_rows(journal.streams, session.sources.texts.get))
+        else:
+            added = list(name_rows(settler))
+        if only is not None:
+            added.append(only_row(self.number, only))
+        for row in added:
+            journal.rows.add(*row)
+        packed = journal.packed()
+        if self.options.sources or not session.stacks.codes.has_text:
+            return packed
+        return without_texts(packed)
+
+    def leave_file(self, packed: Streams | None) -> None:
+        """Leave the file of the journal, because the folder is finished or cannot be written any more."""
         if self._keeping is not None:
-            self._keeping.leave(is_settled)
+            self._keeping.leave(packed)
             if self.session is not None:
                 self._release(self.session)
 
     def stop_on_bad(self, ask: Callable[[], None]) -> None:
-        """Have ``ask()`` called when an event gave something that is not finite: what it raises, the program gets."""
+        """Call ``ask()`` after an event produced NaN or Inf; an exception that ``ask`` raises reaches the program."""
         assert self.session is not None
         self._asks = ask
         if self.session.measurer is not None:
@@ -380,7 +549,7 @@ class Recorder:
             self.session.measure_with(self.session.measurer)
 
     def listen(self, listener: Listener) -> None:
-        """Have ``listener(log, at, edge)`` called at the open and close of each event, on its own thread."""
+        """Call ``listener(log, at, edge)`` at the open and close of each event, on its own thread."""
         assert self.session is not None
         self.session.listeners.append(listener)
         for log in self.session.logs:

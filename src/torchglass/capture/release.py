@@ -1,18 +1,18 @@
-"""Ended recordings go when nobody has them: what leads back to a session is cut, so that counting references is enough.
+"""Breaks reference cycles when a recording ends, so its memory is freed at once.
 
-A session and its parts know each other, and the collector that finds such circles comes late: until then a trace that
-is long gone holds its journal. What is cut is only what nobody can call any more, so all stays as it is where a thread
-of the recording is still under way, or a handler of ours is below us.
+A session and its parts refer to each other, and the garbage collector finds such cycles late; until then a discarded
+trace would still hold its journal. The references are still needed while a thread of the recording is running or one of
+our handlers is on the stack, so then nothing is released.
 """
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.transparency.ours import is_theirs
 from torchglass.journal.layout import NONE
-from torchglass.journal.writer import EXPECTED
+from torchglass.journal.writer import EXPECTED_BYTES
+from torchglass.system import get_ident
 
 if TYPE_CHECKING:
     from torchglass.capture.engine.log import ThreadLog
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class EndedSession:
-    """What logs and modes refer to in place of their session when that is let go of: nothing is recorded there."""
+    """Replaces the session in logs and modes after its release, and records nothing."""
 
     running = records_modules = records_functions = records_ops = records_calls = False
     in_backward = measurer = None
     is_theirs = staticmethod(is_theirs)
 
     def forgive(self, error: BaseException) -> None:
-        """A fault of ours, which nobody reads any more; what is the program's own goes on."""
+        """Ignore a fault of our code, which can no longer be noted; raise an exception of the program again."""
         if is_theirs(error):
             raise error
 
@@ -37,40 +37,51 @@ class EndedSession:
 ENDED: Any = EndedSession()
 
 
-def is_quiet(session: Session) -> bool:
-    """Whether nothing of a session is under way: no call of the program's, no handler of ours, no other thread."""
-    return all(_is_quiet(log) for log in session.logs)
+def is_idle(session: Session) -> bool:
+    """Return whether nothing of a session is running: no recorded call, none of our handlers, no other thread."""
+    return all(_is_idle(log) for log in session.logs)
 
 
-def _is_quiet(log: ThreadLog) -> bool:
-    return log.over or (log.ident == get_ident() and log.on and log.parent == NONE and not log.steps)
+def _is_idle(log: ThreadLog) -> bool:
+    return log.over or (
+        log.ident == get_ident() and log.on and log.parent == NONE and not log.steps
+    )
 
 
-def let_go(session: Session) -> None:
-    """Cut whatever leads from the parts of an ended session back to it."""
+def release(session: Session) -> None:
+    """Remove the references from the parts of an ended session back to the session."""
     for log in session.logs:
-        log.session, log.engine, log.open_records = ENDED, None, list[int]
-    EXPECTED.update(session.journal.expect())
-    session.journal.let_go()
+        log.session = ENDED
+        log.engine = None
+        log.open_records = list[int]
+    EXPECTED_BYTES.update(session.journal.expect())
+    session.journal.release()
     for mode in (session.function_mode, session.op_mode):
         if mode is not None:
             _let_go_of_mode(mode)
     session.function_mode = session.op_mode = None
     for table in session.plans:
-        table.clear()  # some plans are methods of their table
+        table.clear()  # some plans are methods of their table, which makes a cycle
     if session.engine is not None:
         session.engine.end(ENDED, _ended)
     session.open_event = session.close_event = session.close_op = _ended
-    session.values.let_go()
-    session.forms.let_go()
-    for measurer in session.measurers:  # it and its parts know each other, too
+    session.values.release()
+    session.forms.release()
+    # A measurer and its parts refer to each other, too.
+    for measurer in session.measurers:
         if measurer.saver is not None:
             vars(measurer.saver).clear()
-        measurer.devices.let_go()
+        measurer.devices.release()
         vars(measurer).clear()
     session.copies.on_forget.clear()
     session.measurer = session.in_backward = None
-    for each in (session.plans, session.measurers, session.on_write, session.runs, session.listeners):
+    for each in (
+        session.plans,
+        session.measurers,
+        session.on_write,
+        session.runs,
+        session.listeners,
+    ):
         each.clear()
 
 
@@ -83,7 +94,7 @@ def _pass_on(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = Non
 
 
 def _let_go_of_mode(mode: Any) -> None:
-    """A class, where the session made one, is a circle of itself. Who still holds the mode calls what it is told of."""
+    """Detach a mode from its ended session; a mode that is still active only calls the torch function."""
     mode.session = ENDED
     for name in ("__torch_function__", "__torch_dispatch__"):
         if name in vars(type(mode)):

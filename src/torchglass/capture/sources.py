@@ -1,4 +1,4 @@
-"""The source texts of a recording: which files there were, and what they said while the program ran."""
+"""Keeps the source texts of a recording: which files ran, and the text that each file had while the program ran."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from torchglass.journal.writer import Journal
 from torchglass.source.text import read_source, state_of
 
 Keep = Callable[[str, str], None]
-"""Keeps a text under its digest, outside of the process."""
+"""A function that writes a text under its digest to a bundle."""
 
 
 class SourceKeeper:
-    """Writes down each file whose code was met; the texts of the user's own are kept.
+    """Notes each file whose code ran, and keeps the texts of the user's files.
 
-    Into memory they are read when the block ends, or when somebody looks. With a bundle they are copied at once:
-    somebody may edit a file before the process has come to its end, or after it has died.
+    For a recording in memory, the files are read when the block ends or the trace is read. For a bundle they are copied
+    at once, because a file may be edited before the process ends, or after it was killed.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.texts: dict[str, str] = {}
-        """By digest."""
+        """The texts that were read, keyed by digest."""
         self._unread: dict[str, stat_result | None] = {}
-        """Files of the user's that were met and not read yet, as they were then."""
+        """The user's files that are not read yet, each with its stat from when its code was first seen."""
         self._keepers: list[Keep] = []
 
     def seen(self, file: str, origin: str, met: stat_result | None) -> bytes | None:
-        """Code of a file is met for the first time; a name that is no file may have a text that only Python knows.
+        """Note a file whose code occurs for the first time.
 
-        Of a file that is not the user's the row is written at once, and given back.
+        The row of a file that is not the user's is written at once, and returned. The user's files are read later, as
+        are names such as ``<stdin>``, whose text only Python may have.
         """
         if origin != "user" and not (origin == "generated" and file.startswith("<")):
             row = _row(file, None, None, None, state_of(met))
@@ -45,7 +46,7 @@ class SourceKeeper:
         return None
 
     def keep_with(self, keep: Keep) -> None:
-        """Have the texts of all files, those met so far too, kept from now on."""
+        """Keep the texts of all files from now on, including those that occurred before."""
         self._keepers.append(keep)
         for digest, text in self.texts.items():
             keep(digest, text)
@@ -56,20 +57,24 @@ class SourceKeeper:
             self._keepers.remove(keep)
 
     def read_all(self) -> None:
-        """Read the files that were met since the last time."""
+        """Read the files that were noted since the last time."""
         while self._unread:
             file, met = self._unread.popitem()
             source = read_source(file, met)
-            digest = None if source.text is None else source.digest
+            digest = None
+            if source.text is not None:
+                digest = source.digest
             if digest is not None and source.text is not None:
                 self.texts[digest] = source.text
                 for keep in self._keepers:
                     keep(digest, source.text)
-            row = _row(file, digest, source.problem, source.unproven, source.state)
+            row = _row(file, digest, source.problem, source.doubt, source.state)
             self._journal.rows.add(SOURCE, 0, row)
 
 
 @lru_cache(maxsize=2048)
-def _row(file: str, digest: str | None, problem: str | None, unproven: str | None, state: tuple[int, ...]) -> bytes:
-    """The same in each recording until the file is changed."""
-    return encoded(SourceRow(file, digest, problem, unproven, list(state)))
+def _row(
+    file: str, digest: str | None, problem: str | None, doubt: str | None, state: tuple[int, ...]
+) -> bytes:
+    """Return the row of a file; it is cached, because it is the same in each recording until the file changes."""
+    return encoded(SourceRow(file, digest, problem, doubt, list(state)))

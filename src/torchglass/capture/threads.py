@@ -1,6 +1,6 @@
-"""Threads started inside a recording are recorded too: function modes are thread-local, so each gets its own.
+"""Records the threads that a recorded thread starts. Function modes are thread-local, so each thread gets its own.
 
-Not seen: pools made before the block, and threads started below ``threading`` (``_thread.start_new_thread``).
+Thread pools made before the block are not recorded, nor are threads started with ``_thread.start_new_thread``.
 """
 
 from __future__ import annotations
@@ -9,41 +9,49 @@ import atexit
 import gc
 import sys
 import threading
-import time
 from collections.abc import Callable
-from threading import get_ident
 from types import FrameType
 from typing import Any
 
 from torchglass.capture.engine.log import LEAVING, LOGS, ThreadLog
 from torchglass.capture.torch.names import worker_info
 from torchglass.compiled import extension
+from torchglass.system import current_thread, get_ident, main_thread, monotonic, sleep
 
 __tracebackhide__ = True  # pytest leaves our frames out of its reports
 
 OUR_THREADS = "torchglass "
-"""How the names of our own threads begin; they are never recorded."""
+"""The names of torchglass's threads begin with this; these threads are never recorded."""
 _MARK = "_torchglass_starter"
 HANDLERS = ("__torch_function__", "__torch_dispatch__")
 LONGEST_WAIT = 3.0
-"""Seconds that the end of the program waits for daemon threads that are inside of a handler of ours."""
+"""The most seconds that the end of the program waits for daemon threads that are in one of our handlers."""
 _for_ever = threading.Lock()
 _for_ever.acquire()
 
 
 def thread_label(log: ThreadLog) -> str:
-    """The name of a thread and, in a child process, of what that process is for."""
+    """Return the name of a thread; in a child process, the name of the process or DataLoader worker comes first."""
     worker = worker_info()
     process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
-    name = "MainProcess" if process is None else process().name
+    name = "MainProcess"
+    if process is not None:
+        name = process().name
     if worker is None and name == "MainProcess":
         return log.name
-    label = f"DataLoader worker {worker.id}" if worker is not None else "" if name == "MainProcess" else name
-    return ", ".join([part for part in (label, "" if log.name == "MainThread" else log.name) if part])
+    if worker is not None:
+        label = f"DataLoader worker {worker.id}"
+    elif name == "MainProcess":
+        label = ""
+    else:
+        label = name
+    return ", ".join(
+        [part for part in (label, "" if log.name == "MainThread" else log.name) if part]
+    )
 
 
 def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``Thread.start`` that remembers which recorded thread started this one."""
+    """Wrap ``Thread.start`` to remember which recorded thread started this one."""
 
     def start(self: threading.Thread) -> Any:
         log = LOGS.get(get_ident())
@@ -51,7 +59,7 @@ def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
             self.__dict__[_MARK] = log
         try:
             return original(self)
-        except BaseException:  # it was started before, or there are too many
+        except BaseException:  # the thread was started before, or there are too many threads
             self.__dict__.pop(_MARK, None)
             raise
 
@@ -59,7 +67,7 @@ def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``Thread._bootstrap_inner`` that records what the thread does."""
+    """Wrap ``Thread._bootstrap_inner`` to record the thread."""
 
     def _bootstrap_inner(self: threading.Thread) -> Any:
         starter: ThreadLog | None = self.__dict__.pop(_MARK, None)
@@ -80,9 +88,9 @@ def make_bootstrap(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def join(starter: ThreadLog, name: str) -> ThreadLog:
-    """Begin to record the calling thread into the session of the one that started it."""
+    """Begin to record the calling thread into the session of the thread that started it."""
     session = starter.session
-    if threading.current_thread().daemon and not _waits_at_exit:
+    if current_thread().daemon and not _waits_at_exit:
         _waits_at_exit.append(True)
         atexit.register(_wait_for_daemons)
     log = session.add_log(name)
@@ -94,26 +102,28 @@ def join(starter: ThreadLog, name: str) -> ThreadLog:
 
 
 def leave(log: ThreadLog) -> None:
-    """Stop recording the calling thread, which ends."""
+    """Stop recording the calling thread, which is about to end."""
     log.on = False
     if LOGS.get(log.ident) is log:
         del LOGS[log.ident]
     log.session.leave_thread(log)
-    log.session.journal.ended(log)
+    log.session.journal.retire(log)
     log.over = True
 
 
 # ---------------------------------------------------------------- the end of the program
 #
-# Daemon threads go on while Python ends, and are ended where they next ask for its lock. Below a handler there are
-# frames of C++, which cannot be left that way: the process would abort. Without us those threads are in Python there.
+# Daemon threads continue while Python exits, and are killed when they next take the GIL. A thread in one of our
+# handlers has C++ frames of torch on its stack, which cannot be unwound, so the process would abort. Without torchglass
+# the thread would not be in Python at that point. So the exit waits until no handler runs, and a daemon thread that
+# enters a handler after that is blocked in ``stay_out``.
 
 _waits_at_exit: list[bool] = []
 
 
 def stay_out() -> None:
-    """From a handler: a daemon thread that is still at work when Python ends goes no further, and harms nobody."""
-    if LEAVING and threading.current_thread() is not threading.main_thread() and threading.current_thread().daemon:
+    """Block the calling thread for ever if Python is exiting and the thread is a daemon; handlers call this."""
+    if LEAVING and current_thread() is not main_thread() and current_thread().daemon:
         if extension is not None:
             extension.stay_aside()
         _for_ever.acquire()
@@ -124,18 +134,23 @@ def _wait_for_daemons() -> None:
     for ident in list(LOGS):
         if ident != get_ident():
             LOGS.pop(ident).on = False
-    last = time.monotonic() + LONGEST_WAIT
-    while time.monotonic() < last and (_is_in_compiled() or any(map(_is_in_handler, _frames_of_others()))):
-        time.sleep(0.001)
+    last = monotonic() + LONGEST_WAIT
+    while monotonic() < last and (
+        _is_in_compiled() or any(map(_is_in_handler, _frames_of_others()))
+    ):
+        sleep(0.001)
 
 
 def _is_in_compiled() -> bool:
-    """Handlers in C have no frame."""
+    """Return whether a handler in C, which has no frame, is running."""
     return extension is not None and extension.others_inside() > 0
 
 
 def _frames_of_others() -> list[FrameType]:
-    """A garbage collection inside of ``_current_frames`` can stop all threads for ever, on Python 3.11."""
+    """Return the running frames of all other threads.
+
+    Garbage collection is off meanwhile: on Python 3.11, a collection in ``_current_frames`` can stop all threads.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -146,11 +161,13 @@ def _frames_of_others() -> list[FrameType]:
 
 
 def _is_in_handler(frame: FrameType | None) -> bool:
-    """Whether a thread is inside of a handler, and not in one that stays there."""
+    """Return whether a thread is in one of our handlers, and not already blocked in ``stay_out``."""
     if frame is not None and frame.f_code is stay_out.__code__:
         return False
     while frame is not None:
-        if frame.f_code.co_name in HANDLERS and str(frame.f_globals.get("__name__")).startswith("torchglass."):
+        if frame.f_code.co_name in HANDLERS and str(frame.f_globals.get("__name__")).startswith(
+            "torchglass."
+        ):
             return True
         frame = frame.f_back
     return False

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 import torchglass as tg
 from tests import programs, programs_plain
 from torchglass.journal.layout import MEASURED, NONE, RECORD_WORDS, RECORDS, SKETCHED, VALUE_WORDS, VALUES
-from torchglass.settle.interned import Interned
-from torchglass.source.sites import origin_of
+from torchglass.settle.journal_rows import JournalRows
+from torchglass.source.origins import origin_of
 
 Program = Callable[[], Any]
 ENTRY = struct.Struct("=5q5dq")
@@ -40,6 +40,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 FOR_ZOO = ("default", "ops", "statistics of ops")
 """All would take as long as all the rest."""
+FOR_PROGRAMS = ("default", "variables", "calls", "sketches")
+"""What the default run records the programs with; the group `programs in more ways` has the others."""
 VARIABLES: dict[str, dict[str, Any]] = {
     "all": {"variables": ["*"]},
     "without functions": {"variables": ["*"], "functions": False, "modules": False},
@@ -65,64 +67,70 @@ def journal_of(program: Program, **options: Any) -> dict[str, Any]:
         else:
             left = ""
     session = trace._source._recorder.session  # type: ignore[attr-defined]
-    streams, interned = session.journal.streams, Interned(session.journal.streams)
-    interned.update()
-    stacks = Stacks(interned)
-    threads = [list(_records(streams, interned, number, stacks)) for number in sorted(interned.threads)]
+    streams, journal_rows = session.journal.streams, JournalRows(session.journal.streams)
+    journal_rows.update()
+    stacks = Stacks(journal_rows)
+    threads = [list(_records(streams, journal_rows, number, stacks)) for number in sorted(journal_rows.threads)]
     return {
         "left": left,
         "stacks": stacks.met,
         "threads": threads,
-        "values": list(_values(streams, interned)),
+        "values": list(_values(streams, journal_rows)),
         "measured": dict(_measured(streams)),
         "sketched": dict(_sketched(streams)),
         "modules": [
-            [interned.classes[row.cls].name, row.root, row.path, row.settings, [list(each) for each in row.parameters]]
-            for _, row in sorted(interned.modules.items())
+            [
+                journal_rows.classes[row.cls].name,
+                row.root,
+                row.path,
+                row.settings,
+                [list(each) for each in row.parameters],
+            ]
+            for _, row in sorted(journal_rows.modules.items())
         ],
-        "notes": sorted(interned.notes),
-        "faults": sorted(interned.faults),
+        "notes": sorted(journal_rows.notes),
+        "faults": sorted(journal_rows.faults),
     }
 
 
-def _records(streams: Any, interned: Interned, thread: int, stacks: Stacks) -> Iterator[list[Any]]:
+def _records(streams: Any, journal_rows: JournalRows, thread: int, stacks: Stacks) -> Iterator[list[Any]]:
     for chunk in streams.of(RECORDS, thread):
         for at in range(chunk.first, chunk.written()):
-            yield _record(streams, interned, thread, chunk.words(at, at + 1).tolist(), stacks)
+            yield _record(streams, journal_rows, thread, chunk.words(at, at + 1).tolist(), stacks)
 
 
-def _record(streams: Any, interned: Interned, thread: int, words: list[int], stacks: Stacks) -> list[Any]:
+def _record(streams: Any, journal_rows: JournalRows, thread: int, words: list[int], stacks: Stacks) -> list[Any]:
     what, parent, stack, args, inputs, call, result, outputs, error, nodes, *_ = words
     assert len(words) == RECORD_WORDS
-    name = ["module", -2 - what] if what < 0 else list(interned.whats[what][:4])
-    held = [_held(streams, interned, thread, *each) for each in ((args, inputs), (result, outputs))]
-    left_by = interned.errors.get(error) if error != NONE else None
+    name = ["module", -2 - what] if what < 0 else list(journal_rows.callees[what][:4])
+    held = [_held(streams, journal_rows, thread, *each) for each in ((args, inputs), (result, outputs))]
+    left_by = journal_rows.errors.get(error) if error != NONE else None
     return [name, parent, stacks.number(stack), *held, call, nodes, left_by]
 
 
 class Stacks:
     """The stacks of a journal, each once and in the order in which records have them."""
 
-    def __init__(self, interned: Interned) -> None:
+    def __init__(self, journal_rows: JournalRows) -> None:
         self.met: list[tuple[Any, ...]] = []
-        self._interned = interned
+        self._journal_rows = journal_rows
         self._by_id: dict[int, int] = {}
         self._by_frames: dict[tuple[Any, ...], int] = {}
 
     def number(self, stack: int) -> int:
         """Which of those met a stack is, by its frames: an engine may have several that differ in our own."""
         if stack not in self._by_id:
-            frames = _frames(self._interned, stack)
+            frames = _frames(self._journal_rows, stack)
             self._by_id[stack] = self._by_frames.setdefault(frames, len(self.met))
             if self._by_id[stack] == len(self.met):
                 self.met.append(frames)
         return self._by_id[stack]
 
 
-def _held(streams: Any, interned: Interned, thread: int, form: int, first: int) -> Any:
+def _held(streams: Any, journal_rows: JournalRows, thread: int, form: int, first: int) -> Any:
     if form == NONE:
         return None
-    found = interned.forms[form]
+    found = journal_rows.forms[form]
     count = _tensors_in(found)
     ids = streams.ids(thread, first, count) if count else []
     assert len(ids) == count
@@ -133,28 +141,28 @@ def _tensors_in(form: Any) -> int:
     return sum(map(_tensors_in, form)) if isinstance(form, tuple) else int(form is None)
 
 
-def _frames(interned: Interned, stack: int) -> tuple[Any, ...]:
+def _frames(journal_rows: JournalRows, stack: int) -> tuple[Any, ...]:
     """The program's frames and torch's, innermost first; ours are none of them, and one engine has none."""
     if stack == NONE:
         return ()
-    base, *pairs = interned.stacks[stack]
+    base, *pairs = journal_rows.stacks[stack]
     own = []
     for code, offset in zip(pairs[::2], pairs[1::2], strict=True):
-        row = interned.code_rows[code]
+        row = journal_rows.code_rows[code]
         if origin_of(row.file) != "ours":
             # Not the offset: while it calls, a frame is said to be at the call, or at the end of its cache.
-            position = interned.code(code).ranges[offset // 2] if offset >= 0 else None
+            position = journal_rows.code(code).ranges[offset // 2] if offset >= 0 else None
             own.append((row.file.rpartition("/")[2], row.qualname, position))
-    return (*own, *_frames(interned, base))
+    return (*own, *_frames(journal_rows, base))
 
 
-def _values(streams: Any, interned: Interned) -> Iterator[list[Any]]:
+def _values(streams: Any, journal_rows: JournalRows) -> Iterator[list[Any]]:
     for chunk in streams.of(VALUES):
         words = chunk.words(chunk.first, chunk.last).tolist()
         for at in range(0, len(words), VALUE_WORDS):
             version, _, before, meta = words[at : at + VALUE_WORDS]
             if meta:
-                yield [version, before, list(interned.metas[meta - 1])]
+                yield [version, before, list(journal_rows.metas[meta - 1])]
 
 
 def _measured(streams: Any) -> Iterator[tuple[str, list[float]]]:
@@ -430,10 +438,29 @@ def unusual_calls() -> None:
     del result, kept
 
 
+def small_programs() -> dict[str, Program]:
+    """The programs of tests/programs, but for those that cannot be compared."""
+    return {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED}
+
+
+def ways(group: str) -> dict[str, dict[str, Any]]:
+    """The options with which the programs of a group are recorded."""
+    if group == "variables":
+        return VARIABLES
+    if group == "zoo":
+        return {name: OPTIONS[name] for name in FOR_ZOO}
+    if group == "programs":
+        return {name: OPTIONS[name] for name in FOR_PROGRAMS}
+    if group == "programs in more ways":
+        return {name: OPTIONS[name] for name in OPTIONS if name not in FOR_PROGRAMS}
+    return OPTIONS
+
+
 NOT_MEASURED = frozenset({"copies"})
 """It reads a file into storages, which are what they happen to be at first."""
 GROUPS: dict[str, Callable[[], dict[str, Program]]] = {
-    "programs": lambda: {name: programs.load(name).main for name in programs.names() if name not in NOT_COMPARED},
+    "programs": small_programs,
+    "programs in more ways": small_programs,
     "zoo": lambda: {name: partial(run_zoo, build) for name, build in families().items()},
     "small": lambda: {
         **{name: partial(train, name) for name in ("SGD", "AdamW", "Adagrad", "RMSprop")},
@@ -462,11 +489,10 @@ def main() -> None:
     group, file = sys.argv[1:]
     cases, found = GROUPS[group](), {}
     for name, program in cases.items():
-        for options, chosen in (VARIABLES if group == "variables" else OPTIONS).items():
+        for options, chosen in ways(group).items():
             if "values" in chosen and name in NOT_MEASURED:
                 continue
-            if group != "zoo" or options in FOR_ZOO:
-                found[f"{name}, {options}"] = journal_of(program, **chosen)
+            found[f"{name}, {options}"] = journal_of(program, **chosen)
     Path(file).write_text(json.dumps(found, default=repr), encoding="utf-8")
 
 

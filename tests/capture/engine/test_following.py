@@ -33,7 +33,7 @@ def test_the_trace_function_of_a_followed_call_is_compiled() -> None:
 
 
 @BY_LINES
-def test_an_ordinary_call_needs_no_python_of_ours_after_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_call_needs_python_of_ours_only_when_it_begins_and_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     for name in ("_stored", "look", "done", "_compare", "end"):
         monkeypatch.setattr(Activation, name, lambda *_, name=name: asked.append(name))
@@ -50,19 +50,19 @@ def test_an_ordinary_call_needs_no_python_of_ours_after_it_has_begun(monkeypatch
     with tg.record(variables=["x", "n", "y", "name"]) as trace:
         followed(torch.ones(2), 4)
         asked_here = list(asked)
-    assert asked_here == []
+    assert asked_here == ["return"]
     told = [each.name for each in trace.events() if each.kind == "variable"]
     assert told == ["x", "n", "y", "name", "y", "n", "y", "n", "y", "n", "y"]
 
 
-def test_a_plain_call_begins_and_ends_without_python_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_ours_looks_at_a_plain_call_only_when_it_begins_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def note(owner: Any, name: str) -> None:
         method = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *args, **named: (asked.append(name), method(*args, **named))[1])
 
-    for name in ("__init__", "begin", "_stored", "_settle", "end"):
+    for name in ("__init__", "begin", "_stored", "_sort_by_access", "end"):
         note(Activation, name)
     for name in ("take", "is_closed"):
         note(Snapshots, name)
@@ -81,7 +81,8 @@ def test_a_plain_call_begins_and_ends_without_python_of_ours(monkeypatch: pytest
         asked.clear()
         inner([1], {"a": 1}, 2, key=3)
         asked_here = list(asked)
-    assert asked_here == []
+    begun = ["begin", "__init__", "begin"]
+    assert asked_here in (begun, [*begun, "left"], [*begun, "end", "left"])
     told = [each.name for each in trace.events(kind="variable")]
     assert told == ["items", "options", "rest", "named", "pair", "items", "both", "late"] * 2
 
@@ -109,10 +110,12 @@ def test_blocks_that_follow_variables_leave_nothing_behind() -> None:
                     work(torch.ones(2), number, key=[number])
             gc.collect()
             return sys.getallocatedblocks()
-        before = blocks(600)
-        print(blocks(600) - before)
+        # Python 3.13 goes on remembering things of code for some thousand blocks, fewer and fewer: 307, 111, 71 … for
+        # each three hundred. One object that each block left behind would be three hundred every time.
+        counts = [blocks(600), *(blocks(300) for _ in range(3))]
+        print(min(after - before for before, after in zip(counts, counts[1:])))
     """
-    assert int(python(code)) < 500
+    assert int(python(code)) < 250
 
 
 def test_recursion_ends_where_it_would_while_variables_are_followed() -> None:
@@ -147,8 +150,9 @@ def test_nine_hundred_calls_deep() -> None:
 
 
 @pytest.mark.skipif(
-    sys.version_info[:2] == (3, 12),
-    reason="Python 3.12.1 crashes where memory runs out while a function is made, as json does for each text",
+    sys.version_info[:2] in ((3, 12), (3, 13)),
+    reason="Python crashes by itself where memory runs out: 3.12.1 while a function is made, as json does for each "
+    "text, 3.13.0 while a generator runs (any(f(x) for x in …), without torchglass)",
 )
 def test_memory_that_runs_out_while_a_change_is_written_or_looked_at() -> None:
     """Each allocation that C and what it asks makes fails once; Python itself takes a trace function away then."""
@@ -158,7 +162,7 @@ def test_memory_that_runs_out_while_a_change_is_written_or_looked_at() -> None:
         from threading import get_ident
         from torchglass.capture.engine.log import LOGS
         from torchglass.capture.variables import UNBOUND, Engine, Watch
-        from torchglass.capture.variables.activation import look_behind
+        from torchglass.capture.variables.activation import after_step
         from torchglass.capture.variables.events import VariableEvents
         class Thing: pass
         def failing(number, act):
@@ -199,9 +203,9 @@ def test_memory_that_runs_out_while_a_change_is_written_or_looked_at() -> None:
             call = engine.begin(frame, plan, silent=False)
             actions = [each for each in plan.lines.values() if each.fast]
             before, value = value, number
-            found = failing(number, lambda: [look_behind(call, each, frame) for each in actions])
+            found = failing(number, lambda: [after_step(call, each, frame) for each in actions])
             for each in actions:
-                look_behind(call, each, frame)
+                after_step(call, each, frame)
             assert call.known["before"].id == id(before), (number, before)
             return found
         for value in values[:-1]:

@@ -30,7 +30,7 @@ class Scaled(nn.Module):
 def _settings(model: nn.Module) -> list[str]:
     with tg.record() as trace:
         model(torch.ones(1, 2))
-    return [each.detail for each in trace.tables.module_infos()]
+    return [each.detail for each in trace._tables.module_infos()]
 
 
 def _thrice(model: nn.Module) -> list[str]:
@@ -130,8 +130,8 @@ def test_objects_that_show_only_their_class_differ_by_it() -> None:
 
 def test_files_of_torchs_own_are_asked_for_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    stat = text._stat
-    monkeypatch.setattr(text, "_stat", lambda file: (asked.append(file), stat(file))[1])
+    stat = text.stat_of
+    monkeypatch.setattr(text, "stat_of", lambda file: (asked.append(file), stat(file))[1])
 
     class Own(nn.ReLU):
         pass

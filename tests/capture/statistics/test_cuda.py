@@ -101,7 +101,7 @@ def test_nothing_waits_in_the_block() -> None:
     ops = [each for each in trace.events() if each.kind == "op" and each.outputs]
     assert len(ops) > 2000
     assert all(value.stats is not None for each in ops for value in each.outputs if math.prod(value.shape or ()))
-    assert set(trace.tables.value_measured) <= {BY_KERNEL, NONE}
+    assert set(trace._tables.value_measured) <= {BY_KERNEL, NONE}
     assert "a kernel on their device" in str(trace)
 
 

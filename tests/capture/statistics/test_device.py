@@ -152,8 +152,8 @@ def test_each_value_is_launched_once_and_comes_back(driver: Driver) -> None:
             y = x + 1
             y.view(100, 200).t()  # the same numbers in another order
             y.mul_(2)
-    assert BY_KERNEL in trace.tables.value_measured
-    assert set(trace.tables.value_measured) <= {BY_KERNEL, NONE}
+    assert BY_KERNEL in trace._tables.value_measured
+    assert set(trace._tables.value_measured) <= {BY_KERNEL, NONE}
     assert len(driver.launched) == 1 + 10 + 10  # x, each sum, each product
     assert set(driver.launched) == {(FUNCTION, HANDLE, 3, 1, 1, kernels.THREADS, 1, 1, 0, 20_000)}
     values = [(event.name, event.outputs[0].stats) for event in trace.events()]
@@ -191,7 +191,7 @@ def test_sketches_of_both_devices_are_those_of_the_same_numbers(monkeypatch: pyt
         for value, its in zip((*one.inputs, *one.outputs), (*other.inputs, *other.outputs), strict=True):
             assert str(tg.same(value, its)) == "equal bits"
             assert its.stats == pytest.approx(value.stats, rel=1e-5, abs=1e-9)
-    assert set(there.tables.value_measured) <= {BY_KERNEL, NONE}
+    assert set(there._tables.value_measured) <= {BY_KERNEL, NONE}
     # Each view has an order of its own, and both have other numbers later: x, relu, view, transposed, changed,
     # transposed and changed, contiguous, bfloat16, flipped, > 0, double.
     assert [wanted for wanted, _ in driver.launched] == [0, 0, ONLY_AXES, ONLY_FLAT, 0, 0, 0, 0, 0, 0, 0]
@@ -209,7 +209,7 @@ def test_a_launch_that_fails_leaves_the_value_to_python(driver: Driver) -> None:
     assert event.outputs[0].stats is not None
     assert event.outputs[0].stats.mean == 2
     assert driver.launched
-    assert BY_KERNEL not in trace.tables.value_measured
+    assert BY_KERNEL not in trace._tables.value_measured
 
 
 class Kernels:

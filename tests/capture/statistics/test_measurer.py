@@ -19,9 +19,13 @@ from torch.utils._pytree import tree_leaves
 import torchglass as tg
 from tests import programs
 from tests.capture.statistics.oracle import differences, statistics_of
+from torchglass.capture.engine.log import LOGS
+from torchglass.capture.statistics import measurer
 from torchglass.compiled import extension
 from torchglass.events.types import Stats
-from torchglass.events.unwritten import gives_unwritten
+from torchglass.events.uninitialised import returns_uninitialised
+from torchglass.journal.layout import NUMBER_MASK
+from torchglass.system import get_ident
 
 WAY = "numpy" if extension is None else "the compiled engine"
 
@@ -65,7 +69,7 @@ def test_the_outputs_of_every_op_are_measured_as_they_were_then(name: str) -> No
     assert [name for name, _ in found] == [name for name, _ in wanted]
     for (op, ours_of), (_, theirs_of) in zip(found, wanted, strict=True):
         for mine, theirs in zip(ours_of, theirs_of, strict=True):
-            if gives_unwritten(op) and theirs.count:
+            if returns_uninitialised(op) and theirs.count:
                 assert mine is None, op
             else:
                 assert differences(mine, theirs) == [], op
@@ -256,3 +260,35 @@ def test_of_a_ring_the_kept_values_have_their_own_statistics() -> None:
 def test_an_unknown_word_is_refused_with_those_there_are() -> None:
     with pytest.raises(tg.UsageError, match=r"record\(values=…\) takes 'stats', .*'all', a select\(…\) or None"):
         tg.record(values="everything")
+
+
+def test_only_so_many_tensors_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled engine calls ``measure`` for what it leaves to Python."""
+    monkeypatch.setattr(measurer, "MOST_SEEN", 10)
+    tensors = [torch.ones(2) for _ in range(50)]
+    with tg.record(values="stats+sketch"):
+        session = LOGS[get_ident()].session
+        for tensor in tensors:
+            session.measurer.measure(tensor, session.values.value_of(tensor) & NUMBER_MASK, False)
+            assert len(session.measurer._seen) <= 10
+            assert len(session.measurer._sketched) <= 10
+
+
+def test_the_fingerprint_of_a_changed_tensor_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[Any] = []
+
+    def counting(*args: Any) -> bytes:
+        computed.append(args)
+        return original(*args)
+
+    original = measurer.sketch_of
+    monkeypatch.setattr(measurer, "sketch_of", counting)
+    tensor = torch.ones(2)
+    with tg.record(values="stats+sketch"):
+        session = LOGS[get_ident()].session
+        number = session.values.value_of(tensor) & NUMBER_MASK
+        session.measurer.measure(tensor, number, True)
+        session.measurer.measure(tensor, number, False)
+        assert len(computed) == 1
+        session.measurer.measure(tensor, number, True)
+        assert len(computed) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchglass as tg
+from tests.older import REPORTS_BACKWARD, needs_autograd_backward
+from torchglass._trace import Trace
+from torchglass.capture.engine.log import LOGS
 from torchglass.capture.statistics import updates
 from torchglass.capture.torch import optimizers
-from torchglass.events.trace import Trace
+from torchglass.events.gradients import gradients_of
 from torchglass.events.types import Event
+from torchglass.system import get_ident
 
 X = torch.ones(3, 2)
 
@@ -35,9 +40,20 @@ def test_backward_tells_which_parameters_it_gave_what() -> None:
     assert [value.shape for value in event.outputs] == [(2, 2), (2,)]
     assert [value.stats.mean for value in event.outputs if value.stats] == [3.0, 3.0]
     assert event.phase == "backward"
-    assert trace.event(event.parent or 0).name == "autograd.backward"
+    assert trace.event(event.parent or 0).name == ("autograd.backward" if REPORTS_BACKWARD else "Tensor.backward")
 
 
+def test_runs_of_backward_are_counted_where_torch_reports_the_method_alone() -> None:
+    net = nn.Linear(2, 2)
+    with tg.record() as trace:
+        for _ in range(3):
+            net(X).sum().backward()
+    events = list(trace.events())
+    assert gradients_of(events, ()).runs == 3
+    assert gradients_of([event for event in events if event.name != "autograd.backward"], ()).runs == 3
+
+
+@needs_autograd_backward
 def test_a_call_of_autograd_backward_is_told_too() -> None:
     net = nn.Linear(2, 2)
     with tg.record() as trace:
@@ -141,6 +157,49 @@ def test_of_many_numbers_some_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     assert "≈: of so many parameters" in shown
 
 
+def test_the_names_of_a_model_stay_when_another_is_freed() -> None:
+    def parameter_names(net: nn.Module) -> list[str]:
+        net(X).sum().backward()
+        return LOGS[get_ident()].session.parameters.names(list(net.parameters()))
+
+    with tg.record(functions=False):
+        first, second = nn.Linear(2, 1), nn.Linear(2, 1)
+        parameter_names(first)
+        before = parameter_names(second)
+        del first
+        gc.collect()
+        third = parameter_names(nn.Linear(2, 1))
+        after = parameter_names(second)
+    assert before == after == ["Linear#2.weight", "Linear#2.bias"]
+    assert third == ["Linear#3.weight", "Linear#3.bias"]
+
+
+def test_of_complex_numbers_real_and_imaginary_parts_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second number is compared here, and a number has two parts: as many as the parameter has numbers."""
+    monkeypatch.setattr(updates, "MOST_COPIED", 10_000)
+    weight = nn.Parameter(torch.zeros(200, 100, dtype=torch.complex64))
+    weight.grad = torch.full((200, 100), 1 + 3j)
+    with tg.record(values="stats") as trace:
+        torch.optim.SGD([weight], lr=1.0).step()
+    (update,) = next(trace.events(kind="step")).outputs
+    assert update.stats is not None
+    assert (update.stats.min, update.stats.max, update.stats.mean) == (-3.0, -1.0, -2.0)
+    assert update.shape == (20_000,)
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="this torch has no dtype that it cannot copy")
+def test_a_parameter_that_torch_cannot_convert_costs_only_its_own_update() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    odd = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    found = updates.Updates([weight, nn.Parameter(odd, requires_grad=False)])
+    with torch.no_grad():
+        weight.add_(2.0)
+    change, unknown = found.differences()
+    assert torch.equal(change, torch.full((3,), 2.0))
+    assert unknown is None
+
+
 @pytest.mark.parametrize("values", [None, "stats"])
 @pytest.mark.parametrize("ops", [False, True])
 def test_training_has_the_same_bits(values: str | None, ops: bool) -> None:
@@ -181,4 +240,4 @@ def test_a_step_with_too_many_parameters_says_of_how_many_it_tells(monkeypatch: 
     with tg.record(values="stats") as trace:
         torch.optim.SGD(parameters, lr=0.5).step()
     assert len(next(trace.events(kind="step")).outputs) == 3
-    assert trace.notes == ("updates are told of the first 3 of the 5 parameters of a step",)
+    assert trace.notes == ("updates are shown for the first 3 of the 5 parameters of a step",)

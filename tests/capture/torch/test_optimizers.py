@@ -116,3 +116,19 @@ def test_a_step_is_the_call_that_is_written_also_under_a_scheduler() -> None:
         scheduler.step()
     (step,) = trace.events(kind="step")
     assert (step.code, step.direct) == ("opt.step()", True)
+
+
+def test_zero_grad_does_not_hide_which_event_made_the_weight() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with tg.record() as trace:
+        model(X).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()  # sets p.grad = None
+        model(X)
+    step = next(trace.events(kind="step"))
+    weight = list(trace.events(function="F.linear"))[-1].inputs[1]
+    assert weight.producer is not None
+    assert step.id <= weight.producer
+    maker = trace.event(weight.producer)
+    assert maker.parent == step.id

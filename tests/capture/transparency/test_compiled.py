@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -207,6 +208,48 @@ def test_a_region_called_while_an_exception_is_handled_did_not_fail() -> None:
     assert [e.error for e in trace.events(kind="unseen")] == [None]
 
 
+def ahead_of_time() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A function and a module that are compiled before their first call."""
+    net = module()
+    make: Any = torch.compile
+    compiled = make(function, fullgraph=True, backend="eager")
+    forward = make(net, fullgraph=True, backend="eager").forward
+    if not hasattr(forward, "aot_compile"):
+        pytest.skip("this torch compiles nothing ahead of time")
+    of_function, of_module = compiled.aot_compile(((X,), {})), forward.aot_compile(((X,), {}))
+    return of_function, lambda x: of_module(net, x)
+
+
+@pytest.mark.parametrize("options", [{}, {"ops": True, "variables": True, "calls": "user"}], ids=["plain", "all"])
+@pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
+def test_what_is_compiled_ahead_of_time(inside: bool, options: dict[str, Any]) -> None:
+    """It is traced without our modes, and checks when it is called that there are the same modes as then."""
+    made = ahead_of_time()
+    expected = [each(X) for each in made]
+    with tg.record(**options) as trace:
+        if inside:
+            made = ahead_of_time()
+        found = [each(X) for each in made]
+    again = [each(X) for each in made]
+    for one, other, plain in zip(found, again, expected, strict=True):
+        assert torch.equal(one, other)
+        assert inside or torch.equal(one, plain)
+    regions = list(trace.events(kind="unseen"))
+    assert [[value.shape for value in each.outputs] for each in regions] == [[(2, 4)], [(2, 2)]]
+    assert all("ahead of time" in (each.note or "") for each in regions)
+
+
+def test_an_exception_in_what_is_compiled_ahead_of_time() -> None:
+    compiled, _ = ahead_of_time()
+    with tg.record() as trace:
+        with pytest.raises(RuntimeError, match="GuardManager"):
+            compiled(torch.ones(3, 5, dtype=torch.float64))
+        torch.relu(X)
+    region, after = trace.events(kind="unseen"), list(trace.events())[-1]
+    assert ["GuardManager" in (each.error or "") for each in region] == [True]
+    assert (after.name, after.parent, after.error) == ("relu", None, None)
+
+
 def test_torch_is_as_it_was_while_it_compiles_and_runs() -> None:
     """What we replace is not there for dynamo to trace or to keep, and is back after the region."""
     call, code, asks = nn.Module.__call__, nn.Module.__call__.__code__, torch.overrides.has_torch_function
@@ -340,3 +383,18 @@ def test_a_scripted_function_is_one_unseen_event_with_what_it_took_and_gave() ->
     assert [value.shape for value in event.outputs] == [tuple(result.shape)]
     assert "scripted" in (event.note or "")
     assert event.target == ("result",)
+
+
+def warned(options: dict[str, Any] | None) -> list[str]:
+    torch._dynamo.reset()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with nullcontext() if options is None else tg.record(**options):
+            torch.compile(function, backend="eager")(X)
+    return [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize("options", [{}, {"calls": "user"}, {"variables": True}, {"ops": True}], ids=str)
+def test_compiling_warns_of_nothing_of_ours(options: dict[str, Any]) -> None:
+    warned(None)
+    assert warned(options) == warned(None)

@@ -78,3 +78,13 @@ def test_torch_still_asks_where_we_answer() -> None:
 
     for module in (activation, transformer):
         assert "torch.overrides.has_torch_function(" in inspect.getsource(module)
+
+
+def test_it_says_that_the_function_is_not_opened() -> None:
+    x = torch.randn(1, 2, 4, 8)
+    with tg.record(fused="open") as trace:
+        nn.functional.scaled_dot_product_attention(x, x, x)
+    assert [note for note in trace.notes if "F.scaled_dot_product_attention stays one step" in note]
+    with tg.record(fused="open") as other:
+        x.relu()
+    assert other.notes == ()

@@ -242,7 +242,7 @@ def test_gradients_are_stolen_not_copied(record: Record) -> None:
 
 
 def _collector() -> tuple[object, ...]:
-    return gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), gc.get_debug(), list(gc.callbacks)
+    return gc.isenabled(), gc.get_threshold(), gc.get_debug(), list(gc.callbacks)
 
 
 def test_the_collector_is_left_alone(record: Record) -> None:
@@ -252,6 +252,19 @@ def test_the_collector_is_left_alone(record: Record) -> None:
         nn.Linear(2, 2)(torch.ones(1, 2))
         assert _collector() == before
     assert _collector() == before
+
+
+def test_nothing_is_frozen_or_unfrozen(record: Record) -> None:
+    """Frozen objects may die meanwhile, so their number may fall a little, but it neither grows nor becomes 0."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    held = [[number] for number in range(1000)]
+    with record():
+        nn.Linear(2, 2)(torch.ones(1, 2))
+        inside = gc.get_freeze_count()
+    assert len(held) == 1000
+    assert 0 < inside <= frozen
+    assert 0 < gc.get_freeze_count() <= frozen
 
 
 def test_a_collector_that_the_program_set_is_left_alone(record: Record) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tests import programs
 from tests.conformance.compare import Case, alone, leaves
 from tests.conformance.recording import failures, failures_of_each
+from tests.older import COPIES_FOR_EACH_MODE
 from tests.zoo import FAMILIES
 
 PROBES: list[dict[str, Any]] = [{}, {"ops": True}, {"ops": True, "values": "stats"}]
@@ -34,9 +35,14 @@ def test_a_program_does_the_same(name: str, capfd: pytest.CaptureFixture[str]) -
     case = Case(name, _forget_compiled, lambda _: programs.load(name).main(), raises=BaseException)
     plain = alone(case)
     for options in PROBES:
+        if name == "wrapper_subclass" and options and COPIES_FOR_EACH_MODE:
+            continue  # it returns the names of the ops that its own handler saw
         price = f"{name}: {OTHER_VERSION.get(name)}._version: " if options else "none"
         assert [line for line in failures(case, plain, **options) if not line.startswith(price)] == [], options
-        assert capfd.readouterr() == ("", ""), options
+        printed = capfd.readouterr()
+        # Torch 2.8 itself prints a line for each process group that is made.
+        assert [line for line in printed.out.splitlines() if not line.startswith("[Gloo] Rank")] == [], options
+        assert printed.err == "", options
 
 
 def _forget_compiled() -> None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import torchglass as tg
+from torchglass.capture.engine import fast
 
 X = torch.ones(2, 2)
 Seen = list[tuple[str, str, str, int]]
@@ -106,3 +107,26 @@ def test_a_program_that_keeps_a_copy_of_the_filters(unchanged: None) -> None:
     mine.__exit__(None, None, None)
     assert [each[0] for each in inside][:1] == ["ignore"]
     assert all("torchglass" not in repr(each) for each in inside)
+
+
+def in_backward() -> Seen:
+    """Torch counts frames from its hook up to the program's line, through the functions that begin backward."""
+    model = nn.Linear(2, 2)
+    model.register_full_backward_hook(lambda *_: None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model(X).sum().backward()
+        torch.autograd.backward(model(X).sum())
+    return [(str(each.message), each.category.__name__, each.filename, each.lineno) for each in caught]
+
+
+@pytest.mark.skipif(not fast.make_ready(), reason="the engine in Python does not count frames for warnings.warn")
+@pytest.mark.parametrize("options", [{}, {"ops": True}, {"functions": False}, {"values": "stats"}], ids=str)
+def test_a_warning_raised_in_backward_stays_at_the_line_of_the_program(options: dict[str, Any]) -> None:
+    seen: list[Seen] = []
+    for around in (contextlib.nullcontext(), tg.record(**options)):
+        with around:
+            seen.append(in_backward())
+    plain, recorded = seen
+    assert [each[2] for each in plain] == [__file__, __file__]
+    assert recorded == plain

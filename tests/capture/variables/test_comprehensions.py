@@ -95,7 +95,7 @@ def test_the_view_tells_them_apart(recorded: Any) -> None:
         x = x - 95
 
     trace = recorded(run)
-    lines = tg.render(trace, "variables", color=False, by="time").splitlines()
+    lines = tg.render(trace, "variables", color=False, order="time").splitlines()
     shown = [line.partition("→")[2].split("  ")[0].strip() for line in lines if "→" in line]
     assert shown == ["100", "0, 1, 2", "5"]
     assert sum("list comprehension" in line for line in lines) == 1

@@ -13,6 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import torchglass as tg
+from torchglass.capture.engine.log import LOGS, ThreadLog
+from torchglass.capture.variables import UNBOUND
+from torchglass.capture.variables.events import VariableEvents
+from torchglass.journal.layout import INPUTS, NONE, OUTPUTS
+from torchglass.system import get_ident
 
 
 def of(trace: tg.Trace, name: str) -> list[tg.Event]:
@@ -424,3 +429,36 @@ def test_each_call_of_a_python_function_has_a_number() -> None:
     assert ones.python_call is None
     rows = trace.sql("SELECT DISTINCT python_call FROM events WHERE kind = 'variable' ORDER BY 1")
     assert rows == [(number,) for number in range(6)]
+
+
+def test_a_change_without_room_for_its_values_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = torch.ones(2), torch.ones(2)
+    with tg.record():
+        log, frame = LOGS[get_ident()], sys._getframe()
+        write, told = VariableEvents(log.session)._write, {}
+        change = ("x", frame.f_code, 0, 1, "", "assigned", UNBOUND)
+        write(log, (*change, first, 0), NONE, told, False)
+        monkeypatch.setattr(ThreadLog, "add_ids", lambda *_: NONE)
+        at = log.at
+        write(log, (*change, second, 0), NONE, told, False)
+        monkeypatch.undo()
+        assert (log.at, log.word(at, INPUTS), log.word(at, OUTPUTS)) == (at + 1, NONE, NONE)
+
+
+def test_a_call_that_another_thread_ends_while_its_tensor_is_reported() -> None:
+    tensor = torch.ones(2)
+    reported: list[str] = []
+    with tg.record():
+        log, frame = LOGS[get_ident()], sys._getframe()
+        events = VariableEvents(log.session)
+        for serial in range(2):
+            call = events.calls.begin(serial, log, frame)
+            call.told[f"x{serial}"] = (0, (), id(tensor), 0, (1, None))
+
+        def write(log: ThreadLog, change: Any, *_: Any) -> None:
+            reported.append(change[0])
+            events.calls.clear()  # as another thread might
+
+        events._write = write
+        events.written(tensor)
+    assert reported == ["x0"]

@@ -9,7 +9,8 @@ import pytest
 
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Listing, watched
 from torchglass.errors import UsageError
-from torchglass.source.codes import Code, instruction_at
+from torchglass.source.codes import Code
+from torchglass.source.instructions import instruction_at
 
 
 class Box:

@@ -69,7 +69,7 @@ def test_it_is_not_told_of_what_our_handlers_call(monkeypatch: pytest.MonkeyPatc
         torch.cat([X, X])
     ours = {each.rpartition("/")[2] for each in met if "/torchglass/capture/" in each}
     assert ("edges.py" in ours) is (compiled.engine() == compiled.PYTHON)  # where it is paused, if not in C
-    assert not ours & {"values.py", "arguments.py", "stack.py", "milestones.py"}
+    assert not ours & {"value_table.py", "arguments.py", "stack.py", "milestones.py"}
 
 
 @needs_settrace

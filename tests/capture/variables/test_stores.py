@@ -14,7 +14,8 @@ import pytest
 from tests.capture.variables.listing import CORES, FOLLOWS_INSTRUCTIONS, Calls, Listing, in_file, watched
 from torchglass.capture.variables import Engine, Watch
 from torchglass.capture.variables.bytecode import effects_of
-from torchglass.source.codes import Code, instruction_at
+from torchglass.source.codes import Code
+from torchglass.source.instructions import instruction_at
 
 NO_INSTRUCTIONS = "on Python 3.12 settrace does not follow single instructions"
 

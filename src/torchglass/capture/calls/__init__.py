@@ -1,4 +1,4 @@
-"""Calls of the program's own functions as events: ``record(calls="user")``."""
+"""Records calls of the program's functions as events, for ``record(calls="user")``."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torchglass.capture.session import Session
 
 
 class _Teller(Protocol):
-    """One way of being told of calls."""
+    """Reports calls to the probe, with ``sys.monitoring`` or ``sys.setprofile``."""
 
     def start(self) -> str | None:
-        """Begin; or why not."""
+        """Begin; return None, or the reason why that is not possible."""
         ...
 
     def stop(self) -> str | None:
-        """Put back what was there; or what went wrong in between."""
+        """Stop and undo ``start``; return None, or the problem that occurred in between."""
         ...
 
     def abandon(self) -> None:
-        """The same in a forked child, which is not recorded."""
+        """Stop in a forked child process, which is not recorded."""
         ...
 
 
 class FunctionCalls:
-    """The probe, and what tells it; a note says where something else is told already."""
+    """Starts and stops the probe and its source of calls; adds a note if another profiler prevents that."""
 
     def __init__(self, session: Session, packages: tuple[str, ...]) -> None:
         self._session = session
@@ -41,17 +41,17 @@ class FunctionCalls:
         self._note(self._teller.start())
 
     def stop(self) -> None:
-        """Put back what was there."""
+        """Stop recording calls."""
         _running.discard(self)
         self._note(self._teller.stop())
         self._probe.forget()
 
     def abandon(self) -> None:
-        """In a forked child: switch off, in silence."""
+        """Switch off without a note in a forked child process."""
         self._teller.abandon()
 
-    def let_go(self) -> None:
-        """It has stopped, and nobody can call it any more: it and what tells it need not know each other."""
+    def release(self) -> None:
+        """Break the reference cycle between the probe and its source of calls, after ``stop``."""
         vars(self._teller).clear()
 
     def _note(self, problem: str | None) -> None:

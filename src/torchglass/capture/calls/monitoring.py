@@ -1,7 +1,7 @@
-"""Told of calls by ``sys.monitoring``: of each function once, and of those that are meant from then on.
+"""Reports calls with ``sys.monitoring``: the first call of each function, then only calls of recorded functions.
 
-It is one tool with the following of variables (``variables/monitoring_tool.py``): two tools over the same code lose
-events of each other.
+The following of variables uses the same tool (``variables/monitoring_tool.py``), because two tools on the same code
+lose each other's events.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
 
 
 class MonitoredCalls:
-    """One probe's part in our tool of ``sys.monitoring``."""
+    """Reports calls to one probe, as a member of our ``sys.monitoring`` tool."""
 
     def __init__(self, probe: CallsProbe) -> None:
         self.probe = probe
         self.asked: set[int] = set()
-        """The codes whose returns are told, by ``id``; the probe keeps them."""
+        """The ``id`` of each code object whose returns are reported; the probe keeps the code objects alive."""
 
     def start(self) -> str | None:
-        if _monitoring.get_tool(_monitoring.PROFILER_ID) is not None or sys.getprofile() is not None:
+        if (
+            _monitoring.get_tool(_monitoring.PROFILER_ID) is not None
+            or sys.getprofile() is not None
+        ):
             return PROFILED
         if not TOOL.can_be_had():
             return NO_TOOL
@@ -42,11 +45,11 @@ class MonitoredCalls:
         return None
 
     def abandon(self) -> None:
-        """In a forked child: switch off, in silence."""
+        """Switch off without a note in a forked child process."""
         TOOL.leave(self)
 
     def callbacks(self, depth: int) -> dict[int, Callable[..., Any]]:
-        """What is to be called for each event; the frame that it is of is so many calls away."""
+        """Return the callback for each event; the frame that runs is ``depth`` calls above the callback."""
         events, disable = _monitoring.events, _monitoring.DISABLE
         return {
             events.PY_START: _make_start(self, depth),
@@ -58,7 +61,9 @@ class MonitoredCalls:
 
 
 def _make_start(calls: MonitoredCalls, depth: int) -> Callable[[CodeType, int], Any]:
-    probe, asked, disable = calls.probe, calls.asked, _monitoring.DISABLE
+    probe = calls.probe
+    asked = calls.asked
+    disable = _monitoring.DISABLE
 
     def start(code: CodeType, offset: int) -> Any:
         frame = sys._getframe(depth)

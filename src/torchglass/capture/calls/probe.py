@@ -1,14 +1,13 @@
-"""The calls probe: each call of a function of the program's own is an event, with what went in and what came out.
+"""The calls probe: records each call of one of the program's functions as an event, with arguments and result.
 
-Which calls there are one of two tells it: ``sys.monitoring`` from Python 3.12 on (``monitoring.py``), before that
-``sys.setprofile`` (``profiling.py``). Generators and coroutines are left alone: others run while they wait, so that
-nothing is *inside* of them; views read them from the stacks, as they do all calls where none are recorded.
+``sys.monitoring`` reports the calls from Python 3.12 on (``monitoring.py``), ``sys.setprofile`` before that
+(``profiling.py``). Generators and coroutines are left out: other code runs while they are suspended, so their events
+would not nest. Views reconstruct their calls from the recorded stacks, as they do for all calls without this probe.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,11 +18,12 @@ from torchglass.capture.torch.names import CALL_IMPL, no_functions
 from torchglass.capture.variables.frames import content, slot, slots_of
 from torchglass.capture.variables.watch import UNBOUND
 from torchglass.journal.layout import STACK
-from torchglass.source.sites import origin_of
+from torchglass.source.origins import origin_of
+from torchglass.system import get_ident
 
 USER = "user"
 IS_FUNCTION = 0x1 | 0x2
-"""CO_OPTIMIZED, CO_NEWLOCALS: what the bodies of modules and classes do not have."""
+"""The flags CO_OPTIMIZED and CO_NEWLOCALS, which functions have, and bodies of modules and classes do not."""
 VARARGS, VARKEYWORDS = 0x4, 0x8
 INSTALLED = ("/site-packages/", "/dist-packages/")
 _INLINE = frozenset(["<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"])
@@ -32,47 +32,47 @@ _UNKNOWN: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """What is known of a function whose calls are recorded."""
+    """How to record the calls of a function."""
 
     code: CodeType
-    """Kept, as long as it is known by its ``id``."""
+    """The code of the function; kept alive, because tables identify it by its ``id``."""
     what: int
     arguments: tuple[tuple[int, str], ...]
-    """The slots of its arguments, as they are written, and their names."""
+    """The slot and the name of each argument, in the order in which the function declares them."""
     is_forward: bool
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call under way: its record, the state to go back to, and its frame."""
+    """A call that is running: its record, its frame, and the state of the log to restore at its end."""
 
     at: int
     before: tuple[int, int, int]
-    """The log's parent, anchor and base."""
+    """The parent, anchor and base of the log before the call."""
     frame_id: int
     code: CodeType
 
 
 class CallsProbe:
-    """Writes the events; one for each session that asked for calls."""
+    """Writes the events of calls for one session."""
 
     def __init__(self, session: Session, packages: tuple[str, ...]) -> None:
         self.session = session
         self.packages = packages
         self.plans: dict[int, CallPlan | None] = {}
-        """By ``id`` of code, which is kept."""
+        """The plan for each function, or None if its calls are not recorded, keyed by the ``id`` of its code."""
         self._kept: list[CodeType] = []
         self._open: dict[int, list[OpenCall]] = {}
-        """By thread."""
+        """The running calls of each thread, outermost first."""
 
     def forget(self) -> None:
-        """Nothing is told any more."""
+        """Forget all open calls."""
         self._open.clear()
 
     # ------------------------------------------------------------ which calls
 
     def is_meant(self, frame: FrameType) -> bool:
-        """Whether the calls of a function are recorded."""
+        """Return whether the calls of a function are recorded."""
         try:
             return self.plan_for(frame) is not None
         except BaseException as fault:
@@ -80,42 +80,64 @@ class CallsProbe:
             return False
 
     def plan_for(self, frame: FrameType) -> CallPlan | None:
-        """What to do with the calls of a function; None: nothing."""
+        """Return how to record the calls of a function, or None if they are not recorded."""
         code = frame.f_code
         plan = self.plans.get(id(code), _UNKNOWN)
         if plan is _UNKNOWN:
-            plan = self._plan(code) if self._is_chosen(frame, code) else None
+            plan = None
+            if self._is_chosen(frame, code):
+                plan = self._plan(code)
             self._kept.append(code)
             self.plans[id(code)] = plan
         return plan
 
     def _is_chosen(self, frame: FrameType, code: CodeType) -> bool:
-        if code.co_flags & IS_FUNCTION != IS_FUNCTION or code.co_flags & RESUMED or code.co_name in _INLINE:
+        if (
+            code.co_flags & IS_FUNCTION != IS_FUNCTION
+            or code.co_flags & RESUMED
+            or code.co_name in _INLINE
+        ):
             return False
         module: Any = frame.f_globals.get("__name__")
-        if isinstance(module, str) and any(module == name or module.startswith(f"{name}.") for name in self.packages):
+        if isinstance(module, str) and any(
+            module == name or module.startswith(f"{name}.") for name in self.packages
+        ):
             return True
         path = code.co_filename.replace("\\", "/")
-        return USER in self.packages and origin_of(path) == "user" and not any(each in path for each in INSTALLED)
+        return (
+            USER in self.packages
+            and origin_of(path) == "user"
+            and not any(each in path for each in INSTALLED)
+        )
 
     def _plan(self, code: CodeType) -> CallPlan:
-        plain, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
-        rest = [named] if code.co_flags & VARARGS else []
-        others = [named + len(rest)] if code.co_flags & VARKEYWORDS else []
+        plain = code.co_argcount
+        named = code.co_argcount + code.co_kwonlyargcount
+        if code.co_flags & VARARGS:
+            rest = [named]
+        else:
+            rest = []
+        if code.co_flags & VARKEYWORDS:
+            others = [named + len(rest)]
+        else:
+            others = []
         order = [*range(plain), *rest, *range(plain, named), *others]
         arguments = tuple((at, code.co_varnames[at]) for at in order)
-        return CallPlan(code, self.session.what(CALL, code.co_qualname), arguments, code.co_name == "forward")
+        return CallPlan(
+            code, self.session.what(CALL, code.co_qualname), arguments, code.co_name == "forward"
+        )
 
     # ------------------------------------------------------------ what happens
 
     def begin(self, frame: FrameType) -> None:
-        """A call begins."""
+        """Record that a call begins."""
         log = LOGS.get(get_ident())
         if log is None or not log.on or log.session is not self.session:
             return
-        plan, caller = self.plan_for(frame), frame.f_back
+        plan = self.plan_for(frame)
+        caller = frame.f_back
         if plan is None or (plan.is_forward and caller is not None and caller.f_code is CALL_IMPL):
-            return  # the module's own event says all of it
+            return  # the event of the module holds the same
         before = (log.parent, log.anchor, log.base)
         try:
             self._open_call(log, plan, frame, before)
@@ -123,7 +145,9 @@ class CallsProbe:
             log.parent, log.anchor, log.base = before
             self.session.forgive(fault)
 
-    def _open_call(self, log: ThreadLog, plan: CallPlan, frame: FrameType, before: tuple[int, int, int]) -> None:
+    def _open_call(
+        self, log: ThreadLog, plan: CallPlan, frame: FrameType, before: tuple[int, int, int]
+    ) -> None:
         session, caller = self.session, frame.f_back
         if log.steps:
             session.heal_steps(log, caller)
@@ -132,11 +156,14 @@ class CallsProbe:
         if at < 0:
             return
         if caller is not None:
-            log.anchor, log.base = id(caller), log.stack if log.at == at + 1 else log.word(at, STACK)
+            log.anchor, log.base = (
+                id(caller),
+                log.stack if log.at == at + 1 else log.word(at, STACK),
+            )
         self._open.setdefault(log.ident, []).append(OpenCall(at, before, id(frame), plan.code))
 
     def end(self, frame: FrameType, result: Any) -> None:
-        """A call returns."""
+        """Record that a call returns."""
         call = self._ended(frame)
         log = LOGS.get(get_ident())
         if call is None or log is None:
@@ -149,7 +176,7 @@ class CallsProbe:
             self.session.forgive(fault)
 
     def fail(self, frame: FrameType, error: BaseException | None) -> None:
-        """An exception leaves a call; None: some exception."""
+        """Record that an exception leaves a call; None means that the exception is not known."""
         call = self._ended(frame)
         log = LOGS.get(get_ident())
         if call is None or log is None:
@@ -161,7 +188,10 @@ class CallsProbe:
             self.session.left_event(log, call.at)
 
     def _ended(self, frame: FrameType) -> OpenCall | None:
-        """The call that this frame is of; those inside of it whose end nobody told of have ended too."""
+        """Remove and return the running call of a frame, or None.
+
+        Calls inside it whose end was not reported have ended too, and are also removed.
+        """
         calls = self._open.get(get_ident(), [])
         for index in range(len(calls) - 1, -1, -1):
             if calls[index].frame_id == id(frame) and calls[index].code is frame.f_code:
@@ -172,8 +202,10 @@ class CallsProbe:
 
 
 def _arguments(frame: FrameType, plan: CallPlan) -> dict[str, Any]:
-    """What a function was called with, by name; nothing where that cannot be read without changing it."""
-    slots = slots_of(frame, len(plan.arguments)) if plan.arguments else None
+    """Return the arguments of a call by name; {} if they cannot be read without side effects."""
+    slots = None
+    if plan.arguments:
+        slots = slots_of(frame, len(plan.arguments))
     if slots is None:
         return {}
     found = {name: content(slot(slots, at)) for at, name in plan.arguments}

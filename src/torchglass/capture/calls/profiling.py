@@ -1,6 +1,6 @@
-"""Told of calls by ``sys.setprofile``, before Python 3.12: of all there are, so C passes on those that are meant.
+"""Reports calls with ``sys.setprofile``, before Python 3.12. Python reports all calls; a filter in C drops most.
 
-Whoever profiles already goes on alone, and whoever begins while we are at work takes over: a note says so.
+If a profiler is active already, calls are not recorded. If one starts later, it replaces ours. A note reports both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RETURNS = frozenset(number for name, number in dis.opmap.items() if name.starts
 
 
 class ProfiledCalls:
-    """Profiles the thread that starts it and those that begin while it is on."""
+    """Profiles the thread that starts it, and the threads that begin while it is on."""
 
     def __init__(self, probe: CallsProbe) -> None:
         self.probe = probe
@@ -47,17 +47,19 @@ class ProfiledCalls:
         self._let_go()
         if threading.getprofile() is self._begin_thread:
             threading.setprofile(None)  # type: ignore[arg-type]
-        return None if is_ours else REPLACED
+        if is_ours:
+            return None
+        return REPLACED
 
     def abandon(self) -> None:
-        """In a forked child: switch off, in silence."""
+        """Switch off without a note in a forked child process."""
         if self._is_on:
             if sys.getprofile() is self._ours:
                 sys.setprofile(None)
             self._let_go()
 
     def _let_go(self) -> None:
-        """Other threads that still call the profile function take it away themselves."""
+        """Turn off. The profile function removes itself in other threads when it is next called there."""
         self._is_on = False
         if extension is not None:
             self._ours.on = False
@@ -75,7 +77,8 @@ class ProfiledCalls:
             self.probe.end(frame, result)
 
     def _in_python(self) -> Any:
-        probe, plans = self.probe, self.probe.plans
+        probe = self.probe
+        plans = self.probe.plans
 
         def profile(frame: FrameType, event: str, argument: Any) -> None:
             if not self._is_on:
@@ -84,12 +87,14 @@ class ProfiledCalls:
                 if probe.is_meant(frame):
                     probe.begin(frame)
             elif event == "return" and plans.get(id(frame.f_code)) is not None:
-                self._ended(frame, argument, argument is None and not _returns(frame.f_code, frame.f_lasti))
+                self._ended(
+                    frame, argument, argument is None and not _returns(frame.f_code, frame.f_lasti)
+                )
 
         return profile
 
     def _thread_begins(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Called in a thread that has begun: be told of its calls from here on."""
+        """Set our profile function in a thread that has begun, at the first call in the thread."""
         if not self._is_on:
             sys.setprofile(None)
         elif extension is not None:
@@ -99,5 +104,5 @@ class ProfiledCalls:
 
 
 def _returns(code: CodeType, at: int) -> bool:
-    """Whether the last instruction returns; else an exception leaves."""
+    """Return whether the instruction at an offset is a return; if it is not, an exception has left the call."""
     return at >= 0 and code.co_code[at] in _RETURNS

@@ -1,1 +1,1 @@
-"""The hot path: what is written down for each event, while the program waits."""
+"""The hot path: the code that records each event, while the program waits."""

@@ -1,34 +1,59 @@
-"""The open and the close of an event: the hot path that all probes share.
+"""Opens and closes events: the hot path that all probes share.
 
-Closures over the session's tables, and few calls: this runs for every event while the program waits. The order of
-the work is in docs/how-it-works.md.
+The functions are closures over the session's tables and make few calls, because they run for every event while the
+program waits. docs/how-it-works.md lists the steps in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from sys import gettrace, settrace
-from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.engine.forms import Describe
-from torchglass.capture.engine.host import Host
+from torchglass.capture.engine.forms import Describe, form_of_result
+from torchglass.capture.engine.host import SessionLike
+from torchglass.capture.engine.jit import TRACES, pause_trace, resume_trace
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.engine.milestones import far_stack, find_stack, near_stack
-from torchglass.capture.engine.values import ValueOf
-from torchglass.capture.torch.names import HANDLER, Parameter, Tensor, current_node, next_node, no_functions
-from torchglass.journal.layout import CLOSING, MOST_NODES, NODE_BITS, NODE_MASK, NONE, RECORD, pack_closing, pack_record
+from torchglass.capture.engine.value_table import ValueOf
+from torchglass.capture.torch.names import (
+    HANDLER,
+    Parameter,
+    Tensor,
+    current_node,
+    next_node,
+    no_functions,
+)
+from torchglass.journal.forks import leave_parent, owns_journal
+from torchglass.journal.layout import (
+    CLOSING,
+    MOST_NODES,
+    NODE_BITS,
+    NODE_MASK,
+    NONE,
+    RECORD,
+    pack_closing,
+    pack_record,
+)
+from torchglass.system import perf_counter_ns
 
 Open = Callable[[ThreadLog, int, FrameType | None, tuple[Any, ...], dict[str, Any] | None], int]
 Close = Callable[[ThreadLog, int, Any], None]
 SPARE = 8
-"""Ids for which there is room when an event opens, beyond its arguments: for what is nested in them."""
+"""How many ids to reserve when an event opens, beyond one for each argument. Tensors nested in an argument use them.
+If they are not enough, the log makes more room."""
 
 
-def make_open(session: Host) -> Open:
-    """Write a record and make it the innermost open one; returns its number, NONE when the log is full."""
-    stacks, put_arguments, clock = session.stacks, _make_put_arguments(session), perf_counter_ns
+def make_open(session: SessionLike) -> Open:
+    """Make the function that opens an event.
+
+    The function writes a record, makes it the innermost open record and returns its number. It returns NONE if the log
+    is full.
+    """
+    stacks = session.stacks
+    put_arguments = _make_put_arguments(session)
+    clock = perf_counter_ns
     tracers, stack_ids = stacks.tracers, stacks.ids
 
     def open_event(
@@ -38,11 +63,21 @@ def make_open(session: Host) -> Open:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None,
     ) -> int:
-        tracer = tracers.get(gettrace()) if tracers else None
-        log.on = False  # what Python runs in between (`__del__`, a signal handler) must not write here
+        if not owns_journal[0]:
+            leave_parent()
+            return NONE
+        tracer = None
+        if tracers:
+            tracer = tracers.get(gettrace())
+        traced = None
+        if TRACES:
+            traced = pause_trace()
+        # Python may run code of the program in between (`__del__`, a signal handler). It must not write to this log.
+        log.on = False
         try:
             if tracer is not None:
-                settrace(None)  # in here, since Ctrl-C may fall right behind it
+                # inside the `try`, because Ctrl-C may arrive right after it
+                settrace(None)
             at = log.at
             if at >= log.end and not log.more():
                 log.lost += 1
@@ -52,16 +87,21 @@ def make_open(session: Host) -> Open:
             form, first, free = put_arguments(log, args, kwargs)
             if frame is not None and frame.f_code is HANDLER:
                 frame = frame.f_back.f_back  # type: ignore[union-attr]
-            anchor, base, stack = log.anchor, log.base, None
+            anchor = log.anchor
+            base = log.base
+            stack = None
             if id(frame) == anchor:
-                stack = base  # an op that a function made: the function's own place
+                stack = base  # the function of the open event dispatched an op: both have the same stack
             elif frame is not None:
-                # Most stand one or two frames below the open event: written out, that costs half as much as a loop.
+                # Most callers are one or two frames below the open event. Checking these two cases without a loop
+                # halves the cost.
                 code, above = frame.f_code, frame.f_back
                 if id(above) == anchor:
                     stack = stack_ids.get((base, id(code), frame.f_lasti))
                 elif above is not None and id(above.f_back) == anchor:
-                    stack = stack_ids.get((base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti))
+                    stack = stack_ids.get(
+                        (base, id(code), frame.f_lasti, id(above.f_code), above.f_lasti)
+                    )
             if stack is None:
                 stack = find_stack(stacks, anchor, base, frame)
             log.id_at = free
@@ -70,7 +110,8 @@ def make_open(session: Host) -> Open:
                 -2 - next_node(), NONE, NONE, NONE, NONE, NONE, clock(),
             )  # fmt: skip
             log.at = at + 1
-            log.parent, log.stack = at, stack
+            log.parent = at
+            log.stack = stack
             if session.measurer is not None:
                 session.measurer.took(log, at, args, kwargs)
             if log.listening:
@@ -80,6 +121,8 @@ def make_open(session: Host) -> Open:
             raise
         finally:
             log.on = True
+            if traced is not None:
+                resume_trace(traced)
             if tracer is not None:
                 settrace(tracer)
         return at
@@ -87,12 +130,17 @@ def make_open(session: Host) -> Open:
     return open_event
 
 
-def _make_put_arguments(session: Host) -> Callable[..., tuple[int, int, int]]:
-    """Gives the form of an event's arguments, and where in the log's ids the values in them begin and end."""
-    forms, value_of = session.forms, session.values.plain_value_of
+def _make_put_arguments(session: SessionLike) -> Callable[..., tuple[int, int, int]]:
+    """Make the function that returns the form of an event's arguments, and where their values begin and end in the
+    ids of the log.
+    """
+    forms = session.forms
+    value_of = session.values.plain_value_of
     form_ids, describe = forms.ids, forms.describe
 
-    def put_arguments(log: ThreadLog, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[int, int, int]:
+    def put_arguments(
+        log: ThreadLog, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+    ) -> tuple[int, int, int]:
         ids, first = log.ids, log.id_at
         free, found = first, log.found
         described: list[Any] = [len(args)]
@@ -121,29 +169,48 @@ def _make_put_arguments(session: Host) -> Callable[..., tuple[int, int, int]]:
     return put_arguments
 
 
-def make_close(session: Host, value_of: ValueOf, describe: Describe) -> Close:
-    """Fill in the end and the outputs of a record, have them measured, and tell the listeners."""
-    form_ids, intern_form, clock = session.forms.ids, session.forms.intern, perf_counter_ns
-    tracers, one_tensor = session.stacks.tracers, session.forms.pin((1, None))
+def make_close(session: SessionLike, value_of: ValueOf, describe: Describe) -> Close:
+    """Make the function that closes an event.
+
+    The function writes the end time and the outputs to the record, measures the outputs if values are measured, and
+    calls the listeners.
+    """
+    form_ids = session.forms.ids
+    intern_form = session.forms.intern
+    clock = perf_counter_ns
+    tracers = session.stacks.tracers
+    one_tensor = session.forms.pin(form_of_result(None))
     from_op = describe is session.forms.describe_made
 
     def close_event(log: ThreadLog, at: int, result: Any) -> None:
-        tracer = tracers.get(gettrace()) if tracers else None
-        was_on, log.on = log.on, False  # as above; after a compiled region it was off
+        if not owns_journal[0]:
+            leave_parent()
+            return
+        tracer = None
+        if tracers:
+            tracer = tracers.get(gettrace())
+        traced = None
+        if TRACES:
+            traced = pause_trace()
+        # Recording pauses here, as when an event opens. After a compiled region it was paused already.
+        was_on = log.on
+        log.on = False
         try:
             if tracer is not None:
                 settrace(None)
-            end, value = clock(), NONE
+            end = clock()
+            value = NONE
             if type(result) is Tensor:
                 if log.id_at >= log.id_end:
                     log.more_ids(1)
                 free = log.id_at
                 value = log.ids[free] = value_of(result)
                 log.id_at = free + 1
-                outputs, form_id = log.id_base + free, one_tensor
+                outputs = log.id_base + free
+                form_id = one_tensor
             else:
                 found = log.found
-                form_key = (1, describe(result, found))
+                form_key = (1, describe(result, found))  # form_of_result, without a call
                 form_id = form_ids.get(form_key)
                 if form_id is None:
                     form_id = intern_form(form_key)
@@ -151,9 +218,20 @@ def make_close(session: Host, value_of: ValueOf, describe: Describe) -> Close:
                 if found:
                     outputs = log.add_ids(found)
                     found.clear()
-            nodes = next_node() & NODE_MASK if session.in_backward is None else nodes_in_backward()
+            if session.in_backward is None:
+                nodes = next_node() & NODE_MASK
+            else:
+                nodes = nodes_in_backward()
             if at >= log.first:
-                pack_closing(log.buffer, at * RECORD + log.shift + CLOSING, form_id, outputs, NONE, nodes, end)
+                pack_closing(
+                    log.buffer,
+                    at * RECORD + log.shift + CLOSING,
+                    form_id,
+                    outputs,
+                    NONE,
+                    nodes,
+                    end,
+                )
             else:
                 log.close(at, form_id, outputs, NONE, nodes, end)
             if session.measurer is not None:
@@ -168,6 +246,8 @@ def make_close(session: Host, value_of: ValueOf, describe: Describe) -> Close:
             raise
         finally:
             log.on = was_on
+            if traced is not None:
+                resume_trace(traced)
             if tracer is not None:
                 settrace(tracer)
 
@@ -175,22 +255,28 @@ def make_close(session: Host, value_of: ValueOf, describe: Describe) -> Close:
 
 
 def nodes_in_backward() -> int:
-    """The word NODES of an event that the autograd engine made: which node was being run, too."""
+    """Return the word NODES of an event that ran in the autograd engine. It includes the node that was running."""
     node = current_node()
-    number = MOST_NODES if node is None else min(node._sequence_nr(), MOST_NODES)
+    number = MOST_NODES
+    if node is not None:
+        number = min(node._sequence_nr(), MOST_NODES)
     return next_node() & NODE_MASK | (number + 1) << NODE_BITS
 
 
 # ---------------------------------------------------------------- calls
 
-# A call that a wrapper of ours makes for the program, as an event.
+# Records a call that one of our wrappers makes for the program.
 
-__tracebackhide__ = True  # pytest leaves our frames out of its reports
+__tracebackhide__ = True  # makes pytest leave our frames out of its reports
 
 
-def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Open an event, call, close it; a fault of ours costs the event only."""
-    session, parent, at = log.session, log.parent, NONE
+def recorded_call(
+    log: ThreadLog, what: int, frame: FrameType, call: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """Call a function as an event. If recording fails, only the event is lost: the function is still called once."""
+    session = log.session
+    parent = log.parent
+    at = NONE
     try:
         with no_functions():
             at = session.open_event(log, what, frame, args, kwargs)
@@ -217,19 +303,21 @@ def recorded_call(log: ThreadLog, what: int, frame: FrameType, call: Callable[..
 
 # ---------------------------------------------------------------- instants
 
-# Events that are over at once and of which a probe knows everything already: marks, and changes of variables.
+# Events that have no duration, and for which the probe already knows everything: marks and changes of variables.
 
 Held = tuple[int, int]
-"""The number of a form, and where the values in it begin in the log."""
+"""The number of a form, and where its values begin in the ids of the log."""
 NOTHING: Held = (NONE, NONE)
+"""No form and no values."""
 
 
 def write_note(log: ThreadLog, what: int, stack: int, took: Held, gave: Held = NOTHING) -> int:
-    """Write a record that is closed when it opens; returns its number, NONE when the log is full.
+    """Write a record that opens and closes at the same time, and return its number.
 
-    Room for it is made before its forms get their numbers (``has_room``).
+    The caller makes room for the record with ``has_room`` before the forms get their numbers.
     """
-    at, now = log.at, perf_counter_ns()
+    at = log.at
+    now = perf_counter_ns()
     pack_record(
         log.buffer, at * RECORD + log.shift, what, log.parent, stack, *took, NONE, *gave, NONE, NONE, now, now,
     )  # fmt: skip
@@ -241,7 +329,10 @@ def write_note(log: ThreadLog, what: int, stack: int, took: Held, gave: Held = N
 
 
 def has_room(log: ThreadLog) -> bool:
-    """Whether one more record can be written; it is counted as lost if not."""
+    """Return whether one more record can be written. Count the event as lost if it cannot."""
+    if not owns_journal[0]:
+        leave_parent()
+        return False
     if log.at < log.end or log.more():
         return True
     log.lost += 1
@@ -249,15 +340,18 @@ def has_room(log: ThreadLog) -> bool:
 
 
 def hold(log: ThreadLog, described: Any, found: list[int]) -> Held:
-    """The form of one described value and where its tensors stand."""
-    form = (1, described)
+    """Return the form of one described value, and where its tensors begin in the ids of the log."""
+    form = form_of_result(described)
     number = log.session.forms.ids.get(form)
-    return (log.session.forms.intern(form) if number is None else number), log.add_ids(found) if found else NONE
+    return (log.session.forms.intern(form) if number is None else number), log.add_ids(
+        found
+    ) if found else NONE
 
 
 def stack_at(log: ThreadLog, frame: FrameType, offset: int) -> int:
-    """The stack of a frame as it was at an instruction that it has just left."""
-    stacks, anchor = log.session.stacks, log.anchor
+    """Return the number of a frame's stack at ``offset``, the instruction that the frame has just left."""
+    stacks = log.session.stacks
+    anchor = log.anchor
     number = near_stack(stacks, [log.base, id(frame.f_code), offset], frame.f_back, (frame, anchor))
     if number is None:
         number = stacks.intern_one(far_stack(stacks, anchor, log.base, frame.f_back), frame, offset)

@@ -1,8 +1,9 @@
-"""Arguments and results as they stood: tensors become value ids, the rest a small hashable form.
+"""Describes arguments and results: each tensor becomes a value id, and everything else a small hashable *form*.
 
-A *form* says all but the tensors: ``F.softmax(x, dim=-1)`` is ``(1, None, "dim", -1)``. Programs repeat a few
-forms for ever, so a record keeps one int. In a form None stands for a tensor, an int for itself, a str for
-text as it will be shown, a tuple for something nested: a tag, then its items.
+A form starts with the number of positional arguments. The positional arguments follow, then the names and values of the
+keyword arguments: ``F.softmax(x, dim=-1)`` has the form ``(1, None, "dim", -1)``. In a form, None stands for a tensor,
+an int for itself, a str for text as it will be shown, and a tuple for a container: first a tag, then its items.
+Programs repeat a few forms, so a record stores only the number of its form.
 """
 
 from __future__ import annotations
@@ -15,21 +16,26 @@ from itertools import count
 from types import BuiltinFunctionType, EllipsisType, FunctionType, MemberDescriptorType, NoneType
 from typing import Any
 
-from torchglass.capture.engine.values import ValueOf
+from torchglass.capture.engine.value_table import ValueOf
 from torchglass.capture.torch.names import DEVICE, SIZE, WORDS, Parameter, Tensor
-from torchglass.events.spelling import LONGEST_INT, int_word
+from torchglass.events.spelling import MAX_INT_BITS, int_word
 from torchglass.journal.layout import ARGS, FORM, INPUTS, NONE
 from torchglass.journal.rows import DICT, FIELDS, LIST, SLICE, TUPLE, encoded
-from torchglass.journal.writer import Journal, Open, ThreadWriter
+from torchglass.journal.writer import Journal, OpenRecords, ThreadWriter
 
 Form = tuple[Any, ...]
 Describe = Callable[..., Any]
-"""(value, values, depth=0) → the value's part of a form; the tensors in it are appended to values."""
+"""A function that takes (value, values, room=None), appends the ids of the value's tensors to ``values``, and returns
+the value's part of a form. ``room`` is a list of two limits: how many more items and how many more levels to read."""
+# These limits keep a form small, whatever the program passes to a function.
 LONGEST_TEXT = 200
+"""The most characters of a text."""
 LONGEST_LIST = 64
+"""The most items of a list, tuple or dict. A longer one is shown by its length, unless its first item is a tensor."""
 DEEPEST = 8
+"""How many containers may be nested in each other."""
 MOST_ITEMS = 1_000
-"""Of one argument: lists may contain themselves, or each other many times over."""
+"""The most items of one argument, over all levels, because a list may contain itself, or one list many times."""
 
 _name_of: Callable[[type], str] = type.__dict__["__name__"].__get__
 _module_of: Callable[[type], Any] = type.__dict__["__module__"].__get__
@@ -44,27 +50,32 @@ class Forms:
         self.ids: dict[Form, int] = {}
         self.numbers = count()
         self._pinned: dict[Form, int] = {}
-        """Forms whose numbers are used for ever."""
+        """Forms whose numbers stay valid for the whole recording."""
         self.generation = 0
-        """Grows when all other numbers have lost their meaning for what is recorded from now on."""
+        """The count of calls of ``carry``. Each makes the numbers of all forms that are not pinned invalid for new
+        records."""
         self._readers = Readers()
         self._describing: list[Describe] = []
         self._ways: tuple[ValueOf, ...] = (value_of, made)
         self._describe: Describe | None = None
         self._describe_made: Describe | None = None
         self.on_carry: Callable[[], Any] = _nothing
-        """Told when the numbers lose their meaning."""
+        """Called when the numbers become invalid, so that other caches of them are cleared."""
 
     @property
     def describe(self) -> Describe:
-        """Made when it is first asked for, as C does most without it."""
-        if self._describe is None:  # not a cached_property: its lock might be held for ever in a forked child
+        """The describe function for values that are complete.
+
+        It is made at its first use, because the compiled engine rarely needs it.
+        """
+        # Not a cached_property: in a forked child, its lock might stay locked forever.
+        if self._describe is None:
             self._describe = self.describing(self._ways[0])
         return self._describe
 
     @property
     def describe_made(self) -> Describe:
-        """For the results of ops, to which autograd has yet to do its part."""
+        """The describe function for the results of ops, whose versions autograd has not set yet."""
         if self._describe_made is None:
             self._describe_made = self.describing(self._ways[1])
         return self._describe_made
@@ -76,36 +87,36 @@ class Forms:
             form += (name, describe(arg, values))
 
     def describing(self, value_of: ValueOf) -> Describe:
-        """A describe that learns the values of tensors from somebody else."""
+        """Return a describe function that gets the values of tensors from ``value_of``."""
         self._describing.append(_make_describe(value_of, self._readers))
         return self._describing[-1]
 
-    def let_go(self) -> None:
-        """The recording has ended: the functions that call each other let go of each other."""
+    def release(self) -> None:
+        """Break the reference cycles between the describe functions, after the recording has ended."""
         self._ways = ()
         for function in self._describing:
             for cell in getattr(function, "__closure__", None) or ():
-                with suppress(ValueError):  # it may be empty already
+                with suppress(ValueError):  # the cell may be empty already
                     del cell.cell_contents
 
     def is_opaque(self, cls: type) -> bool:
-        """Whether of an object of this class only the name of the class is shown, whatever it holds."""
+        """Return whether every object of this class is shown as the same text, such as the name of the class."""
         return self.constant(cls) is not None
 
     def constant(self, cls: type) -> str | None:
-        """What every value of a class is described by, where that is the same for all."""
+        """Return the text that describes every value of a class, or None if the values have different texts."""
         reader = self._readers.get(id(cls)) or self._readers.learn(cls)
         return getattr(reader, "text", None)
 
     def intern(self, form: Form) -> int:
-        """The number of a form; what a program makes without end goes again when nothing that is kept refers to it."""
+        """Write a new form and return its number. The journal may drop the form when no kept record refers to it."""
         number = next(self.numbers)
         self._journal.passing.add(FORM, number, form_bytes(form))
         self.ids[form] = number
         return number
 
     def pin(self, form: Form) -> int:
-        """The number of a form, for ever."""
+        """Return the number of a form that stays valid for the whole recording. Write the form if it is new."""
         number = self._pinned.get(form)
         if number is None:
             number = next(self.numbers)
@@ -113,44 +124,64 @@ class Forms:
             self.ids[form] = self._pinned[form] = number
         return number
 
-    def carry(self, log: ThreadWriter, opened: Open) -> Open:
-        """Begin a new generation; the records under way get numbers and ids that are as new as the chunk they go to."""
+    def carry(self, log: ThreadWriter, opened: OpenRecords) -> OpenRecords:
+        """Begin a new generation of numbers, and return the open records with new numbers and ids.
+
+        The old forms and ids may be dropped with the chunks that hold them, but open records move to a new chunk.
+        """
         wanted = {words[ARGS] for _, words in opened}
         found = {number: form for form, number in list(self.ids.items()) if number in wanted}
         self.generation += 1
         self.ids.clear()
         self.ids.update(self._pinned)
-        self.on_carry()  # last: what others have looked up here before must not be remembered there behind it
-        return [(number, self._renewed(log, words, found.get(words[ARGS]))) for number, words in opened]
+        # Clear the other caches last: until the numbers have changed here, they could cache an old number again.
+        self.on_carry()
+        return [
+            (number, self._renewed(log, words, found.get(words[ARGS]))) for number, words in opened
+        ]
 
     def _renewed(self, log: ThreadWriter, words: list[int], form: Form | None) -> list[int]:
         words = list(words)
-        if form is None:  # of a generation before: what it took is not known any more
-            words[ARGS], words[INPUTS] = self.pin((1, "…")), NONE
+        if (
+            form is None
+        ):  # the form is from an earlier generation, so the arguments are no longer known
+            words[ARGS], words[INPUTS] = self.pin(form_of_result("…")), NONE
             return words
         count = _tensors_in(form)
         ids = log.journal.streams.ids(log.number, words[INPUTS], count)
         words[ARGS] = self.intern(form)
-        words[INPUTS] = log.add_ids(ids) if len(ids) == count and count else NONE
+        if len(ids) == count and count:
+            words[INPUTS] = log.add_ids(ids)
+        else:
+            words[INPUTS] = NONE
         return words
 
 
+def form_of_result(description: Any) -> Form:
+    """Return the form of a result or of a variable, from its description.
+
+    The description stands where a call has its only positional argument, so all forms are read in one way.
+    """
+    return (1, description)
+
+
 def _nothing() -> None:
-    """Nobody else keeps numbers."""
+    """Do nothing, because no other cache holds numbers of forms."""
 
 
 _kept_bytes: dict[Form, bytes] = {}
-"""Kept for the process: the same few forms come in every recording."""
+"""The encoded bytes of forms. They are cached for the process, because all recordings share many forms."""
 MOST_KEPT = 4096
+"""The most forms in that cache, to limit its memory."""
 
 
 def form_bytes(form: Form) -> bytes:
-    """The bytes of a form's row."""
+    """Return the bytes of a form's row."""
     known = _kept_bytes.get(form)
     if known is None:
         try:
             known = encoded(form)
-        except ValueError:  # an int of thousands of digits, which Python refuses to spell
+        except ValueError:  # Python refuses to convert an int of thousands of digits to text
             return encoded(_spelt(form))
         if len(_kept_bytes) < MOST_KEPT:
             _kept_bytes[form] = known
@@ -160,18 +191,22 @@ def form_bytes(form: Form) -> bytes:
 def _spelt(item: Any) -> Any:
     if type(item) is tuple:
         return [_spelt(each) for each in item]
-    return int_word(item) if type(item) is int and item.bit_length() > LONGEST_INT else item
+    if type(item) is int and item.bit_length() > MAX_INT_BITS:
+        return int_word(item)
+    return item
 
 
 def _tensors_in(item: Any) -> int:
-    """How many tensors there is a place for in a form."""
-    return sum(map(_tensors_in, item)) if type(item) is tuple else int(item is None)
+    """Return how many tensors a form has."""
+    if type(item) is tuple:
+        return sum(map(_tensors_in, item))
+    return int(item is None)
 
 
 def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
-    """What is met all the time (None, True, plain lists and tuples) is read here, without a call for each item.
+    """Make the function that describes values. It reads the most common values without a call for each item.
 
-    Classes are told apart by ``is`` and ``id``: a metaclass may have its own ``__eq__`` and ``__hash__``.
+    The function compares classes by ``is`` and ``id``, because a metaclass may define ``__eq__`` and ``__hash__``.
     """
 
     def describe(value: Any, values: list[int], room: list[int] | None = None) -> Any:
@@ -183,7 +218,12 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
             return value
         if value is None or value is True or value is False:
             return _CONSTANTS[value]
-        tag = LIST if cls is list else TUPLE if cls is tuple else None
+        if cls is list:
+            tag = LIST
+        elif cls is tuple:
+            tag = TUPLE
+        else:
+            tag = None
         if tag is not None and len(value) <= LONGEST_LIST:
             return sequence(tag, value, cls, values, room or [MOST_ITEMS, DEEPEST])
         try:
@@ -196,7 +236,9 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
         found = read(value)
         if type(found) is not tuple:
             return found
-        most = len(value) if cls is Whole else MOST_ITEMS
+        most = MOST_ITEMS
+        if cls is UncappedList:
+            most = len(value)
         return nested(found, cls, values, room or [most, DEEPEST])
 
     def sequence(tag: str, items: Any, cls: type, values: list[int], room: list[int]) -> Any:
@@ -229,24 +271,24 @@ def _make_describe(value_of: ValueOf, readers: Readers) -> Describe:
     return describe
 
 
-class Whole(list[Any]):
-    """A list of ours of which every item is described, however many there are."""
+class UncappedList(list[Any]):
+    """A list that torchglass makes and whose items are all described, however many there are."""
 
 
 Items = list[tuple[str | None, Any]]
 Reader = Callable[[Any], Any]
-"""Gives the text of a value, or the tag and the items of a container."""
+"""A function that returns the text of a value, or the tag and the items of a container."""
 
 
 class Readers(dict[int, Reader | None]):
-    """How values of a class are read, by the ``id`` of the class; None for tensors and arrays."""
+    """The reader for the values of each class, keyed by ``id`` of the class. It is None for tensors and arrays."""
 
     def __init__(self) -> None:
         self._classes: list[type] = []
-        """Kept, or another class could get the id of one."""
+        """References to the classes, so that no new class can get the same ``id``."""
 
     def learn(self, cls: type) -> Reader | None:
-        """Find out how values of a class are read; done once for each class."""
+        """Choose the reader for the values of a class, once for each class."""
         self._classes.append(cls)
         reader = self[id(cls)] = _reader(cls)
         return reader
@@ -255,15 +297,17 @@ class Readers(dict[int, Reader | None]):
 def _reader(cls: type) -> Reader | None:
     numpy = sys.modules.get("numpy")
     if issubclass(cls, Tensor) or (numpy is not None and issubclass(cls, numpy.ndarray)):
-        return None  # never isinstance: that would ask the object for its __class__
+        return None  # `isinstance` on the value would read its `__class__`, which may run code of the program
     if id(cls) in _ATOMS:
         return _ATOMS[id(cls)]
-    if cls is Whole:
+    if cls is UncappedList:
         return lambda value: (LIST, [(None, item) for item in value])
     if numpy is not None and issubclass(cls, numpy.generic) and _module_of(cls) == "numpy":
         return _reader_of_numpy(numpy, cls)
     if issubclass(cls, dict):
-        return _read_fields_of_dict if cls is not dict and _is_dataclass(cls) else _read_dict
+        if cls is not dict and _is_dataclass(cls):
+            return _read_fields_of_dict
+        return _read_dict
     names = _field_names(cls)
     if names is not None:
         slots = _field_slots(cls, names)
@@ -278,14 +322,16 @@ def _reader(cls: type) -> Reader | None:
         return lambda value: f"<function {value.__name__}>"[:LONGEST_TEXT]
     name = f"<{_name_of(cls)}>"[:LONGEST_TEXT]
     if any(
-        _name_of(each) == "Image" and _module_of(each) == "PIL.Image" for each in type.__getattribute__(cls, "__mro__")
+        _name_of(each) == "Image" and _module_of(each) == "PIL.Image"
+        for each in type.__getattribute__(cls, "__mro__")
     ):
         return lambda value: _picture(value) or name
-    return _constant(name)  # of all else only the type's name: the program's own __repr__ is never called
+    # All other values are shown by the name of their type, because a `__repr__` of the program is never called.
+    return _constant(name)
 
 
 def _constant(text: str) -> Reader:
-    """Says the same of every value."""
+    """Return a reader that gives the same text for every value."""
 
     def read(value: Any) -> str:
         return text
@@ -295,25 +341,38 @@ def _constant(text: str) -> Reader:
 
 
 def _picture(value: Any) -> str:
-    """``Image(RGB, 640×480)``, from what the object holds: a property of the program's own class is not asked."""
+    """Return a text such as ``Image(RGB, 640×480)``, or "" if it is unknown.
+
+    Only the object's dictionary is read, so no property of the program's class runs.
+    """
     held = object.__getattribute__(value, "__dict__")
-    size, mode = held.get("_size"), held.get("_mode", held.get("mode"))
-    if type(mode) is not str or type(size) is not tuple or [type(each) for each in size] != [int, int]:
+    size = held.get("_size")
+    mode = held.get("_mode", held.get("mode"))
+    if (
+        type(mode) is not str
+        or type(size) is not tuple
+        or [type(each) for each in size] != [int, int]
+    ):
         return ""
     return f"Image({mode}, {size[0]}×{size[1]})"[:LONGEST_TEXT]
 
 
 def _reader_of_numpy(numpy: Any, cls: type) -> Reader:
-    """Numpy's own scalars, spelt by numpy. A record, which may hold objects of the program, is not."""
+    """Return a reader for a class of numpy scalars.
+
+    A numpy record is shown by its type only, because it may hold objects of the program.
+    """
     if issubclass(cls, str):
         return lambda value: _text(str(value))
     if issubclass(cls, bytes):
         return _bytes
-    return _type_name if issubclass(cls, numpy.void) else lambda value: str(value)[:LONGEST_TEXT]
+    if issubclass(cls, numpy.void):
+        return _type_name
+    return lambda value: str(value)[:LONGEST_TEXT]
 
 
 def _read_list(plain: Any, tag: str, value: Any) -> Any:
-    """Lists and tuples, also the program's own classes of them: read as what they are, not as they say."""
+    """Read a list or tuple with the methods of the base class, also if the program defines a subclass."""
     length = plain.__len__(value)
     if length > LONGEST_LIST and not issubclass(type(plain.__getitem__(value, 0)), Tensor):
         return f"<{_name_of(type(value))} of {length}>"
@@ -323,11 +382,14 @@ def _read_list(plain: Any, tag: str, value: Any) -> Any:
 def _read_dict(value: Any) -> Any:
     if dict.__len__(value) > LONGEST_LIST:
         return f"<{_name_of(type(value))} of {dict.__len__(value)}>"
-    return DICT, [(str(_ATOMS.get(id(type(key)), _type_name)(key)), item) for key, item in list(dict.items(value))]
+    return DICT, [
+        (str(_ATOMS.get(id(type(key)), _type_name)(key)), item)
+        for key, item in list(dict.items(value))
+    ]
 
 
 def _read_fields_of_dict(value: Any) -> Any:
-    """Classes that are dict and dataclass (transformers' ModelOutput): what is set, by name."""
+    """Read the fields that are set of an object that is both dict and dataclass, such as transformers' ModelOutput."""
     return FIELDS, [(key, item) for key, item in list(dict.items(value)) if type(key) is str]
 
 
@@ -336,21 +398,33 @@ def _is_dataclass(cls: type) -> bool:
 
 
 def _field_names(cls: type) -> tuple[str, ...] | None:
-    """Named tuples, torch's own result types (``torch.return_types.max``) and dataclasses have named fields."""
+    """Return the field names of a named tuple, a result type of torch (``torch.return_types.max``) or a dataclass.
+
+    Return None for other classes.
+    """
     if issubclass(cls, tuple):
         fields = vars(cls).get("_fields") or getattr(cls, "__match_args__", None)
-        return fields if type(fields) is tuple else None
+        if type(fields) is tuple:
+            return fields
+        return None
     return tuple(cls.__dataclass_fields__) if _is_dataclass(cls) else None  # type: ignore[attr-defined]
 
 
 def _field_slots(cls: type, names: tuple[str, ...]) -> list[tuple[str, MemberDescriptorType]]:
-    """The fields that lie in slots; found once for a class, which may have hundreds of attributes."""
+    """Return the fields that are stored in slots. Search once for each class, which may have hundreds of attributes."""
     every = (item for each in cls.__mro__ for item in vars(each).items())
-    return [(name, slot) for name, slot in every if type(slot) is MemberDescriptorType and name in names]
+    return [
+        (name, slot) for name, slot in every if type(slot) is MemberDescriptorType and name in names
+    ]
 
 
-def _fields(value: Any, cls: type, names: tuple[str, ...], slots: list[tuple[str, MemberDescriptorType]]) -> Items:
-    """Read without running the class's own code: tuple items, the instance's dictionary, or its slots."""
+def _fields(
+    value: Any, cls: type, names: tuple[str, ...], slots: list[tuple[str, MemberDescriptorType]]
+) -> Items:
+    """Read the fields of an object without running code of its class.
+
+    The fields are the items of a tuple, or come from the object's dictionary or its slots.
+    """
     if issubclass(cls, tuple):
         return [(name, item) for name, item in zip(names, tuple.__iter__(value), strict=False)]
     try:
@@ -362,13 +436,15 @@ def _fields(value: Any, cls: type, names: tuple[str, ...], slots: list[tuple[str
             try:
                 held[name] = slot.__get__(value, cls)
             except AttributeError:
-                pass  # never set
+                pass  # the slot was never set
     return [(name, held[name]) for name in names if name in held]
 
 
 def _text(value: Any) -> str:
     text = repr(value[:LONGEST_TEXT])
-    return text if len(value) <= LONGEST_TEXT else text + "…"
+    if len(value) <= LONGEST_TEXT:
+        return text
+    return text + "…"
 
 
 def _bytes(value: Any) -> str:
@@ -397,4 +473,4 @@ _READERS: dict[type, Reader] = {
     **dict.fromkeys(WORDS, str),
 }
 _ATOMS = {id(cls): read for cls, read in _READERS.items()}
-"""By ``id``; these classes live for ever."""
+"""The same readers, keyed by ``id`` of the class. That is safe because these classes are never freed."""

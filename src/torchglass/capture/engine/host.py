@@ -1,4 +1,7 @@
-"""What the hot path asks of the session that it writes for: the session imports the hot path, which so need not it."""
+"""The parts of a session that the hot path uses, as a Protocol.
+
+capture/session.py imports the hot path, so the hot path cannot import it.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,37 @@ from typing import Any, Protocol
 from torchglass.journal.writer import Journal
 
 
-class Host(Protocol):
-    """A session (capture/session.py). Its tables write to the logs that ask here, so they stand without their types."""
+class SessionLike(Protocol):
+    """The parts of a session (capture/session.py) that the hot path uses.
+
+    The classes of its tables are in modules that import the hot path too, so here they are Any.
+    """
 
     journal: Journal
     engine: Any
-    """The compiled one; None where all is done in Python."""
+    """The compiled engine; None if everything is done in Python."""
     stacks: Any
+    """StackTable (stack.py)."""
     values: Any
+    """ValueTable (value_table.py)."""
     forms: Any
+    """Forms (forms.py)."""
     copies: Any
+    """Copies of tensors that marks keep (capture/contents.py)."""
     measurer: Any
+    """Measures values (statistics/measurer.py). None if the recording does not measure values."""
     in_backward: tuple[Any, int, int] | None
+    """During a backward pass: the log of the thread that called it, the record that it was called in, and the number of
+    the first record of the pass."""
 
-    def tell(self, log: Any, at: int, edge: str) -> None: ...
+    def tell(self, log: Any, at: int, edge: str) -> None:
+        """Report to live views that the event of record ``at`` has begun ("open") or ended ("close")."""
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Add a note to the trace."""
 
-    def name_thread(self, log: Any) -> None: ...
+    def name_thread(self, log: Any) -> None:
+        """Write the name of a thread if it is new or has changed."""
 
-    def backward_ran(self, log: Any, begin: int, end: int) -> None: ...
+    def backward_ran(self, log: Any, begin: int, end: int) -> None:
+        """Write which range of records a backward pass made; ``end`` is NONE when it begins."""

@@ -1,4 +1,4 @@
-"""One thread's part of the journal, and where its open events stand."""
+"""Holds the log of one thread: its part of the journal, and its open events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from torchglass.capture.engine.host import Host
+from torchglass.capture.engine.host import SessionLike
 from torchglass.capture.engine.module_paths import ModuleAtPath
 from torchglass.compiled import Log, slots
 from torchglass.journal.layout import NONE, PARENT, RECORD, WHAT, unpack_word
@@ -15,18 +15,22 @@ from torchglass.journal.writer import ThreadWriter
 
 @dataclass(frozen=True, slots=True)
 class OpenStep:
-    """An optimizer's step under way: its record, the state to go back to, and the frame of its wrapper."""
+    """An open optimizer step: its record, the state to return to, and the frame of its wrapper."""
 
     at: int
+    """The number of its record."""
     before: tuple[int, int, int]
-    """The log's parent, anchor and base."""
+    """The log's parent, anchor and base before the step."""
     frame_id: int
     code: CodeType
     updates: Any = None
-    """The parameters as they were before it, where values are measured (capture/statistics/updates.py)."""
+    """The parameters before the step, if values are measured (capture/statistics/updates.py)."""
 
     def runs_above(self, log: ThreadLog, frame: FrameType | None) -> bool:
-        """Whether the wrapper stands on this stack; an id alone may be another frame's by now."""
+        """Return whether the wrapper's frame is on this stack.
+
+        The code is compared too, because a new frame may have got the same ``id``.
+        """
         if log.parent != self.at:
             return False
         while frame is not None and (id(frame) != self.frame_id or frame.f_code is not self.code):
@@ -39,69 +43,81 @@ class ThreadLog(ThreadWriter):
 
     __slots__ = slots(
         Log,
-        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on over "
-        "parent session spawned_by stack steps unread",
+        "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on "
+        "op_error parent session spawned_by stack steps undescribed",
     )
 
-    def __init__(self, session: Host, ident: int, name: str, spawned_by: tuple[ThreadLog, int] | None = None):
+    def __init__(
+        self,
+        session: SessionLike,
+        ident: int,
+        name: str,
+        spawned_by: tuple[ThreadLog, int] | None = None,
+    ):
         super().__init__(session.journal)
         self.session: Any = session
         self.engine: Any = session.engine
-        """The compiled one, which asks its logs for it; None where there is none."""
+        """The compiled engine, or None. C code reads this attribute."""
         self.ident = ident
         self.name = name
-        self.over = False
-        """The thread has come to its end, or to where it is not recorded any more."""
         self.on = True
-        """False: this thread's calls pass through (stopped, or one of our own functions is at work)."""
+        """Whether calls in this thread are recorded. False after the recording and while a function of ours runs."""
         self.parent = NONE
         """The number of the innermost open record."""
         self.stack = NONE
         """The stack of the record that was opened last."""
         self.anchor = 0
-        """``id`` of the frame at which a stack walk may stop …"""
+        """The ``id`` of the frame at which a stack walk may stop."""
         self.base = NONE
-        """… and the stack that is known above that frame."""
+        """The number of the stack at the anchor. A stack walk adds to it the frames below the anchor."""
         self.module = NONE
-        """Row of the innermost module under way."""
-        self.unread: list[ModuleAtPath] = []
-        """Modules whose settings are still to be read (capture/torch/modules.py)."""
+        """The row of the innermost running module."""
+        self.undescribed: list[ModuleAtPath] = []
+        """Modules whose settings have not been read yet (capture/torch/modules.py)."""
         self.found: list[int] = []
-        """Where the values in an argument are collected; empty between events."""
+        """A buffer for the value ids of one argument. It is empty between events."""
         self.has_mode = False
         self.has_op_mode = False
         self.branched = False
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
+        """Whether an op ran whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
         self.lost = 0
-        """Events not recorded because the limit was reached."""
+        """How many events were not recorded because the limit was reached."""
         self.last_error: tuple[int, int] = (NONE, NONE)
-        """The last record that an exception left, and the row of that exception."""
+        """The last record that ended by an exception, and the row of that exception."""
+        self.op_error: tuple[int, str] | None = None
+        """The last op that ended by an exception, and the text of that exception (capture/transparency/scripts.py)."""
         self.listening = False
         self.steps: list[OpenStep] = []
-        """Open optimizer steps, outermost first: hooks have no way out on an exception."""
+        """Open optimizer steps, outermost first. A step that raises leaves its entry here: torch calls no hook then."""
         self.spawned_by = spawned_by
-        """For autograd's own threads, which may have no frame below ours: the log and record that called backward."""
+        """For a thread of the autograd engine, whose stack may not show who called backward: that log and record."""
         self.open_records = self._open_records
 
     def more(self) -> bool:
-        """Make room for records; the first ones are when the thread knows what it is for."""
+        """Make room for more records and return whether that was possible.
+
+        Also update the thread's name: when the first records come, the thread usually has its final name.
+        """
         self.session.name_thread(self)
         if not super().more():
             return False
         calling = self.session.in_backward
-        if self.journal.is_turning and calling is not None and calling[0] is self:
-            self.session.backward_ran(self, self.at, NONE)  # what was said of it so far may go
+        if self.journal.is_dropping and calling is not None and calling[0] is self:
+            # Write again that this backward pass is running, because the earlier row may be dropped.
+            self.session.backward_ran(self, self.at, NONE)
         return True
 
     def word(self, at: int, word: int) -> int:
-        """One word of a record that is kept."""
+        """Return one word of a record, or NONE if the record has been dropped."""
         if at >= self.first:
             return unpack_word(self.buffer, at * RECORD + self.shift + word * 8)[0]
         words = self.read(at)
-        return words[word] if words else NONE
+        if words:
+            return words[word]
+        return NONE
 
     def _open_records(self) -> list[int]:
-        """The numbers of the records under way, outermost first."""
+        """Return the numbers of the open records, outermost first."""
         found: list[int] = []
         at = self.parent
         while at != NONE:
@@ -110,7 +126,7 @@ class ThreadLog(ThreadWriter):
         return found[::-1]
 
     def module_under_way(self) -> int:
-        """The row of the innermost module whose record is open."""
+        """Return the row of the innermost module whose record is open."""
         for at in reversed(self._open_records()):
             what = self.word(at, WHAT)
             if what < 0:
@@ -119,6 +135,6 @@ class ThreadLog(ThreadWriter):
 
 
 LEAVING: list[bool] = []
-"""Not empty once Python ends: then no other thread than the main one is recorded."""
+"""Not empty once Python is exiting. From then on, only the main thread is recorded."""
 LOGS: dict[int, ThreadLog] = {}
-"""The logs of all threads that are recorded now, by thread identifier: what process-wide hooks ask first."""
+"""The logs of all threads that are recorded now, keyed by thread identifier. Process-wide hooks look here first."""

@@ -1,4 +1,7 @@
-"""Whose memory an array lies in: numpy says it by ``base``, which skips the views that have names."""
+"""Finds the tensor or array whose memory a numpy array uses, so that the two can be linked in the trace.
+
+numpy's ``base`` alone is not enough: it refers to the array that owns the memory, not to the view that was sliced.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,24 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from torchglass.capture.engine.values import DEEPEST_BASE, ValueTable
+from torchglass.capture.engine.value_table import DEEPEST_BASE, ValueTable
 from torchglass.capture.torch.names import Parameter, Tensor, no_functions
 
 
 def owner_of(values: ValueTable, array: Any) -> Any:
-    """A known tensor or array over the same memory; None where there is none yet: then the next view finds this one.
+    """Return a known tensor or array over the same memory, or None if there is none yet.
 
-    A subclass may have attributes of its own, so numpy's are asked. What ``numpy.from_dlpack`` gives holds on to a
-    capsule that does not say: the tensors that live are asked.
+    Attributes are read through ``numpy.ndarray``, because a subclass may override them. The base of an array from
+    ``numpy.from_dlpack`` is a capsule that does not name the tensor, so the living tensors are searched by address.
     """
-    plain, base, last = sys.modules["numpy"].ndarray, array, array
+    plain = sys.modules["numpy"].ndarray
+    base = array
+    last = array
     for _ in range(DEEPEST_BASE):
-        base = base.obj if type(base) is memoryview else vars(plain)["base"].__get__(base)
+        if type(base) is memoryview:
+            base = base.obj
+        else:
+            base = vars(plain)["base"].__get__(base)
         if issubclass(type(base), Tensor) or (base is not None and values.is_known(base)):
             return base
         if type(base).__name__ == "PyCapsule":
@@ -29,24 +37,29 @@ def owner_of(values: ValueTable, array: Any) -> Any:
             last = base
         elif type(base) is not memoryview:
             break
-    return None if last is array else _other_view(values, last, array)
+    if last is array:
+        return None
+    return _other_view(values, last, array)
 
 
 def _other_view(values: ValueTable, root: Any, array: Any) -> Any:
-    """Another view of an array that nobody has a name for, as in ``np.arange(6).reshape(2, 3)``.
+    """Return an earlier view of an array that no event took or gave, or None if ``array`` is the first view.
 
-    The root itself is not referred to, for numpy would no longer resize it. While a view lives so does its root, and
-    has its ``id``.
+    For example, ``np.arange(6).reshape(2, 3)`` is a view of an array that has no name. A weak reference to that array
+    would prevent numpy from resizing it, so the reference is to a view. A living view keeps its root alive, so the
+    ``id`` of the root cannot be reused.
     """
     reference = values.roots.get(id(root))
-    view = None if reference is None else reference()
+    view = None
+    if reference is not None:
+        view = reference()
     if view is None:
         values.roots[id(root)] = weakref.ref(array)
     return view
 
 
 def _tensor_around(tensors: Iterable[Any], address: int) -> Any:
-    """The first of these tensors in whose memory an address lies; None for none."""
+    """Return the first of the tensors whose memory contains an address, or None."""
     with no_functions():
         return next((each for each in tensors if _holds(each, address)), None)
 
@@ -58,5 +71,5 @@ def _holds(tensor: Any, address: int) -> bool:
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr() <= address < storage.data_ptr() + storage.nbytes()
-    except (RuntimeError, NotImplementedError):  # some have no memory, or do not say
+    except (RuntimeError, NotImplementedError):  # some tensors have no memory, or hide it
         return False

@@ -1,10 +1,10 @@
-"""Deep stacks at a flat price: milestones, left in long-lived frames, at which later walks stop.
+"""Keeps the cost of deep stacks constant: a long stack walk leaves milestones in frames, and later walks stop there.
 
-Between two open events there may be hundreds of plain Python frames (recursion). Walking all of them for every
-event would cost 0.2 µs a frame, and a frame must not be kept to know it again: that would keep its tensors alive,
-and ids of dead frames are reused. So a walk that turns out long leaves a mark in every sixteenth frame, in
-``frame.f_trace``: it lives and dies with its frame, and Python looks at it only while a trace function is set,
-in which case none is left. A mark says which stack stands above its frame, which does not change while it lives.
+Between two open events there may be hundreds of plain Python frames (recursion). Walking all of them for every event
+would cost 0.2 µs a frame. We cannot recognise frames by keeping them, which would keep their tensors alive, nor by
+their ids, which are reused. So a long walk stores a milestone in ``frame.f_trace`` of every sixteenth frame. The
+milestone is freed with its frame. Python reads ``f_trace`` only while a trace function is set, and then we leave no
+milestones. A milestone holds the number of the stack above its frame, which does not change while the frame lives.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from torchglass.capture.engine.stack import StackTable
 from torchglass.journal.layout import NONE
 
 NEAR = range(16)
-"""How many frames an ordinary walk goes before it is called long."""
+"""How many frames to walk before the walk counts as long."""
 APART = 16
+"""How many frames are between two milestones."""
 RESUMED = 0x20 | 0x80 | 0x200
-"""CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR: frames whose callers change while they live."""
+"""The code flags CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR. Frames of such code get no milestone, because
+another caller may resume them."""
 
 
 class Milestone:
-    """The number of the stack above a frame; calling it does what no trace function would do: nothing."""
+    """Holds the number of the stack above a frame. If Python calls it as a trace function, it does nothing."""
 
     __slots__ = ("above", "table")
 
@@ -37,33 +39,37 @@ class Milestone:
 
 
 def find_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
-    """The number of the stack from a frame up to the anchor, whose own stack is ``base``."""
+    """Return the number of a frame's stack. ``base`` is the number of the stack at the anchor, where the walk stops."""
     number = near_stack(table, [base], frame, (frame, anchor))
-    return far_stack(table, anchor, base, frame) if number is None else number
+    if number is None:
+        return far_stack(table, anchor, base, frame)
+    return number
 
 
 def near_stack(
     table: StackTable, path: list[int], above: FrameType | None, of: tuple[FrameType | None, int]
 ) -> int | None:
-    """The number of a stack whose path is begun, walked on from ``above``; None where the anchor is far.
+    """Walk from ``above`` to the anchor and return the number of the stack, or None if the anchor is far.
 
-    ``of`` is the innermost frame and the anchor.
+    ``path`` is the beginning of the stack's key. ``of`` holds the innermost frame and the anchor.
     """
     frame, anchor = of
     for _ in NEAR:
         if above is None or id(above) == anchor:
             if above is None:
-                path[0] = NONE  # no anchor above: a whole stack, or a foreign one
+                path[0] = NONE  # the anchor is not on this stack, so the key holds all its frames
             key = tuple(path)
             number = table.ids.get(key)
-            return table.intern(key, frame, anchor) if number is None else number
+            if number is None:
+                return table.intern(key, frame, anchor)
+            return number
         path += (id(above.f_code), above.f_lasti)
         above = above.f_back
     return None
 
 
 def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None) -> int:
-    """The number of a deep stack: walks to the anchor or the first milestone, and leaves new ones on the way."""
+    """Return the number of a deep stack. Walk to the anchor or the first milestone, and leave new milestones."""
     frames: list[FrameType] = []
     each, above = frame, NONE
     while each is not None:
@@ -81,8 +87,9 @@ def far_stack(table: StackTable, anchor: int, base: int, frame: FrameType | None
 
 
 def _intern_in_parts(table: StackTable, above: int, frames: list[FrameType]) -> int:
-    """Stacks of at most APART frames, each the base of the next; ``frames`` has the innermost first."""
-    allowed = sys.gettrace() is None and not table.tracers  # which are paused just now
+    """Intern a stack in parts of at most APART frames, each on top of the last. ``frames`` has the innermost first."""
+    # Our own trace functions are paused here, so `gettrace` does not show them.
+    allowed = sys.gettrace() is None and not table.tracers
     end = len(frames)
     while end > APART:
         part = frames[end - APART : end]
@@ -96,7 +103,7 @@ def _intern_in_parts(table: StackTable, above: int, frames: list[FrameType]) -> 
 
 
 def remove_milestones(table: StackTable) -> None:
-    """Take the marks out of the frames that are under way in this thread."""
+    """Remove the table's milestones from the frames on this thread's stack."""
     if not table.has_milestones:
         return
     frame: FrameType | None = sys._getframe(1)

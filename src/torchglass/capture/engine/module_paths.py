@@ -1,12 +1,10 @@
-"""One module under one path, as both engines and the modules probe know it."""
+"""The entry for a module under one path, which both engines and the modules probe share."""
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from torchglass import compiled
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -17,17 +15,15 @@ class ModuleAtPath:
     module: weakref.ref[Any]
     """Checked with ``is``, because ids are reused."""
     cls: int
-    """The row of its class; the class itself must be able to go."""
+    """The row of its class. The class itself is not referenced, so that it can be freed."""
     root: int
     path: str
     other: ModuleAtPath | None
-    """The row of a module with the same ``id``: this one under another path, or one that is gone."""
+    """Another entry with the same ``id``: the same module under another path, or a module that has been freed."""
     parameters: str = ""
-    """Names and values by turns, as they stand in a row: ``,"weight",12,"bias",13``."""
+    """Alternating names and values, as in a row: ``,"weight",12,"bias",13``."""
     described: bool = False
+    near: dict[int, str] | None = None
+    """The names of the modules that it holds, itself or in a list, keyed by ``id``. Check a name before use."""
     below: dict[int, list[str]] | None = None
-    """Of a root: the paths of the modules below it, by id; checked when used, since models change."""
-
-
-if not TYPE_CHECKING and compiled.extension is not None:
-    ModuleAtPath = compiled.extension.ModuleAtPath  # the same, which C reads without asking
+    """Only for a root: the paths of the modules below it, keyed by ``id``. Check a path before use: models change."""

@@ -1,7 +1,8 @@
-"""Stacks as numbers: a walk from the caller to the nearest open event, interned, resolved once at settling.
+"""Turns each stack into a number, so that an event stores one int for where it was called from.
 
-A stack is a base (the stack known at the anchor frame) and the frames below it. The walk stops at the anchor,
-so an event costs the same at 10 frames and at 1,000. No frame is ever kept: a kept frame keeps tensors alive.
+A stack is a base (the number of the stack at the anchor, the frame of the nearest open event) and the frames below the
+anchor. A walk from the caller stops at the anchor, so an event costs the same at 10 frames and at 1,000. Frames are
+never kept, because a frame keeps tensors alive. File names and lines are looked up later, when the journal is decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torchglass.journal.rows import encoded_ints
 from torchglass.journal.writer import Journal
 
 StackKey = tuple[int, ...]
-"""(base, id(code), f_lasti, id(code), f_lasti …), innermost frame first."""
+"""The tuple (base, id(code), f_lasti, id(code), f_lasti, …), innermost frame first."""
 
 
 class StackTable:
@@ -29,11 +30,11 @@ class StackTable:
         self.ids: dict[StackKey, int] = {}
         self.numbers = count()
         self.tracers: dict[Any, Callable[..., Any]] = {}
-        """Trace functions that follow variables, where nobody else has one, each by itself: our handlers pause them, or
-        Python would tell them of every call in here, which takes as long as all the rest."""
+        """Trace functions that follow variables while no other tracer is set. Our handlers pause them. Otherwise
+        Python would call them for every call that a handler makes, which doubles the time of an event."""
         self.has_milestones = False
         self.frames_walked = 0
-        """By long walks only; for the tests."""
+        """How many frames long walks have visited. Only tests use it."""
 
     def intern_part(self, above: int, frames: list[FrameType]) -> int:
         """Intern some frames, innermost first, on top of a stack that is known."""
@@ -42,16 +43,20 @@ class StackTable:
             path += (id(frame.f_code), frame.f_lasti)
         key = tuple(path)
         number = self.ids.get(key)
-        return self._add(key, frames) if number is None else number
+        if number is None:
+            return self._add(key, frames)
+        return number
 
     def intern_one(self, above: int, frame: FrameType, offset: int) -> int:
         """Intern a frame at one of its instructions, on top of a stack that is known."""
         key = (above, id(frame.f_code), offset)
         number = self.ids.get(key)
-        return self._add(key, [frame]) if number is None else number
+        if number is None:
+            return self._add(key, [frame])
+        return number
 
     def intern_renamed(self, above: int, frame: FrameType, code: CodeType, offset: int) -> int:
-        """The same for a frame whose code is shown under another name."""
+        """Intern a frame whose code is shown under another name."""
         key = (above, id(code), offset)
         number = self.ids.get(key)
         if number is None:
@@ -67,7 +72,7 @@ class StackTable:
         return self.intern_part(NONE, frames)
 
     def intern(self, key: StackKey, frame: FrameType | None, anchor: int) -> int:
-        """Give a new stack a number; its frames are those from ``frame`` up to the anchor."""
+        """Write a new stack and return its number. Its frames are the ones from ``frame`` up to the anchor."""
         frames: list[FrameType] = []
         while frame is not None and id(frame) != anchor:
             frames.append(frame)

@@ -1,1 +1,1 @@
-"""What is in a value: counted and summed where it lies, without a torch function, a copy or a wait."""
+"""Measures statistics of values in place, without torch functions, copies or waiting."""

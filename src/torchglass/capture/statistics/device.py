@@ -1,7 +1,8 @@
-"""Statistics of tensors on an accelerator: by a kernel of ours (cuda.py), or by reductions of torch's.
+"""Measures tensors on an accelerator: with our kernels (cuda.py) if possible, otherwise with torch's reductions.
 
-Nothing waits while the program runs: results gather on the device, go to pinned memory some hundred at a time, and are
-written down when they have arrived. What had not arrived when the process died is unknown.
+Nothing waits while the program runs. Results are collected on the device, copied to pinned memory a few hundred at a
+time, and written into the journal when they have arrived. Results that are still on the device are lost if the process
+dies.
 """
 
 from __future__ import annotations
@@ -22,42 +23,53 @@ if TYPE_CHECKING:
     from torchglass.capture.session import Session
 
 BATCH = 256
-"""Values that are brought back together."""
-NO_KERNEL = "statistics on the GPU were taken by torch's own reductions, which take several times as long"
+"""How many values to copy from the device at once."""
+NO_KERNEL = (
+    "statistics on the GPU were taken by torch's own reductions, which take several times as long"
+)
 NO_SKETCH = "some values on a device have statistics and no sketch: no kernel makes one of their dtype or layout"
 CAPTURING = (
-    "statistics were not taken while a CUDA graph was captured: what is launched then would be part of the graph"
+    "statistics were not taken while a CUDA graph was captured: "
+    "what is launched then would be part of the graph"
 )
 
 
 class _Sent(NamedTuple):
-    """A batch on its way."""
+    """A batch of results that is being copied from the device."""
 
     values: list[int]
     rows: Any
     arrived: Any
-    """An event of the stream, or None where the device has none: then it has arrived."""
+    """The CUDA event that marks the end of the copy; None on other devices, where the copy has already ended."""
 
 
 class DeviceTallies:
-    """What was measured on devices and is not in the journal yet."""
+    """Measures tensors on devices, and holds the results until they are written into the journal."""
 
-    def __init__(self, session: Session, write: Callable[[int, Numbers, int], None], alarm: Callable[[], None]) -> None:
-        """``alarm`` is called when something is bad that the compiled engine has written itself."""
+    def __init__(
+        self,
+        session: Session,
+        write: Callable[[int, Numbers, int], None],
+        alarm: Callable[[], None],
+    ) -> None:
+        """Take the session and two functions.
+
+        ``write`` is called with each result, ``alarm`` for bad values whose results the compiled engine wrote.
+        """
         self._session = session
         self._write = write
         self._waiting: dict[Any, tuple[list[int], list[Any]]] = {}
-        """By device and stream: values, and a row of numbers on the device for each."""
+        """Keyed by device and stream: values, and for each value a row of numbers on the device."""
         self._sent: list[_Sent] = []
         self._lock = Lock()
         self._kernels: CudaTallies | None = CudaTallies(
             self._take_row, alarm, session.engine, lambda: session.journal.sketched
         )
-        """None: they cannot be had here."""
+        """Measures with our kernels; None if the kernels are not available here."""
         self.sketches = False
 
     def choose(self, sketches: bool) -> None:
-        """Whether sketches are wanted, too."""
+        """Set whether sketches are wanted, too."""
         self.sketches = sketches
         if self._kernels is not None:
             self._kernels.sketches = sketches
@@ -68,20 +80,28 @@ class DeviceTallies:
             self._session.journal.sketched.write(value, sketch)
 
     def measure(self, tensor: Any, number: int, changed: bool = False) -> None:
-        """Have a tensor measured behind what its stream is doing now."""
+        """Measure a tensor, after what its stream is doing now."""
         if tensor.is_cuda and private.is_capturing():
             self._session.note(CAPTURING)
             return
         if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             return
-        is_plain = tensor.is_cuda and not tensor.is_conj() and not tensor.is_neg()  # its bits are its numbers
+        # The bits of a plain tensor are its numbers.
+        is_plain = tensor.is_cuda and not tensor.is_conj() and not tensor.is_neg()
         if is_plain and self._by_kernel(tensor, number, changed):
             return
         if self.sketches and tensor.numel():
             self._session.note(NO_SKETCH)
-        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            private.no_subclasses(),
+            private.no_dispatch(),
+        ):
             row = _row(tensor.detach())
-            stream = torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+            stream = None
+            if tensor.is_cuda:
+                stream = torch.cuda.current_stream(tensor.device)
             values, rows = self._waiting.setdefault((tensor.device, stream), ([], []))
             values.append(number)
             rows.append(row)
@@ -90,10 +110,17 @@ class DeviceTallies:
                 self._take(wait=False)
 
     def plan(self, tensor: Any) -> tuple[Any, ...] | None:
-        """How the compiled engine has tensors like this one measured by a kernel; None where it cannot."""
-        if self._kernels is None or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        """Return how the compiled engine can measure tensors like this one with a kernel, or None if it cannot."""
+        if (
+            self._kernels is None
+            or tensor.layout is not torch.strided
+            or tensor.is_nested
+            or tensor.is_quantized
+        ):
             return None
-        return None if private.is_capturing() else self._kernels.plan(tensor)
+        if private.is_capturing():
+            return None
+        return self._kernels.plan(tensor)
 
     def _by_kernel(self, tensor: Any, number: int, changed: bool) -> bool:
         if self._kernels is None:
@@ -115,16 +142,21 @@ class DeviceTallies:
             self._kernels.forget(wanted)
 
     def finish(self) -> None:
-        """Bring back the rest, and wait for it."""
-        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+        """Copy the remaining results from the device, wait for them, and write them."""
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            private.no_subclasses(),
+            private.no_dispatch(),
+        ):
             if self._kernels is not None:
                 self._kernels.finish()
             for place in list(self._waiting):
                 self._send(place)
             self._take(wait=True)
 
-    def let_go(self) -> None:
-        """Nothing more comes: the kernels, which hand their rows to this, are not known here any more."""
+    def release(self) -> None:
+        """Forget the kernels, which hold a reference back to this object."""
         self._kernels = None
 
     def _send(self, place: tuple[Any, Any]) -> None:
@@ -142,7 +174,7 @@ class DeviceTallies:
         self._sent.append(_Sent(values, here, arrived))
 
     def _take(self, wait: bool) -> None:
-        """Write down what has arrived."""
+        """Write the results that have arrived into the journal."""
         with self._lock:
             while self._sent:
                 first = self._sent[0]
@@ -156,7 +188,7 @@ class DeviceTallies:
 
 
 def _row(tensor: Any) -> Any:
-    """Nine doubles on the device: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
+    """Return nine doubles on the device: all, NaN, +Inf, -Inf, zeros, min, max, sum, sum of squares about the mean."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     numbers = tensor.to(torch.float64).reshape(-1)
@@ -177,7 +209,8 @@ def _row(tensor: Any) -> Any:
 def _numbers(row: list[float]) -> Numbers:
     count, nans, posinf, neginf, zeros = map(int, row[:5])
     low, high, total, squares = row[5:]
-    counts, finite = (count, nans, posinf, neginf, zeros), count - nans - posinf - neginf
+    counts = (count, nans, posinf, neginf, zeros)
+    finite = count - nans - posinf - neginf
     if not finite:
         return (*counts, nan, nan, nan, nan, nan)
     mean = total / finite

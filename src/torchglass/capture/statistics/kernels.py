@@ -1,7 +1,8 @@
-"""The kernels that look at values on an NVIDIA GPU: compiled when first wanted, and launched by libcuda itself.
+"""Compiles and launches the kernels that measure values on an NVIDIA GPU.
 
-NVRTC, which torch brings, compiles them (statistics.cu; with sketch.cu behind it where sketches are wanted, a dtype at
-a time). Torch's own way to launch a kernel takes ten times as long.
+NVRTC, which comes with torch, compiles the kernels on first use: statistics.cu for all dtypes at once, and sketch.cu
+for one dtype at a time if sketches are wanted. The kernels are launched with libcuda directly, because launching a
+kernel through torch takes ten times as long.
 """
 
 from __future__ import annotations
@@ -17,48 +18,73 @@ from torchglass.capture.statistics.axes import kernel_of
 from torchglass.capture.torch import private
 
 THREADS = 256
-"""Of a block; the kernels rely on it."""
+"""The number of threads in a block; the kernels rely on this number."""
 A_THREAD = 32
-"""Elements that a thread is given at least …"""
+"""The least number of elements for one thread, without a sketch."""
 A_SKETCH = 16384
-"""… and bytes that the warps of a block take in one turn where there is a sketch."""
+"""The number of bytes that the warps of a block read in one turn, with a sketch."""
 BLOCKS_A_PROCESSOR, WITH_SKETCH = 3, 2
+"""The most blocks to launch for each multiprocessor, without and with a sketch."""
 ROW = 9
-"""Doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean."""
+"""The number of doubles in a row of statistics.
+
+They are the counts of all numbers, NaN, +Inf, -Inf and zeros, then the minimum, the maximum, the sum, and the sum of
+squared distances from the mean.
+"""
 PRIME = 17
-"""Sums by place of each kind, in a sketch."""
+"""The number of sums in a sketch by the flat order, and also by the axes (sketch.py)."""
 PART, SKETCH_PART = 10, 58
-"""Doubles of a block's part, without and with a sketch."""
+"""The number of doubles in the partial result of one block, without and with a sketch."""
 SKETCH_ROW = ROW + 26
+"""The number of doubles in a row of statistics followed by a sketch."""
 SKETCH_WIDTH = SKETCH_ROW + 4
-"""Doubles of a row with a sketch, and of that with what a launch leaves for those that make it whole."""
+"""The number of doubles in a row on the device: `SKETCH_ROW`, and four that a launch leaves for the joining kernels."""
 JOINING = ["join_sketches", "fill_sketches"]
-DTYPES = ["float32", "float64", "float16", "bfloat16", "bool", "uint8", "int8", "int16", "int32", "int64"]
+"""The kernels that complete the rows with sketches, in the order in which they run."""
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+]
 
 
 class DeviceRun(NamedTuple):
-    """What one launch looks at."""
+    """The memory that one launch of a kernel measures."""
 
     dtype: Any
     address: int
     numbers: int
     runs: tuple[int, int] = (0, 0)
-    """How long the runs of its memory are, and how far apart."""
+    """The length of the contiguous runs of elements, and the distance between the beginnings of two runs."""
     order: bytes | None = None
-    """Its logical order, where a sketch is wanted: the runs do not matter then."""
+    """The logical order of the elements if a sketch is wanted, else None. With an order, `runs` is not used."""
 
 
 class Kernels:
-    """The kernels for each dtype, on one device; raises where they cannot be had."""
+    """The kernels for each dtype on one device.
+
+    Creating this object raises an exception if the kernels are not available.
+    """
 
     def __init__(self, device: int) -> None:
         self._device = device
         self._functions = dict(
-            zip(_dtypes(), self._compiled(["statistics.cu"], "STATISTICS", "of", DTYPES), strict=True)
+            zip(
+                _dtypes(),
+                self._compiled(["statistics.cu"], "STATISTICS", "of", DTYPES),
+                strict=True,
+            )
         )
         self._sketches: dict[Any, Any] = {}
         self._joining: list[Any] = []
-        """What makes rows whole; it comes with each of those."""
+        """The kernels that complete rows with sketches; each compilation of sketch.cu yields them again."""
         self._launch = private.cuda_library().cuLaunchKernel
         self.launch_address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self._processors: int = torch.cuda.get_device_properties(device).multi_processor_count
@@ -74,49 +100,71 @@ class Kernels:
         return [found[name].func for name in names]
 
     def has(self, dtype: Any) -> bool:
-        """Whether there is a kernel for this dtype."""
+        """Return whether there is a kernel for this dtype."""
         return dtype in self._functions
 
     def function(self, dtype: Any, order: bytes | None) -> Any:
-        """The kernel for a dtype, and for an order where there is a sketch, as libcuda knows it."""
+        """Return libcuda's handle of the kernel for a dtype, and for an order if a sketch is wanted."""
         if order is None:
             return self._functions[dtype]
         kernel = kernel_of(order)
         with self._lock:
             if (dtype, kernel) not in self._sketches:
-                files, name = ["statistics.cu", "sketch.cu"], str(dtype).removeprefix("torch.")
-                self._sketches[dtype, kernel], *self._joining = self._compiled(files, kernel.upper(), kernel, [name])
+                files = ["statistics.cu", "sketch.cu"]
+                name = str(dtype).removeprefix("torch.")
+                self._sketches[dtype, kernel], *self._joining = self._compiled(
+                    files, kernel.upper(), kernel, [name]
+                )
             return self._sketches[dtype, kernel]
 
     def most_blocks(self, order: bytes | None) -> int:
-        """How many blocks run at once."""
+        """Return how many blocks run at once; any order, even an empty one, means "with a sketch"."""
         return (BLOCKS_A_PROCESSOR if order is None else WITH_SKETCH) * self._processors
 
     def slot(self) -> int:
-        """Doubles for the parts of a launch with a sketch."""
+        """Return how many doubles a launch with a sketch needs for the partial results of its blocks."""
         return SKETCH_PART * PRIME * max(1, self.most_blocks(b"") // PRIME)
 
     def launch(self, run: DeviceRun, stream: Any, batch: Any, row: int) -> None:
-        """Look at a tensor behind what the stream is doing now, for a row of a batch; ``join`` makes it whole."""
-        function, data = self.function(run.dtype, run.order), ctypes.c_void_p(run.address)
+        """Enqueue the kernel on a stream; it writes the statistics of a tensor into a row of a batch.
+
+        A row with a sketch is incomplete until ``join``.
+        """
+        function = self.function(run.dtype, run.order)
+        data = ctypes.c_void_p(run.address)
         if run.order is None:
             blocks = min(self.most_blocks(None), -(-run.numbers // (THREADS * A_THREAD)))
-            what = [*(ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)), ctypes.c_void_p(stream.parts)]
+            what = [
+                *(ctypes.c_ulonglong(each) for each in (run.numbers, *run.runs)),
+                ctypes.c_void_p(stream.parts),
+            ]
+            # The counter of finished blocks lies just before the parts.
             what.append(ctypes.c_void_p(stream.parts - 8))
         else:
-            blocks = sketch_blocks(run.numbers, sketch_share(run.dtype), self.most_blocks(run.order))
+            blocks = sketch_blocks(
+                run.numbers, sketch_share(run.dtype), self.most_blocks(run.order)
+            )
             order = ctypes.create_string_buffer(run.order, len(run.order))
             parts = ctypes.c_void_p(batch.slots + row * batch.slot * 8)
-            what = [order, ctypes.c_uint(0), ctypes.c_void_p(), parts]  # all of it: nothing is known of these numbers
+            # 0 and a null pointer: measure everything, because nothing is known of these numbers.
+            what = [
+                order,
+                ctypes.c_uint(0),
+                ctypes.c_void_p(),
+                parts,
+            ]
         to = ctypes.c_void_p(batch.address + row * batch.width * 8)
         self._run(function, blocks, stream, [data, *what, to])
 
     def join(self, stream: Any, batch: Any) -> None:
-        """Make the rows of a batch whole that have sketches."""
+        """Enqueue the kernels that complete the rows of a batch, if its rows have sketches."""
         if batch.used and batch.slots and self._joining:
-            table, width = ctypes.c_void_p(batch.address), ctypes.c_ulonglong(batch.width)
+            table = ctypes.c_void_p(batch.address)
+            width = ctypes.c_ulonglong(batch.width)
             slots = [ctypes.c_void_p(batch.slots), ctypes.c_ulonglong(batch.slot)]
-            for function, fields in zip(self._joining, ([*slots, table, width], [table, width]), strict=True):
+            for function, fields in zip(
+                self._joining, ([*slots, table, width], [table, width]), strict=True
+            ):
                 self._run(function, batch.used, stream, fields)
 
     def _run(self, function: Any, blocks: int, stream: Any, fields: list[Any]) -> None:
@@ -128,17 +176,20 @@ class Kernels:
 
 
 def sketch_share(dtype: Any) -> int:
-    """Numbers of a dtype that a block takes in one turn."""
+    """Return how many numbers of a dtype a block reads in one turn."""
     return A_SKETCH // dtype.itemsize
 
 
 def sketch_blocks(numbers: int, share: int, most: int) -> int:
-    """How many blocks there are: as many as run at once, or fewer with one turn.
+    """Return how many blocks to launch for a sketch of so many numbers.
 
-    With more than one turn it is a multiple of 17: the kernel relies on it.
+    Up to 17 blocks, each block takes one turn. Otherwise it is a multiple of 17, because the kernel relies on that, and
+    about ``most`` (how many blocks run at once) at the most.
     """
     once = -(-numbers // share)
-    return once if once <= PRIME else PRIME * max(1, min(-(-once // PRIME), most // PRIME))
+    if once <= PRIME:
+        return once
+    return PRIME * max(1, min(-(-once // PRIME), most // PRIME))
 
 
 def _dtypes() -> list[Any]:
@@ -146,11 +197,11 @@ def _dtypes() -> list[Any]:
 
 
 _kernels: dict[int, Kernels] = {}
-"""By device: they take a second to compile, and stay for the process."""
+"""The kernels of each device. They stay until the process ends, because compiling them takes a second."""
 
 
 def kernels_of(device: int) -> Kernels:
-    """Those of a device; raises where there is no compiler or no library."""
+    """Return the kernels of a device, and raise an exception if NVRTC or libcuda is missing."""
     found = _kernels.get(device)
     if found is None:
         found = _kernels[device] = Kernels(device)

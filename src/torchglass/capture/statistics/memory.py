@@ -1,7 +1,7 @@
-"""Statistics of a tensor in this machine's memory, read where it lies: torch is asked for the address, not for numbers.
+"""Measures a tensor in CPU memory by reading the memory in place; torch only provides the address.
 
-No torch function runs, so no mode, hook, profiler or random number generator of the program notices, and nothing is
-copied but pieces of some thousand numbers.
+No torch function runs, so no mode, hook, profiler or random number generator of the program notices. Only pieces of
+some thousand numbers are copied.
 """
 
 from __future__ import annotations
@@ -19,30 +19,38 @@ from torchglass.capture.torch import private
 from torchglass.compiled import extension
 
 PIECE = 8192
-"""Numbers at a time: they stay in the cache, and numpy's products do not go to several threads."""
+"""How many numbers to process at a time.
+
+Pieces of this size stay in the processor's cache, and numpy does not use several threads for their products.
+"""
 MOST_OVERLAP = 64
-"""A view that shows each number of its memory more often than this is not gone through, if it is large."""
+"""A large view that shows each number of its memory more often than this is not measured."""
 LARGE = 1 << 27
+"""Tensors with more numbers than this are large: a view is checked for `MOST_OVERLAP`, and Python measures them."""
 MOST_SIZES = 8
-"""Dimensions, without those of one, that the compiled engine goes through."""
+"""The most dimensions, not counting those of size one, that the compiled engine handles."""
 
 
 class Packing(NamedTuple):
-    """How the numbers of a dtype lie in memory."""
+    """How the numbers of a dtype are stored in memory."""
 
     code: str
-    """For numpy."""
+    """The format for numpy."""
     parts: int = 1
-    """How many numbers are one element."""
+    """How many numbers form one element: two for a complex number."""
     widens: bool = False
-    """bfloat16: the upper half of a float32."""
+    """Whether each number is the upper half of a float32 (bfloat16)."""
     table: str = ""
-    """One byte, looked up among the 256 that there are of this dtype."""
+    """The name of a dtype of one byte, whose 256 numbers are looked up in a table; "" for other dtypes."""
 
     @property
     def compiled(self) -> str:
-        """For the compiled engine (tally.c); "" where it does not know the dtype."""
-        return "bf" if self.widens else _BYTES.get(self.table, "") if self.table else self.code
+        """The code of the dtype in the compiled engine (tally.c); "" if the engine does not know the dtype."""
+        if self.widens:
+            return "bf"
+        if self.table:
+            return _BYTES.get(self.table, "")
+        return self.code
 
 
 _BYTES = {"int8": "i1", "uint8": "u1"}
@@ -61,61 +69,100 @@ KINDS |= {
                  "float8_e8m0fnu")
     if hasattr(torch, name)
 }  # fmt: skip
-"""Dtypes that can be read so; others (quantised, of less than a byte) cannot."""
+"""The dtypes that can be read in place; quantised dtypes and those smaller than a byte cannot."""
 
 
 class NoNumbers(Exception):
-    """There is nothing that could be measured; the text says why."""
+    """Raised for a tensor that cannot be measured; the message gives the reason."""
 
 
 class _Memory:
-    """Lets numpy look at memory that is not its own."""
+    """Gives numpy access to memory that numpy does not own."""
 
     __slots__ = ("__array_interface__",)
 
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, code: str) -> None:
-        kind = "|" if code[1] == "1" else "<" if np.little_endian else ">"
+    def __init__(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, code: str
+    ) -> None:
+        if code[1] == "1":
+            kind = "|"
+        elif np.little_endian:
+            kind = "<"
+        else:
+            kind = ">"
         self.__array_interface__ = {
             "data": (address, True), "shape": shape, "strides": strides, "typestr": kind + code, "version": 3,
         }  # fmt: skip
 
 
 def tally_of(tensor: Any, kind: Packing) -> Tally:
-    """The statistics of a strided tensor in memory; NoNumbers where its memory is not there."""
+    """Return the statistics of a strided tensor in CPU memory; raise NoNumbers if its memory is not there."""
     if not tensor.numel():
         return Tally()
     sizes, repeats = _sizes(tensor)
     span = 1 + sum(step * (size - 1) for step, size in sizes)
-    address, item = tensor.data_ptr(), tensor.element_size()
-    if not address or (tensor.storage_offset() + span) * item > tensor.untyped_storage().nbytes():
+    if not is_there(tensor, span):
         raise NoNumbers("its memory was given back")
+    address = tensor.data_ptr()
+    item = tensor.element_size()
     count = prod(size for _, size in sizes)
     if count > LARGE and count > MOST_OVERLAP * span:
         raise NoNumbers("its numbers overlap in memory, and are too many to go through")
     found = None
     if extension is not None and kind.compiled and len(sizes) <= MOST_SIZES:
         found = extension.tally(address, (kind.compiled, kind.parts, repeats, tuple(sizes)))
-    return _by_numpy(address, sizes, item, kind, repeats) if found is None else Tally.of(found)
+    if found is None:
+        return _by_numpy(address, sizes, item, kind, repeats)
+    return Tally.of(found)
+
+
+def is_there(tensor: Any, span: int) -> bool:
+    """Return whether there is memory for so many elements, counted from the first element of a tensor.
+
+    A wrapper tensor (of functionalize, or of a subclass) has a storage of the right size but no memory. The address of
+    such a tensor is only its offset.
+    """
+    item = tensor.element_size()
+    offset = tensor.storage_offset()
+    address = tensor.data_ptr() - offset * item
+    return address > 0 and (offset + span) * item <= tensor.untyped_storage().nbytes()
 
 
 def layout_of(tensor: Any) -> tuple[str, int, int, tuple[tuple[int, int], ...]] | None:
-    """How its numbers lie, as the compiled engine takes it; None where it is to be looked at in Python."""
+    """Return the layout of a tensor's numbers for the compiled engine, or None if Python must measure the tensor."""
     kind = KINDS.get(tensor.dtype)
-    if kind is None or not kind.compiled or not (tensor.is_cpu or tensor.is_cuda) or tensor.layout is not torch.strided:
+    if (
+        kind is None
+        or not kind.compiled
+        or not (tensor.is_cpu or tensor.is_cuda)
+        or tensor.layout is not torch.strided
+    ):
         return None
     sizes, repeats = _sizes(tensor)
-    if not tensor.numel() or tensor.is_quantized or len(sizes) > MOST_SIZES or prod(size for _, size in sizes) > LARGE:
+    if (
+        not tensor.numel()
+        or tensor.is_quantized
+        or len(sizes) > MOST_SIZES
+        or prod(size for _, size in sizes) > LARGE
+    ):
         return None
     return kind.compiled, kind.parts, repeats, tuple(sizes)
 
 
 def _sizes(tensor: Any) -> tuple[list[tuple[int, int]], int]:
-    """Strides and sizes of its dimensions, the smallest stride first; and how often all that is shown."""
-    both = [(step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    """Return the stride and size of each dimension, and how often expanded dimensions repeat the whole.
+
+    The smallest stride comes first. Dimensions of size one and expanded dimensions (stride 0) are left out.
+    """
+    both = [
+        (step, size) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+    ]
     return sorted(each for each in both if each[0]), prod(size for step, size in both if not step)
 
 
-def _by_numpy(address: int, sizes: list[tuple[int, int]], item: int, kind: Packing, repeats: int) -> Tally:
+def _by_numpy(
+    address: int, sizes: list[tuple[int, int]], item: int, kind: Packing, repeats: int
+) -> Tally:
     tally = Tally()
     if _is_dense(sizes):
         pieces = _flat(address, prod(size for _, size in sizes) * kind.parts, kind.code)
@@ -129,32 +176,39 @@ def _by_numpy(address: int, sizes: list[tuple[int, int]], item: int, kind: Packi
 
 
 def viewed(tensor: Any, kind: Packing) -> Any:
-    """A strided tensor as numpy sees its memory, in its own shape; one more axis for the parts of an element."""
+    """Return a strided tensor as a numpy view in its own shape, with one more axis for the parts of an element."""
     item: int = tensor.element_size()
-    shape, strides = [*tensor.shape], [step * item for step in tensor.stride()]
+    shape = [*tensor.shape]
+    strides = [step * item for step in tensor.stride()]
     if kind.parts > 1:
-        shape, strides = [*shape, kind.parts], [*strides, item // kind.parts]
+        shape = [*shape, kind.parts]
+        strides = [*strides, item // kind.parts]
     if not tensor.numel():
         return np.zeros(tuple(shape), kind.code)
     return np.asarray(_Memory(tensor.data_ptr(), tuple(shape), tuple(strides), kind.code))
 
 
 def bytes_at(address: int, length: int) -> Any:
-    """So many bytes of memory, as numpy sees them."""
+    """Return a numpy view of so many bytes of memory."""
     return np.asarray(_Memory(address, (length,), None, "u1"))
 
 
 def widened(piece: Any, kind: Packing) -> Any:
-    """Numbers as numpy reckons with them."""
+    """Convert numbers to a dtype that numpy computes with."""
     if kind.table:
         return _table(kind.table)[piece]
     if kind.widens:
         return (piece.astype(np.uint32) << 16).view(np.float32)
-    return piece.astype(np.float32) if kind.code == "f2" else piece
+    if kind.code == "f2":
+        return piece.astype(np.float32)
+    return piece
 
 
 def _is_dense(sizes: list[tuple[int, int]]) -> bool:
-    """Whether the numbers fill their memory, in whatever order; strides and sizes by stride."""
+    """Return whether the numbers fill their memory without gaps, in any order of the dimensions.
+
+    ``sizes`` holds the stride and size of each dimension, the smallest stride first.
+    """
     expected = 1
     for step, size in sizes:
         if step != expected:
@@ -173,10 +227,12 @@ def _flat(address: int, count: int, code: str) -> Iterator[Any]:
 
 
 def _strided(address: int, sizes: list[tuple[int, int]], item: int, kind: Packing) -> Iterator[Any]:
-    """What does not lie side by side is gathered, a piece at a time."""
-    shape, strides = [size for _, size in sizes], [step * item for step, _ in sizes]
+    """Yield elements that are not contiguous, gathered a piece at a time."""
+    shape = [size for _, size in sizes]
+    strides = [step * item for step, _ in sizes]
     if kind.parts > 1:
-        shape, strides = [kind.parts, *shape], [item // kind.parts, *strides]
+        shape = [kind.parts, *shape]
+        strides = [item // kind.parts, *strides]
     whole = np.asarray(_Memory(address, tuple(shape), tuple(strides), kind.code))
     return iter(np.nditer(whole, flags=["external_loop", "buffered"], order="K", buffersize=PIECE))  # type: ignore[arg-type]
 
@@ -185,7 +241,8 @@ def _add(tally: Tally, pieces: Iterator[Any], kind: Packing) -> None:
     if kind.code == "b1":
         ones = count = 0
         for piece in pieces:
-            ones, count = ones + int(np.count_nonzero(piece)), count + piece.size
+            ones = ones + int(np.count_nonzero(piece))
+            count = count + piece.size
         tally.add_repeated(np.array([0.0, 1.0]), np.array([count - ones, ones]))
     elif kind.table:
         times = np.zeros(256, np.int64)
@@ -205,7 +262,7 @@ def _add(tally: Tally, pieces: Iterator[Any], kind: Packing) -> None:
 
 @cache
 def _table(dtype: str) -> Any:
-    """What each byte means in a dtype of one byte."""
+    """Return the number that each of the 256 bytes stands for in a dtype of one byte."""
     with private.no_functions(), private.no_dispatch():
         every = torch.arange(256, dtype=torch.uint8, device="cpu")
         return every.view(getattr(torch, dtype)).to(torch.float64).numpy()

@@ -1,7 +1,8 @@
-"""Where copies of values lie: side by side in large regions, each piece of memory once as long as it is the same.
+"""Copies the contents of values into large regions, and copies memory only once while it is unchanged.
 
-The definition; ``engine/fast/saved.c`` does the same. Whether memory was copied before is asked of the bytes: no count
-of versions knows of what numpy writes, and to compare costs less than to copy.
+This is the reference implementation; ``engine/fast/saved.c`` does the same in C. To find out whether memory has
+changed since its last copy, the bytes are compared: no version counter sees what numpy writes, and comparing costs
+less than copying.
 """
 
 from __future__ import annotations
@@ -15,18 +16,33 @@ from torchglass.capture.statistics.memory import bytes_at
 from torchglass.compiled import extension
 
 Region = tuple[Any, int, int, int, int]
-"""A writable buffer, its place as the journal names it, what to add to offsets in it, how many copies it may take, and
-the descriptor of what is mapped there, or -1: the compiled one writes what is large to that, which is cheaper."""
+"""A piece of memory that holds copies. Its fields are:
+
+0. a writable buffer,
+1. the place of the region as the journal names it (negative in memory),
+2. the number to add to offsets in the buffer,
+3. how many copies the region may hold,
+4. the descriptor of the mapped file, or -1 for a region in memory. The compiled engine writes large values with it,
+   because that is cheaper than copying them into the mapping.
+"""
 More = Callable[[int, int], Region | None]
-"""Asked for a region of so many bytes at least; None: there is no more. The second number says where the rest begins
-of the region before, which may be given back; -1: it stays in use."""
+"""A function that returns a new region of at least so many bytes, or None if there are no more regions.
+
+Its second argument is the offset at which the unused rest of the current region begins, so that the rest can be given
+back. It is -1 if the current region stays in use.
+"""
 Words = tuple[int, int, int, int]
-"""Where the copy begins, its length, what is before the value in it, and its place (journal/layout.py, KEPT)."""
+"""The words of a kept value in the journal (journal/layout.py, KEPT).
+
+They are the offset of the copy, its length, the number of bytes before the value in the copy, and the place of the
+region.
+"""
 ALIGNMENT = 16
+"""The offset of each copy in its region is a multiple of so many bytes."""
 
 
 class Copied(NamedTuple):
-    """The last copy that was made of some memory."""
+    """The last copy that was made of one storage."""
 
     address: int
     length: int
@@ -35,30 +51,38 @@ class Copied(NamedTuple):
 
 
 class PythonSavedBytes:
-    """Copies of what values hold."""
+    """Keeps copies of the contents of values, up to a number of bytes."""
 
     def __init__(self, more: More, most: int) -> None:
         self._more = more
         self.most = most
-        """So many bytes are kept at the most."""
+        """The most bytes to keep."""
         self.used = self.kept = 0
-        """Bytes that were copied, and values that have a copy."""
+        """The number of bytes that were copied, and the number of values that have a copy."""
         self.is_full = False
         self._regions: list[Region | None] = []
+        # The next four lists have one entry for each region.
         self._ends: list[int] = []
+        """The offset at which the used bytes end."""
         self._rooms: list[int] = []
+        """How many more copies the region may hold."""
         self._newest: list[int] = []
+        """The newest value that refers to a copy in the region."""
         self._bytes: list[int] = []
-        """By region: behind its last byte, how many copies more it may take, the last value that refers to it, and the
-        bytes of all copies in it."""
+        """The number of bytes of all copies in the region."""
         self._current = -1
         self._copied: dict[int, Copied] = {}
-        """By the address of a storage."""
+        """The last copy of each storage, keyed by the address of the storage."""
 
     def keep(
         self, number: int, storage: int, address: int, length: int, item: int, has_gaps: bool
     ) -> Words | bool | None:
-        """Keep these bytes of a storage; True: not here, most of them are not the value's; None: there is no room."""
+        """Keep a copy of ``length`` bytes at ``address``, and return where it is.
+
+        Return True if the bytes cannot be kept here: with ``has_gaps`` most of them do not belong to the value, or
+        there is no region for them. The caller then keeps the value in another way. Return None if the limit of bytes
+        is reached.
+        """
         known = self._copied.get(storage)
         if known is not None and self._holds(known, address, length, item):
             return self._told(number, known, address - known.address)
@@ -68,7 +92,9 @@ class PythonSavedBytes:
             self.is_full = True
             return None
         at = self._find_region(length)
-        region = self._regions[at] if at >= 0 else None
+        region = None
+        if at >= 0:
+            region = self._regions[at]
         if region is None:
             return True
         offset = self._ends[at]
@@ -81,8 +107,15 @@ class PythonSavedBytes:
         return self._told(number, known, 0)
 
     def _holds(self, known: Copied, address: int, length: int, item: int) -> bool:
-        first, region = address - known.address, self._regions[known.region]
-        if region is None or first < 0 or first + length > known.length or first % item or known.length % item:
+        first = address - known.address
+        region = self._regions[known.region]
+        if (
+            region is None
+            or first < 0
+            or first + length > known.length
+            or first % item
+            or known.length % item
+        ):
             return False
         copy = np.frombuffer(region[0], np.uint8, length, known.offset + first)
         return bool(np.array_equal(copy, bytes_at(address, length)))
@@ -96,36 +129,55 @@ class PythonSavedBytes:
 
     def _find_region(self, length: int) -> int:
         now = self._current
-        region = self._regions[now] if now >= 0 else None
-        if region is not None and self._ends[now] + length <= len(region[0]) and self._rooms[now] > 0:
+        region = None
+        if now >= 0:
+            region = self._regions[now]
+        if (
+            region is not None
+            and self._ends[now] + length <= len(region[0])
+            and self._rooms[now] > 0
+        ):
             return now
         unused = -1
-        if region is not None and length <= len(region[0]) // 4:  # else it gets one for itself
-            unused, self._current, now = region[2] + self._ends[now], -1, -1
+        # A larger value gets a region for itself, and the current region stays in use.
+        if region is not None and length <= len(region[0]) // 4:
+            unused = region[2] + self._ends[now]
+            self._current = -1
+            now = -1
         region = self._more(length, unused)
         if region is None:
             return -1
         self._regions.append(region)
-        for column, begin in ((self._ends, 0), (self._rooms, region[3]), (self._newest, -1), (self._bytes, 0)):
+        for column, begin in (
+            (self._ends, 0),
+            (self._rooms, region[3]),
+            (self._newest, -1),
+            (self._bytes, 0),
+        ):
             column.append(begin)
         fresh = len(self._regions) - 1
-        if now < 0 or len(region[0]) - length > len(region[0]) // 4:  # not one that it fills
+        # Do not make a region current that this value nearly fills.
+        if now < 0 or len(region[0]) - length > len(region[0]) // 4:
             self._current = fresh
         return fresh
 
     def forget(self, before: int) -> list[int]:
-        """Let go of the regions to which only values before this one refer; returns their places."""
+        """Release the regions to which only values before this one refer, and return their places."""
         gone: list[int] = []
         for at, region in enumerate(self._regions):
             if region is not None and at != self._current and self._newest[at] < before:
                 gone.append(region[1])
-                if region[1] < 0:  # what lies in a file stays there
+                # Copies in a file stay there, so they still count as used.
+                if region[1] < 0:
                     self.used -= self._bytes[at]
                 self._regions[at] = None
         return gone
 
     def drop(self, place: int, base: int) -> bool:
-        """Look at a region no more; False: it is in use."""
+        """Stop comparing with copies in a region, and return whether that is possible.
+
+        It is not possible for the region that is being filled.
+        """
         for at, region in enumerate(self._regions):
             if region is not None and region[1:3] == (place, base):
                 if at == self._current:
@@ -134,11 +186,11 @@ class PythonSavedBytes:
         return True
 
     def close(self) -> None:
-        """Keep nothing more, and hold on to no region."""
+        """Release all regions when the recording ends."""
         self._regions = [None] * len(self._regions)
         self._current = -1
 
 
 SavedBytes: Any = getattr(extension, "SavedBytes", PythonSavedBytes)
 Block: Any = getattr(extension, "Block", bytearray)
-"""Memory for a region: where it can be had so, without being cleared."""
+"""Allocates the memory of a region; the compiled version does not clear it, which saves time."""

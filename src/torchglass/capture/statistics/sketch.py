@@ -1,17 +1,20 @@
-"""By what the numbers of a value are known again, in another run, another dtype, shape or order.
+"""Computes sketches: fingerprints that recognise the numbers of a value in another run, dtype, shape or order.
 
-The definition, for numpy; ``engine/fast/sketch.c`` does the same. Of the numbers x in their logical order (what is not
-finite, or larger than 1e30, counts as 0 and is counted; a complex number is a last axis of two):
+This is the reference implementation in numpy; ``engine/fast/sketch.c`` does the same in C. A sketch is made from the
+numbers x in their logical order. A number that is not finite, or is larger than 1e30, is replaced by 0, and the sketch
+holds how many such numbers there are. Complex numbers add a last axis of size two. The parts of a sketch are:
 
-- hash: of the bytes; equal bits have equal hashes. Of each word of eight bytes, the last one filled with zeros, the
-  halves are multiplied, after a random key of its place in a block of 2,048 bytes; the product, its halves exchanged,
-  and the word itself are summed in a block, the sums of blocks with a random odd factor of each; all modulo 2**64. The
-  sum and the number of bytes are stirred. So blocks may be gone through in any order, and at once.
-- flat: 17 sums. Number i goes into sum ``(i mod 16 + i div 1024) mod 17`` with the weight r(i): a random sign times a
-  number from 0.5 to 1.5, both of i mod 1024, times a random sign of i div 1024.
-- axes: 17 sums. The number at (i, j …) goes into the sum ``(g(i) + g(j) …) mod 17``, g being as above, with the weight
-  r(i) r(j) …; axes of one element do not count. It is the same for transposed tensors.
-- orders: the sums of x, x², |x|, x³, x⁴, the smallest and the largest: the same in any order.
+- hash: a hash of the bytes, so equal bits have equal hashes. The bytes are split into blocks of 2,048, and a block into
+  words of eight bytes (the last word is filled up with zeros). Each word is combined (xor) with a random key that
+  depends on its position in the block. The two halves of the result are multiplied, the halves of the product are
+  exchanged, and the word itself is added. These numbers are summed for each block, and the sums of the blocks are
+  added, each times a random odd factor of the block. All of this is modulo 2**64. Last, the sum is mixed with the
+  number of bytes. Blocks may therefore be processed in any order and in parallel.
+- flat: 17 sums. Number i goes into sum ``(i mod 16 + i div 1024) mod 17`` with the weight r(i). The weight is a random
+  sign times a number from 0.5 to 1.5, which both depend on i mod 1024, times a random sign that depends on i div 1024.
+- axes: 17 sums. The number at (i, j …) goes into sum ``(g(i) + g(j) …) mod 17`` with the weight r(i) r(j) …, where
+  g(i) is ``i mod 16 + i div 1024``. Axes of one element do not count. A transposed tensor has the same sums.
+- orders: the sums of x, x², |x|, x³ and x⁴, the smallest and the largest number. They are the same in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +26,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchglass.capture.statistics.memory import KINDS, MOST_SIZES, PIECE, NoNumbers, Packing, tally_of, viewed, widened
+from torchglass.capture.statistics.memory import (
+    KINDS,
+    MOST_SIZES,
+    PIECE,
+    NoNumbers,
+    Packing,
+    tally_of,
+    viewed,
+    widened,
+)
 from torchglass.capture.statistics.tally import Tally
 from torchglass.capture.torch import private
 from torchglass.compiled import extension
@@ -31,17 +43,25 @@ from torchglass.errors import WrongType
 from torchglass.events.types import SKETCH, Sketch, Value
 
 BLOCK, LANES, PRIME = 1024, 16, 17
+"""The constants 1024, 16 and 17 in the definition above."""
 LARGEST = 1e30
+"""The largest number that is not replaced by 0; its fourth power still fits a double."""
 MOST = 1 << 27
-"""Numbers that are gone through in their logical order where memory has fewer of them: in an expanded tensor."""
+"""The most numbers of an expanded tensor to read in logical order; such a tensor has more numbers than memory."""
 HASHED = 2048
-"""Bytes that are hashed together."""
+"""The number of bytes in a block of the hash."""
 _KEYS, _FACTORS = np.uint64(1 << 32), np.uint64(2 << 32)
+"""Where the counters of the random keys and of the random factors begin, so that no counter is used twice."""
 
 
 def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
-    """The sketch of a strided tensor in memory, as the journal has it; it was measured before."""
-    axes = [(size, step) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+    """Return the sketch of a strided tensor in CPU memory, packed as in the journal.
+
+    ``tally`` holds the statistics of the tensor.
+    """
+    axes = [
+        (size, step) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size != 1
+    ]
     count = prod(size for size, _ in axes)
     if count > MOST and count * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise NoNumbers("it is too large to be gone through in its logical order")
@@ -53,39 +73,57 @@ def sketch_of(tensor: Any, kind: Packing, tally: Tally) -> bytes:
 
 
 def order_of(tensor: Any, kind: Packing) -> tuple[str, int, int, tuple[tuple[int, int], ...]]:
-    """Its elements in their logical order, as the compiled engine takes them."""
+    """Return the logical order of a tensor's elements in the form that the compiled engine takes."""
     item: int = tensor.element_size()
     both = zip(tensor.shape, tensor.stride(), strict=True)
-    return kind.compiled, kind.parts, item, tuple((size, step * item) for size, step in both if size != 1)
+    return (
+        kind.compiled,
+        kind.parts,
+        item,
+        tuple((size, step * item) for size, step in both if size != 1),
+    )
 
 
 def sketch_array(array: Any, kind: Packing) -> bytes:
-    """The same by numpy; the array has the shape of the tensor, and one axis more for the parts of an element."""
+    """Sketch an array in the tensor's shape, with one more axis for the parts of an element, using numpy."""
     shape = tuple(size for size in array.shape if size != 1) or (1,)
-    flat, axes, orders, odd = np.zeros(PRIME), np.zeros(PRIME), np.zeros(5), 0
-    low, high = np.inf, -np.inf
+    flat = np.zeros(PRIME)
+    axes = np.zeros(PRIME)
+    orders = np.zeros(5)
+    odd = 0
+    low = np.inf
+    high = -np.inf
     with np.errstate(all="ignore"):
         for first in range(0, array.size, PIECE):
             raw = array.flat[first : first + PIECE]
             x = widened(raw, kind).astype(np.float64)
             bad = ~(np.abs(x) <= LARGEST)
             odd += int(np.count_nonzero(bad))
-            fine, x = x[~bad], np.where(bad, 0.0, x)
-            low, high = min(low, fine.min(initial=np.inf)), max(high, fine.max(initial=-np.inf))
+            fine = x[~bad]
+            x = np.where(bad, 0.0, x)
+            low = min(low, fine.min(initial=np.inf))
+            high = max(high, fine.max(initial=-np.inf))
             at = np.arange(first, first + x.size)
             flat += np.bincount(_sums(at) % PRIME, weights=x * _weights(at), minlength=PRIME)
             along = np.unravel_index(at, shape)
-            by, to = prod(map(_weights, along)), sum(map(_sums, along))
+            by = prod(map(_weights, along))
+            to = sum(map(_sums, along))
             axes += np.bincount(to % PRIME, weights=x * by, minlength=PRIME)
             orders += [x.sum(), (x * x).sum(), np.abs(x).sum(), (x**3).sum(), (x**4).sum()]
-    ends = (low, high) if low <= high else (0.0, 0.0)
+    if low <= high:
+        ends = (low, high)
+    else:
+        ends = (0.0, 0.0)
     return SKETCH.pack(hash_of(array), *flat, *axes, *orders, *ends, odd)
 
 
 def hash_of(array: Any) -> int:
-    """The hash of the bytes of an array, in its logical order; never 0, which stands for one that is not known."""
-    places, total = np.arange(HASHED // 8, dtype=np.uint64), np.uint64(0)
-    keys = _stirred(_KEYS + places % np.uint64(64)) ^ _stirred(_KEYS + np.uint64(64) + places // np.uint64(64))
+    """Return the hash of an array's bytes in logical order. The hash is never 0, which means an unknown hash."""
+    places = np.arange(HASHED // 8, dtype=np.uint64)
+    total = np.uint64(0)
+    keys = _stirred(_KEYS + places % np.uint64(64)) ^ _stirred(
+        _KEYS + np.uint64(64) + places // np.uint64(64)
+    )
     step = HASHED * 64 // array.itemsize
     for first in range(0, array.size, step):
         raw = np.ascontiguousarray(array.flat[first : first + step]).view(np.uint8)
@@ -95,7 +133,7 @@ def hash_of(array: Any) -> int:
         mixed = words ^ keys
         product = (mixed & np.uint64(0xFFFFFFFF)) * (mixed >> np.uint64(32))
         found = (product << np.uint64(32) | product >> np.uint64(32)) + words
-        found.reshape(-1)[-(-raw.size // 8) :] = 0  # behind the end
+        found.reshape(-1)[-(-raw.size // 8) :] = 0  # after the last word of the array
         blocks = np.arange(len(words), dtype=np.uint64) + np.uint64(first // step * 64)
         factors = _stirred(_FACTORS + blocks) | np.uint64(1)
         total = (found.sum(axis=1, dtype=np.uint64) * factors).sum(dtype=np.uint64, initial=total)
@@ -103,7 +141,7 @@ def hash_of(array: Any) -> int:
 
 
 def _stirred(counter: Any) -> Any:
-    """A number of 64 bits for each counter."""
+    """Return a random number of 64 bits for each counter."""
     z = (counter + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
@@ -111,9 +149,11 @@ def _stirred(counter: Any) -> Any:
 
 
 def _random(counter: Any) -> Any:
-    """A random sign times a number from 0.5 to 1.5, for each counter."""
+    """Return a random sign times a number from 0.5 to 1.5, for each counter."""
     z = _stirred(counter.astype(np.uint64))
-    return np.where(z & np.uint64(1), -1.0, 1.0) * (0.5 + (z >> np.uint64(41)).astype(np.float64) * 2.0**-23)
+    return np.where(z & np.uint64(1), -1.0, 1.0) * (
+        0.5 + (z >> np.uint64(41)).astype(np.float64) * 2.0**-23
+    )
 
 
 @cache
@@ -123,7 +163,9 @@ def _table() -> Any:
 
 def _weights(at: Any) -> Any:
     block = at // BLOCK
-    is_turned = (block > 0) & (_stirred((block + BLOCK).astype(np.uint64)) & np.uint64(1)).astype(bool)
+    is_turned = (block > 0) & (_stirred((block + BLOCK).astype(np.uint64)) & np.uint64(1)).astype(
+        bool
+    )
     return np.where(is_turned, -1.0, 1.0) * _table()[at % BLOCK]
 
 
@@ -131,24 +173,36 @@ def _sums(at: Any) -> Any:
     return at % LANES + at // BLOCK
 
 
-# ---------------------------------------------------------------- given
+# ---------------------------------------------------------------- described
 
-# A tensor or an array that somebody asks for, as a value with a sketch: what ``trace.find`` compares with.
+# Turns a tensor or an array that the user passes to ``trace.find`` into a value with a sketch.
 
 
 def described(given: Any) -> Value:
-    """Of a plain tensor on any device, or of an array."""
+    """Return a value with a sketch for a plain tensor on any device, or for an array."""
     if isinstance(given, (np.ndarray, np.generic)):
         given = _from_numpy(given)
     if not isinstance(given, torch.Tensor):
-        raise WrongType(f"find() takes a tensor, an array or a value of a trace, not {type(given).__name__}")
-    with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+        raise WrongType(
+            f"find() takes a tensor, an array or a value of a trace, not {type(given).__name__}"
+        )
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        private.no_subclasses(),
+        private.no_dispatch(),
+    ):
         plain = given.detach()
         if plain.layout is torch.strided and not plain.is_quantized and not plain.is_nested:
             plain = plain.cpu().resolve_conj().resolve_neg()
         if plain.layout is not torch.strided or plain.dtype not in KINDS or plain.is_nested:
-            kind = plain.dtype if plain.layout is torch.strided else plain.layout
-            raise WrongType(f"find() takes a plain tensor, not one of {kind}: give it as a dense one")
+            if plain.layout is torch.strided:
+                kind = plain.dtype
+            else:
+                kind = plain.layout
+            raise WrongType(
+                f"find() takes a plain tensor, not one of {kind}: give it as a dense one"
+            )
         kind = KINDS[plain.dtype]
         sketch = Sketch.of(sketch_of(plain, kind, tally_of(plain, kind)))
     name = str(given.dtype).removeprefix("torch.")
@@ -163,4 +217,6 @@ def _from_numpy(given: Any) -> Any:
         with private.no_functions(), private.no_dispatch():
             return torch.from_numpy(np.ascontiguousarray(given))
     except TypeError:
-        raise WrongType(f"find() takes an array of numbers that torch knows, not of {given.dtype}") from None
+        raise WrongType(
+            f"find() takes an array of numbers that torch knows, not of {given.dtype}"
+        ) from None

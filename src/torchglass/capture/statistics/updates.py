@@ -1,7 +1,7 @@
-"""By how much a step changed each parameter: a copy of it before the step is taken from what it is behind it.
+"""Measures how much an optimizer step changed each parameter: copies it before the step and subtracts it afterwards.
 
-The copies are bounded. Of parameters that are more numbers together than that, every n-th number is compared; how many
-they were stands in the statistics of the difference, which is measured like any other value.
+The size of the copies is limited (`MOST_COPIED`). If the parameters have more numbers than the limit, only every n-th
+number is compared. The difference is measured like any other value, so its statistics show how many numbers that were.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torchglass.capture.engine.forms import Whole
+from torchglass.capture.engine.forms import UncappedList
 from torchglass.capture.torch import private
 from torchglass.capture.transparency.ours import foreign
 
 MOST_COPIED = 1 << 21
-"""Numbers that are copied before a step: 8 MiB of float32, which stay in the caches."""
+"""The most numbers to copy before a step: 8 MiB of float32, which stay in the processor's caches."""
 ALWAYS_WHOLE = 1 << 12
-"""A parameter of so few numbers is compared whole."""
+"""A parameter with at most so many numbers is always compared as a whole, which is cheap."""
 MOST_UPDATES = 20_000
-"""Parameters of one step whose updates are told."""
-TOO_MANY = "updates are told of the first {most:,} of the {count:,} parameters of a step"
+"""The most parameters of one step whose updates are recorded."""
+TOO_MANY = "updates are shown for the first {most:,} of the {count:,} parameters of a step"
 
 
 class Updates:
@@ -35,55 +35,92 @@ class Updates:
         self._before = self._copies()
 
     def differences(self) -> list[Any]:
-        """For each parameter the change; None where it is not known."""
-        found: list[Any] = Whole([None] * len(self._parameters))
+        """Return the change of each parameter, or None for a parameter whose change is not known."""
+        found: list[Any] = UncappedList([None] * len(self._parameters))
         after = self._copies()
         for kind, (places, sizes, before) in self._before.items():
             if kind not in after or after[kind][:2] != (places, sizes):
-                continue  # the step gave some of them other sizes, or moved them
-            with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+                continue  # the step resized or moved some of these parameters
+            with (
+                torch.inference_mode(False),
+                torch.no_grad(),
+                private.no_subclasses(),
+                private.no_dispatch(),
+            ):
                 changes = after[kind][2].sub_(before).split(sizes)
                 for place, change in zip(places, changes, strict=True):
                     parameter, _ = self._parameters[place]
-                    found[place] = change.view(parameter.shape) if change.numel() == parameter.numel() else change
+                    if self._is_sampled(parameter) or parameter.is_complex():
+                        found[place] = change
+                    else:
+                        found[place] = change.view(parameter.shape)
         return found
 
     def _copies(self) -> _Copies:
-        """Some or all of the numbers of each, as copies that no later change reaches: one for all of a kind."""
+        """Copy some or all numbers of each parameter; parameters of one device and dtype share one copy."""
         groups: dict[tuple[Any, Any], tuple[list[int], list[Any]]] = {}
-        with torch.inference_mode(False), torch.no_grad(), private.no_subclasses(), private.no_dispatch():
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            private.no_subclasses(),
+            private.no_dispatch(),
+        ):
             for place, (parameter, is_plain) in enumerate(self._parameters):
-                numbers = self._flat(parameter) if is_plain else None
+                numbers = None
+                if is_plain:
+                    numbers = self._flat(parameter)
                 if numbers is not None:
                     places, flat = groups.setdefault((numbers.device, numbers.dtype), ([], []))
                     places.append(place)
                     flat.append(numbers)
-            return {
-                kind: (places, [len(each) for each in flat], torch.cat(flat).to(_wide(kind[1])))
-                for kind, (places, flat) in groups.items()
-            }
+            copies: _Copies = {}
+            for kind, (places, flat) in groups.items():
+                try:
+                    numbers = torch.cat(flat).to(_wide(kind[1]))
+                except Exception as refusal:  # torch cannot copy or convert numbers of this dtype
+                    foreign(refusal)
+                    continue
+                copies[kind] = (places, [len(each) for each in flat], numbers)
+            return copies
+
+    def _is_sampled(self, parameter: Any) -> bool:
+        """Return whether only every n-th number of a parameter is compared."""
+        return self._every > 1 and parameter.numel() > ALWAYS_WHOLE
 
     def _flat(self, parameter: Any) -> Any:
+        """Return the compared numbers in one row; a complex number is its real and its imaginary part."""
         try:
-            numbers = parameter.detach()
-            numbers = (torch.view_as_real(numbers) if numbers.is_complex() else numbers).reshape(-1)
-            return numbers[:: self._every] if self._every > 1 and len(numbers) > ALWAYS_WHOLE else numbers
+            numbers = parameter.detach().reshape(-1)
+            if self._is_sampled(parameter):
+                numbers = numbers[:: self._every]
+            if numbers.is_complex():
+                return torch.view_as_real(numbers).reshape(-1)
+            return numbers
         except Exception as refusal:
             foreign(refusal)
             return None
 
 
 _Copies = dict[tuple[Any, Any], tuple[list[int], list[int], Any]]
-"""By device and dtype: which parameters, how many numbers of each, and those one behind the other."""
+"""The copies for each device and dtype: the indices of the parameters, how many numbers each has, and all numbers."""
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
+    if dtype == torch.float64:
+        return torch.float64
+    return torch.float32
 
 
 def _is_plain(parameter: Any) -> bool:
-    """Whether its numbers are there to be copied: not on the way into a CUDA graph, which would replay the copy."""
-    if type(parameter) not in (Tensor, Parameter) or parameter.layout is not torch.strided or parameter.is_meta:
+    """Return whether the numbers of a parameter can be copied.
+
+    They cannot while a CUDA graph is captured, because the graph would replay the copy.
+    """
+    if (
+        type(parameter) not in (Tensor, Parameter)
+        or parameter.layout is not torch.strided
+        or parameter.is_meta
+    ):
         return False
     if not (parameter.is_floating_point() or parameter.is_complex()):
         return False

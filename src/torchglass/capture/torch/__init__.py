@@ -1,1 +1,1 @@
-"""What listens to torch: a file a probe, and every private name of torch in one."""
+"""The probes that listen to torch, one file each, and one file with all private names of torch that we use."""

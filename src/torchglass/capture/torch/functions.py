@@ -1,4 +1,4 @@
-"""The functions probe: every torch function that Python code calls, nested ones included."""
+"""Records every torch function that Python code calls, including calls from torch functions written in Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import builtins
 import sys
 from collections.abc import Callable
 from functools import cache
-from threading import get_ident
 from types import (
     BuiltinFunctionType,
     FrameType,
@@ -15,7 +14,7 @@ from types import (
     MethodWrapperType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -27,50 +26,95 @@ from torchglass.capture.threads import stay_out
 from torchglass.capture.torch import private
 from torchglass.capture.torch.conversions import SHARING, share
 from torchglass.capture.torch.names import HANDLER
-from torchglass.capture.torch.naming import LEAVES, changes_its_input, function_bytes, is_event, is_torchs_own
+from torchglass.capture.torch.naming import (
+    LEAVES,
+    changes_its_input,
+    changes_metadata,
+    function_bytes,
+    is_event,
+    is_torchs_own,
+)
 from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE, STACK, WHAT
-from torchglass.source.sites import origin_of
+from torchglass.source.origins import origin_of
+from torchglass.system import get_ident
 
-__tracebackhide__ = True  # pytest leaves our frames out of its reports
+__tracebackhide__ = True  # makes pytest leave our frames out of its reports
 
-SKIPPED, FORGETS = -1, -2
-"""No event; no event, but what was known of its first argument no longer holds (``p.requires_grad = False``)."""
-_TORCHS_KINDS = (MethodDescriptorType, BuiltinFunctionType, MethodWrapperType, WrapperDescriptorType)
-_push, _pop, _modes = private.push_function_mode, private.pop_function_mode, private.count_function_modes
+SKIPPED = -1
+"""Stands in place of a number for a function whose calls are not recorded."""
+FORGETS = -2
+"""Like SKIPPED, but the function changes its first argument, whose value must be read again at its next use
+(``p.requires_grad = False``)."""
+_TORCHS_KINDS = (
+    MethodDescriptorType,
+    BuiltinFunctionType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+_push, _pop, _modes = (
+    private.push_function_mode,
+    private.pop_function_mode,
+    private.count_function_modes,
+)
 _no_modes = private.no_functions
 _frame = sys._getframe
 _PLAIN: tuple[Any, ...] = ((Tensor,), (), [])
-"""The types among a call's arguments where no tensor subclass takes part."""
+"""The possible ``types`` of a call if no argument is of a tensor subclass."""
 _sensitive_functions = cache(modes.sensitive_functions)
 
 Handler = Callable[..., Any]
 Call = Callable[..., Any]
-Plan = tuple[int, Call | None, Call | None, Call | None]
-"""What a function is to us, in one look-up. Its number (or SKIPPED, FORGETS); a copy of it to look inside, where it is
-written in Python; what is to be called instead of it, recorded or not: the way with our dispatch mode off, where that
-would change it (transparency/modes.py), or what the program has replaced; what more there is to know when it returns:
-(args, result, seen) → what to show."""
-_NO_EVENT: Plan = (SKIPPED, None, None, None)
+
+
+class FunctionPlan(NamedTuple):
+    """How one recording treats the calls of a function. The handler gets all of this from one look-up."""
+
+    number: int
+    """The row of its name in the journal, or SKIPPED or FORGETS."""
+    listening_copy: Call | None = None
+    """For a function written in Python: a copy that does not check for overrides. If it is called while our mode is on,
+    the calls inside of it are recorded."""
+    replacement: Call | None = None
+    """Call this instead, whether the call is recorded or not: the function with our dispatch mode off, if that mode
+    would change its result (transparency/modes.py), or torch's function that the program has wrapped."""
+    on_return: Callable[[tuple[Any, ...], Any, bool], Any] | None = None
+    """Call this with (args, result, has_inner_events) when the function returns. Record what it returns as the
+    result."""
+
+
+_NO_EVENT = FunctionPlan(SKIPPED)
 PLAIN, CHANGES, CONVERTS = range(3)
-Traits = tuple[int, Call | None, Call | None, bytes]
-"""What a function is like in any recording: SKIPPED, FORGETS, or what more there is to know when it returns; the copy
-of it; the way with our dispatch mode off; its row."""
-_KNOWN: tuple[dict[Any, Traits], dict[Any, Traits]] = ({}, {})
-"""Torch's own functions, which live as long as the process, where ops are not recorded and where they are; C looks
-here, too (engine/fast/learned.c)."""
+"""What to do when a function returns. PLAIN: nothing. CHANGES: note that the function changed its first argument.
+CONVERTS: note that its result may share memory with an array."""
 
 
-class FunctionTable(dict[Any, Plan]):
-    """What each torch function is to us."""
+class FunctionTraits(NamedTuple):
+    """The properties of a function that are the same in every recording."""
+
+    kind: int
+    """PLAIN, CHANGES or CONVERTS; or SKIPPED or FORGETS."""
+    listening_copy: Call | None
+    without_ops: Call | None
+    """The function with our dispatch mode off, if that mode would change its result."""
+    row: bytes
+    """The encoded row of the function's name and parameters."""
+
+
+_KNOWN: tuple[dict[Any, FunctionTraits], dict[Any, FunctionTraits]] = ({}, {})
+"""The traits of functions that torch defines and never frees: first without recorded ops, then with them."""
+
+
+class FunctionTable(dict[Any, FunctionPlan]):
+    """Cached recording plan for each torch function of one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         session.plans.append(self)
         self._sensitive = _sensitive_functions()
 
-    def __missing__(self, func: Any) -> Plan:
-        """Asked once for each function; never raises, an odd callable is simply not recorded."""
+    def __missing__(self, func: Any) -> FunctionPlan:
+        """Make the plan of a function at its first call. If that fails, the function is not recorded."""
         try:
             plan = self[func] = self._plan(func, _original_of(func, _frame(1)))
             return plan
@@ -78,79 +122,85 @@ class FunctionTable(dict[Any, Plan]):
             self.session.forgive(fault)
             return _NO_EVENT
 
-    def _plan(self, func: Any, original: Any) -> Plan:
+    def _plan(self, func: Any, original: Any) -> FunctionPlan:
         known = _KNOWN[self.session.records_ops]
         traits = known.get(original)
-        if traits is None or not _is_copy_of(traits[1], original):
+        if traits is None or not _is_copy_of(traits.listening_copy, original):
             traits = _traits_of(original, self._sensitive, self.session.records_ops)
             if is_torchs_own(original) and original is func:
                 known[func] = traits
-        kind, copy, bare, row = traits
-        if bare is None and original is not func:
-            bare = original
-        if kind < 0:
-            return kind, None, bare, None
-        return self.session.add_what(FUNCTION, row), copy, bare, (None, self.changed, self.converted)[kind]
+        replacement = traits.without_ops
+        if replacement is None and original is not func:
+            replacement = original
+        if traits.kind < 0:
+            return FunctionPlan(traits.kind, replacement=replacement)
+        return FunctionPlan(
+            number=self.session.add_what(FUNCTION, traits.row),
+            listening_copy=traits.listening_copy,
+            replacement=replacement,
+            on_return=(None, self.changed, self.converted)[traits.kind],
+        )
 
     def call_unrecorded(self, log: ThreadLog, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function that there is no room to record: its results are kept as they are while our modes are on."""
+        """Call a function that could not be recorded. Our modes must still not change its results."""
         result = func(*args, **(kwargs or {}))
         if log.branched:
             self.guard(log, result)
         return result
 
     def guard(self, log: ThreadLog, result: Any) -> None:
-        """An op ran whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
+        """Add hooks for an op whose backward formula would see our dispatch mode (capture/transparency/modes.py)."""
         log.branched = False
         modes.guard_backward(result)
 
-    def behind(self, log: ThreadLog, result: Any, kwargs: Any) -> None:
-        """What few calls need when they have returned: a cure; to say that ``out=`` was written into."""
+    def after_return(self, log: ThreadLog, result: Any, kwargs: Any) -> None:
+        """Do what only few calls need: guard their backward, and report that they wrote to ``out=``."""
         if log.branched:
             self.guard(log, result)
         if kwargs and "out" in kwargs:
             for tell in self.session.on_write:
                 tell(kwargs["out"])
 
-    def beside(self, what: int, args: tuple[Any, ...]) -> None:
-        """What a call that is not recorded still needs.
+    def on_unrecorded_call(self, number: int, args: tuple[Any, ...]) -> None:
+        """Do what an unrecorded call needs: if its number is FORGETS, note that it changed its first argument.
 
-        When the recording has ended in another thread, at least the dispatch mode can go, which would change bits.
+        If the recording has ended in another thread, remove its dispatch mode here, since it can change results.
         """
         stay_out()
-        if what == FORGETS:
+        if number == FORGETS:
             self.changed(args, None)
         if not self.session.running and self.session.op_mode is not None:
             modes.OP_MODES.drop(lambda mode: mode is self.session.op_mode)
 
-    def converted(self, args: tuple[Any, ...], result: Any, seen: bool) -> Any:
-        """A tensor may lie in the memory of the array that it was made from."""
+    def converted(self, args: tuple[Any, ...], result: Any, has_inner_events: bool) -> Any:
+        """Note that a tensor may share the memory of the array that it was made from."""
         share(self.session, args, result)
         return result
 
-    def changed(self, args: tuple[Any, ...], result: Any, seen: bool = False) -> Any:
-        """What to show of a function that changed its first argument: its result, or the argument if it gives none.
-
-        Where events inside of it were seen and ops are recorded, the change is known already.
-        """
+    def changed(self, args: tuple[Any, ...], result: Any, has_inner_events: bool = False) -> Any:
+        """Note that a function changed its first argument. Return the result, or the argument if the result is None."""
         if not args:
             return result
-        if not (seen and self.session.records_ops):
-            self.session.values.forget_all(args[0])
+        # If its ops were recorded, they have noted the change already.
+        if not (has_inner_events and self.session.records_ops):
+            self.session.values.mark_all_changed(args[0])
         for tell in self.session.on_write:
             tell(args[0])
-        return args[0] if result is None else result
+        if result is None:
+            return args[0]
+        return result
 
 
 class RecordingMode(TorchFunctionMode):
-    """What all our modes are; each session has one, which is on the stacks of all its threads."""
+    """The base class of our function modes. Each session has one mode, which is on the stacks of all its threads."""
 
     session: Session
 
 
 def make_mode(table: FunctionTable) -> RecordingMode:
-    """A function mode that records into the logs of the table's session."""
-    handler, engine = _make_handler(table), table.session.engine
+    """Make a function mode that records into the logs of the table's session."""
+    handler = _make_handler(table)
+    engine = table.session.engine
     if engine is None:
         mode: Any = type("RecordingMode", (RecordingMode,), {"__torch_function__": handler})()
     else:
@@ -162,50 +212,52 @@ def make_mode(table: FunctionTable) -> RecordingMode:
 
 @cache
 def _compiled_mode() -> type[RecordingMode]:
-    """Made once: a class takes as long as thirty events."""
+    """Return the mode class whose handler is in C. Make it only once, since that takes as long as thirty events."""
     return type("RecordingMode", (fast.extension.FunctionMode, RecordingMode), {})
 
 
-def answers(session: Session) -> dict[str, Any]:
-    """What C looks into, and writes to, for functions that the process knows."""
-    return {
-        "functions_known": _KNOWN,
-        "what_numbers": session.what_numbers,
-        "kinds": session.kinds,
-        "function_kind": FUNCTION,
-    }
-
-
-def _traits_of(func: Any, sensitive: Any, records_ops: bool) -> Traits:
+def _traits_of(func: Any, sensitive: Any, records_ops: bool) -> FunctionTraits:
     if not is_event(func):
-        return (FORGETS if func.__name__ == "__set__" else SKIPPED), None, None, b""
-    kind = CHANGES if changes_its_input(func) else CONVERTS if func.__name__ in SHARING else PLAIN
-    row, is_sensitive = function_bytes(func, records_ops), func in sensitive
-    return kind, None if is_sensitive else inner_copy(func), modes.without_ops(func) if is_sensitive else None, row
+        kind = FORGETS if changes_metadata(func) else SKIPPED
+        return FunctionTraits(kind, None, None, b"")
+    if changes_its_input(func):
+        kind = CHANGES
+    elif func.__name__ in SHARING:
+        kind = CONVERTS
+    else:
+        kind = PLAIN
+    row = function_bytes(func, records_ops)
+    if func in sensitive:
+        return FunctionTraits(kind, None, modes.without_ops(func), row)
+    return FunctionTraits(kind, inner_copy(func), None, row)
 
 
 def _original_of(func: Any, frame: FrameType | None) -> Any:
-    """What was called: torch names what stands in its place now, and a program may have put a function of its own
-    there, around torch's. To call that would run it a second time.
+    """Return torch's function if ``func`` is a wrapper that the program has installed in its place, else ``func``.
 
-    ``frame`` is the one that called us: of a function of torch's that is written in Python it is that one's own.
+    Without this, the wrapper would run twice. ``frame`` is the frame of the caller. If torch's function is written in
+    Python, it has called the handler itself, so the caller's frame has its code.
     """
     if type(func) in _TORCHS_KINDS:
         return func
     while frame is not None and (frame.f_code is HANDLER or frame.f_code.co_filename == __file__):
         frame = frame.f_back
     if frame is not None and origin_of(frame.f_code.co_filename) == "torch":
-        code, is_there = frame.f_code, frame.f_globals.get(frame.f_code.co_name)
-        is_replaced = func is is_there or func is vars(Tensor).get(code.co_name)
-        if not is_replaced or getattr(func, "__code__", None) is code or code.co_freevars:
+        code = frame.f_code
+        held_in_module = frame.f_globals.get(code.co_name)
+        is_installed = func is held_in_module or func is vars(Tensor).get(code.co_name)
+        if not is_installed or getattr(func, "__code__", None) is code or code.co_freevars:
             return func
-        return FunctionType(code, frame.f_globals, code.co_name)  # it passes all its arguments on: no defaults
+        # The copy needs no defaults, because the function has passed all its arguments to the handler.
+        return FunctionType(code, frame.f_globals, code.co_name)
     names = [name for name, held in vars(Tensor).items() if held is func]
-    return getattr(private.TensorBase, names[0], func) if names else func
+    if names:
+        return getattr(private.TensorBase, names[0], func)
+    return func
 
 
 def _is_copy_of(copy: Any, func: Any) -> bool:
-    """Whether the copy that was made to look inside is still one: a program may give a function another code."""
+    """Return whether a listening copy is up to date, because a program may change a function's code or defaults."""
     return copy is None or (
         copy.__code__ is func.__code__
         and copy.__defaults__ is func.__defaults__
@@ -214,60 +266,93 @@ def _is_copy_of(copy: Any, func: Any) -> bool:
 
 
 def _make_handler(table: FunctionTable) -> Handler:
-    """The hot path. What it does for each call is in the order of the lines; why is in docs/how-it-works.md."""
-    session, adopt = table.session, table.session.adopt
-    open_event, close_event, fail_event = session.open_event, session.close_event, session.fail_event
-    open_unseen, close_unseen = without_modes(open_event), without_modes(close_event)
+    """Make the handler, which is the hot path of this probe. docs/how-it-works.md gives the reason for each step."""
+    session = table.session
+    adopt = table.session.adopt
+    open_event = session.open_event
+    close_event = session.close_event
+    fail_event = session.fail_event
+    open_unseen = without_modes(open_event)
+    close_unseen = without_modes(close_event)
 
-    def __torch_function__(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         try:
-            what, again, bare, special = table[func]
-        except TypeError:  # somebody's own callable that cannot be hashed
-            what, again, bare, special = _NO_EVENT
+            number, listening_copy, replacement, on_return = table[func]
+        except TypeError:  # a callable of the program that cannot be hashed
+            number, listening_copy, replacement, on_return = _NO_EVENT
+        call = replacement or func
         log = LOGS.get(get_ident()) or adopt()
-        if what < 0 or log is None or not log.on:
-            if what == FORGETS or not session.running or LEAVING:
-                table.beside(what, args)
-            return (bare or func)(*args, **(kwargs or {}))
+        if number < 0 or log is None or not log.on:
+            if number == FORGETS or not session.running or LEAVING:
+                table.on_unrecorded_call(number, args)
+            return call(*args, **(kwargs or {}))
         if log.steps:
             session.heal_steps(log, _frame().f_back)
-        parent, anchor, base, crowded, call = log.parent, log.anchor, log.base, _modes(), bare or func
+        parent = log.parent
+        anchor = log.anchor
+        base = log.base
+        other_modes = _modes()
         try:
-            at = (open_unseen if crowded else open_event)(log, what, _frame().f_back, args, kwargs)
-            if again is not None and (
-                crowded or types not in _PLAIN or (parent >= 0 and log.word(parent, WHAT) == what)
+            event = (open_unseen if other_modes else open_event)(
+                log, number, _frame().f_back, args, kwargs
+            )
+            if listening_copy is not None and (
+                other_modes
+                or types not in _PLAIN
+                or (parent >= 0 and log.word(parent, WHAT) == number)
             ):
-                again = None
-            if at >= 0 and (again is not None or session.records_ops):
-                # Else a signal handler of the program's has run, and was recorded, since it was opened.
-                log.anchor, log.base = id(_frame()), log.stack if log.at == at + 1 else log.word(at, STACK)
+                listening_copy = None
+            if event >= 0 and (listening_copy is not None or session.records_ops):
+                log.anchor = id(_frame())
+                if log.at == event + 1:
+                    log.base = log.stack
+                else:  # a signal handler of the program has run since, and was recorded
+                    log.base = log.word(event, STACK)
         except BaseException as fault:
-            log.parent, log.anchor, log.base = parent, anchor, base
+            log.parent = parent
+            log.anchor = anchor
+            log.base = base
             session.forgive(fault)
-            at = NONE
-        if at < 0:
+            event = NONE
+        if event < 0:
             return table.call_unrecorded(log, call, args, kwargs)
         try:
-            if again is None:
-                result = call(*args, **kwargs) if kwargs else call(*args)
+            if listening_copy is None:
+                if kwargs:
+                    result = call(*args, **kwargs)
+                else:
+                    result = call(*args)
             else:
                 _push(self)
-                result = again(*args, **kwargs) if kwargs else again(*args)
+                if kwargs:
+                    result = listening_copy(*args, **kwargs)
+                else:
+                    result = listening_copy(*args)
                 _pop()
         except BaseException as error:
-            modes.finish_pops(error)  # a signal may have left one of torch's own half way
-            while _modes() > crowded:
+            modes.finish_pops(error)  # a signal may have interrupted torch while it switched modes
+            while _modes() > other_modes:
                 _pop()
-            log.parent, log.anchor, log.base = parent, anchor, base
-            fail_event(log, at, error)
-            args = kwargs = None  # the traceback keeps this frame: it must not keep the tensors
+            log.parent = parent
+            log.anchor = anchor
+            log.base = base
+            fail_event(log, event, error)
+            args = kwargs = (
+                None  # the traceback keeps this frame, which must not keep the tensors alive
+            )
             raise
-        log.parent, log.anchor, log.base = parent, anchor, base
+        log.parent = parent
+        log.anchor = anchor
+        log.base = base
         try:
-            shown = result if special is None else special(args, result, log.at > at + 1)
-            (close_unseen if crowded else close_event)(log, at, shown)
+            shown = result
+            if on_return is not None:
+                shown = on_return(args, result, log.at > event + 1)
+            (close_unseen if other_modes else close_event)(log, event, shown)
             if log.branched or (kwargs and "out" in kwargs):
-                table.behind(log, result, kwargs)
+                table.after_return(log, result, kwargs)
         except BaseException as fault:
             session.forgive(fault)
         return result
@@ -276,7 +361,7 @@ def _make_handler(table: FunctionTable) -> Handler:
 
 
 def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """With other modes on the stack, ours must not let them see that it reads tensors."""
+    """Wrap a function so that the program's modes do not see that it reads tensors."""
 
     def unseen(*args: Any) -> Any:
         with _no_modes():
@@ -285,9 +370,10 @@ def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
     return unseen
 
 
-# ---------------------------------------------------------------- inner
+# ---------------------------------------------------------------- listening copies
 
-# Torch functions written in Python, called again with the recorder listening to what they call.
+# To record the calls inside a torch function that is written in Python, the handler calls a copy of it while our mode
+# is on. The copy must not check for overrides again, since that would lead back to the handler.
 
 CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -297,13 +383,13 @@ def _no(*_: Any) -> bool:
 
 
 _globals: dict[int, dict[str, Any]] = {}
-"""By id of a module's globals, which torch keeps for ever."""
+"""The globals of listening copies, keyed by ``id`` of the original module's globals, which torch never frees."""
 
 
 def _answering_globals(original: dict[str, Any]) -> dict[str, Any]:
     found = _globals.get(id(original))
     if found is None:
-        # A class for each module: ``__missing__`` as a C method of the real globals costs no Python call.
+        # Each module gets its own class, so that `__missing__` is a C method of the real globals: no Python call.
         cls = type("AnsweringGlobals", (dict,), {"__missing__": original.__getitem__})
         found = cls(dict.fromkeys(CHECKS, _no), __builtins__=original.get("__builtins__", builtins))
         _globals[id(original)] = found
@@ -311,18 +397,19 @@ def _answering_globals(original: dict[str, Any]) -> dict[str, Any]:
 
 
 def inner_copy(func: Any) -> Callable[..., Any] | None:
-    """A copy of a Python torch function that skips its own override check; None where that cannot be.
+    """Return a copy of a Python torch function that skips the function's override check, or None if that is impossible.
 
-    A function that makes no check of its own (``boolean_dispatch``, ``meshgrid``) passes the question on to the
-    next, which would report the same function again, and one that asks ``torch.overrides`` by attribute
-    (``nn.init``) would not be answered by its globals: these stay one event.
+    Without a copy, a call is a single event. Two kinds of functions have no copy. A function without a check
+    (``boolean_dispatch``, ``meshgrid``) calls a function that checks, which would report the same name again. A
+    function that checks through the module ``torch.overrides`` (``nn.init``) does not look up the check in its own
+    globals, but the copy differs only in its globals.
     """
     if type(func) is not FunctionType or func.__name__ in LEAVES:
         return None
     if not any(name in func.__code__.co_names and name in func.__globals__ for name in CHECKS):
         return None
     if not (getattr(func, "__module__", None) or "").startswith("torch"):
-        return None  # the user's own function: its globals may change, and its checks are its own affair
+        return None  # a function of the program, whose globals may change
     copy = FunctionType(
         func.__code__,
         _answering_globals(func.__globals__),

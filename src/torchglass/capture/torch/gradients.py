@@ -1,7 +1,7 @@
-"""What backward accumulated into ``.grad``: an event behind each run of the autograd engine, parameter by parameter.
+"""Records which gradients backward accumulated into ``.grad``, as an event after each run of the autograd engine.
 
-No torch function announces it, and a hook on each parameter would be seen by the program. So the leaves that the
-trace knows are looked at before and behind a run: those that got something have another gradient, or a newer one.
+Torch calls no function for this, and the program would see hooks on its parameters. So we compare the leaves that the
+trace knows before and after a run: a leaf has got a gradient if ``.grad`` is another tensor or has a newer version.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from torchglass.capture.torch import private
 from torchglass.capture.transparency.ours import foreign
 
 ACCUMULATE = "AccumulateGrad"
-"""The name of the event is that of the autograd node."""
+"""The name of the event, which is the name of torch's autograd node."""
 MOST_IN_ONE = 500
-"""Parameters of one event: what an event gives is described up to twice as many."""
+"""The most parameters of one event. More parameters get several events, because the description of one argument or
+result is limited (``MOST_ITEMS`` in engine/forms.py)."""
 
 Seen = dict[int, tuple[int, int]]
-"""By ``id`` of a leaf: the ``id`` and the version of its gradient."""
+"""Keyed by ``id`` of a leaf: the ``id`` and the version of its gradient."""
 
 
 class Run:
-    """One run of the autograd engine: what gradients there were before it."""
+    """One run of the autograd engine, with the gradients that existed before it."""
 
     def __init__(self, log: ThreadLog) -> None:
         self._log = log
         self._before: Seen = {}
         session = log.session
-        # What a checkpoint's run inside of another one gave is told behind that one.
+        # Gradients of an inner run (checkpointing runs backward inside of backward) are recorded after the outer run.
         is_inner = log.spawned_by is not None or any(run._log is log for run in session.runs)
         if session.records_functions and not is_inner:
             with private.no_functions():
@@ -41,22 +42,26 @@ class Run:
             session.runs.append(self)
 
     def end(self, frame: FrameType | None, always: bool) -> None:
-        """Record what leaves got; ``always``: also that none did."""
-        log, session = self._log, self._log.session
+        """Record the leaves that got gradients. With ``always``, record an event even if there are none."""
+        log = self._log
+        session = self._log.session
         if self not in session.runs:
             return
         session.runs.remove(self)
         if not log.on or not session.records_functions:
             return
         with private.no_functions():
-            got = [(leaf, grad) for leaf, grad in _with_gradients(session) if self._is_new(leaf, grad)]
-            for other in session.runs:  # in other threads: each gradient is told once
+            got = [
+                (leaf, grad) for leaf, grad in _with_gradients(session) if self._is_new(leaf, grad)
+            ]
+            # Runs of other threads must not record the same gradients again.
+            for other in session.runs:
                 other._before.update((id(leaf), _state(grad)) for leaf, grad in got)
             if got or always:
                 _record(log, frame, got)
 
     def drop(self) -> None:
-        """An exception left the engine."""
+        """Forget this run if it ended by an exception."""
         if self in self._log.session.runs:
             self._log.session.runs.remove(self)
 
@@ -65,7 +70,7 @@ class Run:
 
 
 def _with_gradients(session: Session) -> Iterator[tuple[Any, Any]]:
-    """The leaves that the session has met and that have a gradient now."""
+    """Yield the leaves that the session has seen and that have a gradient now."""
     for tensor in session.values.living_objects():
         try:
             if issubclass(type(tensor), Tensor) and tensor.requires_grad and tensor.is_leaf:
@@ -82,7 +87,8 @@ def _state(grad: Any) -> tuple[int, int]:
 
 def _record(log: ThreadLog, frame: FrameType | None, got: list[tuple[Any, Any]]) -> None:
     session, parent = log.session, log.parent
-    got.sort(key=lambda pair: session.values.last_number(pair[0]))  # not in the order in which an engine keeps them
+    # The compiled and the Python engine keep values in different orders, so sort them.
+    got.sort(key=lambda pair: session.values.last_number(pair[0]))
     names = session.parameters.names([leaf for leaf, _ in got])
     what = session.what(FUNCTION, ACCUMULATE)
     for first in range(0, max(len(got), 1), MOST_IN_ONE):

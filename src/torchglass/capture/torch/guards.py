@@ -1,31 +1,34 @@
-"""What stands in the place of single names of torch: what recording would otherwise change there, or miss."""
+"""Makes replacements for single names of torch, where recording would otherwise change results or miss calls."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
-from threading import get_ident
+from functools import partial, wraps
 from types import FrameType
 from typing import Any
 
-from torchglass.capture.engine import fast
 from torchglass.capture.engine.edges import recorded_call
+from torchglass.capture.engine.jit import begin_trace, end_trace
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.session import FUNCTION, UNSEEN, Session
+from torchglass.capture.torch.conversions import function_number
 from torchglass.capture.torch.gradients import Run
 from torchglass.capture.transparency import modes
 from torchglass.journal.layout import NONE
 from torchglass.journal.rows import WhatRow, encoded
+from torchglass.system import get_ident
 
-__tracebackhide__ = True  # pytest leaves our frames out of its reports
+__tracebackhide__ = True  # makes pytest leave our frames out of its reports
 
 _frame = sys._getframe
-TRACED = "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
+TRACED = (
+    "ops inside torch.jit.trace were not seen: a dispatch mode would break its tracing of sizes"
+)
 
 
 def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.utils.swap_tensors`` refuses tensors with weak references: drop ours first."""
+    """Wrap ``torch.utils.swap_tensors`` to drop our weak references first, because it refuses tensors that have any."""
 
     def swap_tensors(t1: Any, t2: Any) -> Any:
         for log in list(LOGS.values()):
@@ -38,7 +41,7 @@ def make_swap_tensors(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
-    """The autograd engine's door: what happens inside is the backward phase."""
+    """Wrap torch's call of the autograd engine, to mark the events inside as backward."""
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         log = LOGS.get(get_ident())
@@ -51,8 +54,12 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             modes.guard_roots(args[0] if args else None)
         except BaseException as fault:
             log.session.forgive(fault)
-        begin, outer, off, run = log.at, log.session.in_backward, modes.away(), _begin(log)
-        log.session.backward_ran(log, begin, NONE)  # known at once: the process may not see its end
+        begin = log.at
+        outer = log.session.in_backward
+        off = modes.away()
+        run = _begin(log)
+        # Write the beginning now, because the process may be killed before the end.
+        log.session.backward_ran(log, begin, NONE)
         log.session.run_backward((log, log.parent, begin))
         accumulates = bool(kwargs.get("accumulate_grad", True))
         try:
@@ -67,7 +74,8 @@ def make_run_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 run.drop()
             log.session.run_backward(outer)
             log.session.backward_ran(log, begin, log.at)
-            args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
+            # A traceback keeps this frame, which must not keep the tensors alive.
+            args = kwargs = None  # type: ignore[assignment]
 
     return _engine_run_backward
 
@@ -89,53 +97,52 @@ def _end(run: Run, log: ThreadLog, frame: FrameType, always: bool) -> None:
         log.session.forgive(fault)
 
 
-asking: list[bool] = []
-"""One for each ``torch.jit.trace`` under way."""
-
-
 def make_jit_trace(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.jit.trace`` fails on traced sizes when any dispatch mode is on: ours goes off for the while."""
+    """Wrap ``torch.jit.trace`` to turn our dispatch mode off while it runs, because it fails with any dispatch mode."""
 
     def without_op_mode(*args: Any, **kwargs: Any) -> Any:
-        mode, above = modes.take_op_mode() if get_ident() in LOGS else (None, 0)
+        if get_ident() in LOGS:
+            mode, above = modes.take_op_mode()
+        else:
+            mode, above = (None, 0)
         if mode is not None:
             mode.session.note(TRACED)
-        asking.append(True)
-        if fast.is_used():  # the tracer sees getters: all of its runs must ask the same
-            fast.extension.read_directly(None)
+        begin_trace()
         try:
             return original(*args, **kwargs)
         finally:
-            asking.pop()
-            if not asking and fast.is_used():
-                fast.read_directly()
+            end_trace()
             if mode is not None:
                 modes.OP_MODES.insert(mode, above)
 
     return without_op_mode
 
 
-# ---------------------------------------------------------------- calls that no mode is told of
+# ---------------------------------------------------------------- calls that no mode sees
 
 _name_of = type.__dict__["__name__"].__get__
 
 
 def make_apply(original: Any) -> Any:
-    """``torch.autograd.Function.apply``, a class method, as a function event: its node belongs to its line."""
-    plain = original.__func__
+    """Wrap ``torch.autograd.Function.apply`` to record a function event, so that its node belongs to its line.
+
+    ``apply`` is a class method, written in Python up to torch 2.14 and in C from torch 2.15 on.
+    """
+    bind = original.__get__
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = bind(None, cls)
         log = LOGS.get(get_ident())
         if log is None or not log.on or not log.session.records_functions:
-            return plain(cls, *args, **kwargs)
+            return plain(*args, **kwargs)
         what = _what(log.session, f"{_name_of(cls)}.apply")
-        return recorded_call(log, what, sys._getframe(1), partial(plain, cls), args, kwargs)
+        return recorded_call(log, what, sys._getframe(1), plain, args, kwargs)
 
     return classmethod(apply)
 
 
 def _what(session: Session, name: str) -> int:
-    """Its number; all that it is given by position goes to ``forward``, under names that need not be known."""
+    """Return the number of an ``apply``, whose positional arguments are all shown under the name ``args``."""
     number = session.named.get((FUNCTION, name, ""))
     if number is None:
         row = WhatRow(FUNCTION, name, None, "", [], "args", False)
@@ -143,11 +150,34 @@ def _what(session: Session, name: str) -> int:
     return number
 
 
-SCRIPTED = "scripted: its lines are not seen; call the Python function it was made from to look inside"
+def make_recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a torch function written in plain Python, to record its calls. Modes see only the calls inside of it.
+
+    A call is an event if it takes or returns a tensor.
+    """
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        log = LOGS.get(get_ident())
+        if log is None or not log.on or not log.session.records_functions:
+            return original(*args, **kwargs)
+        try:
+            what = function_number(log.session, original)
+        except BaseException as fault:
+            log.session.forgive(fault)
+            return original(*args, **kwargs)
+        return recorded_call(log, what, _frame(1), original, args, kwargs)
+
+    return call
+
+
+SCRIPTED = (
+    "scripted: its lines are not seen; call the Python function it was made from to look inside"
+)
 
 
 def make_script_call(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``ScriptFunction.__call__`` as an ``unseen`` event, with what it takes and gives: its inside is C++."""
+    """Wrap ``ScriptFunction.__call__`` to record an ``unseen`` event with inputs and outputs: its inside is C++."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         log = LOGS.get(get_ident())

@@ -1,7 +1,7 @@
-"""The few names of torch that the recorder's core needs, with stand-ins where torch is not installed.
+"""Defines the few names of torch that the recorder's core needs, with replacements if torch is not installed.
 
-So the variables of a program that only uses numpy can be followed without torch; all that listens to torch itself
-is in other files, which are not imported then (capture/torch/listeners.py).
+So torchglass can follow the variables of a program that only uses numpy, without torch. The code that listens to torch
+is in other files, which are imported only if torch is installed (capture/torch/listeners.py).
 """
 
 from __future__ import annotations
@@ -16,36 +16,41 @@ if TYPE_CHECKING or HAS_TORCH:
     import torch
     from torch import Tensor
     from torch.nn import Module, Parameter
-    from torch.overrides import handle_torch_function
 
     from torchglass.capture.torch import private
 
-    no_functions, no_subclasses, no_dispatch = private.no_functions, private.no_subclasses, private.no_dispatch
+    no_functions, no_subclasses, no_dispatch = (
+        private.no_functions,
+        private.no_subclasses,
+        private.no_dispatch,
+    )
     worker_info = private.worker_info
     storage_address, schemas_named = private.storage_address, private.schemas_named
     count_modes = private.count_function_modes
     next_node, current_node = private.next_node, private.current_node
-    HANDLER: Any = handle_torch_function.__code__
-    """Below this frame stands the Python function that was called: the call itself, not a place that made it."""
+    get_tracing_state, set_tracing_state = private.get_tracing_state, private.set_tracing_state
+    HANDLER: Any = getattr(private.handle_torch_function, "__code__", None)
+    """The code of torch's function that calls our handler for functions written in Python. The frame that called it is
+    the torch function itself, so the place of the call is one frame further up."""
     CALL_IMPL: Any = getattr(private.call_impl, "__code__", None)
-    """Who calls ``forward`` when a module is called."""
+    """The code of torch's function that calls ``forward`` when a module is called."""
     SIZE: type = torch.Size
     WORDS: tuple[type, ...] = (torch.dtype, torch.layout, torch.memory_format)
     """Classes whose values are shown as their text."""
     DEVICE: type = torch.device
 
     def torch_version() -> str | None:
-        """Which torch runs."""
+        """Return the version of torch that is running."""
         return str(torch.__version__)
 
 else:
-    # Nothing is one of these classes, and the functions find nothing; some are never asked.
+    # No object is of these classes, and the functions find nothing. Some of them are never called.
 
     class Tensor:
         """A tensor."""
 
     class Parameter(Tensor):
-        """One that is trained."""
+        """A tensor that is trained."""
 
     Module, SIZE, DEVICE = (type(name, (), {}) for name in ("Module", "Size", "device"))
     no_functions = no_subclasses = no_dispatch = nullcontext
@@ -59,8 +64,8 @@ else:
         return None
 
     next_node = count_modes = storage_address = _no_number
-    torch_version = worker_info = current_node = _nothing
+    torch_version = worker_info = current_node = get_tracing_state = set_tracing_state = _nothing
 
     def schemas_named(name: str) -> list[Any]:
-        """Of an op; there are none."""
+        """Return the schemas of an op. Without torch there are none."""
         return []

@@ -1,4 +1,4 @@
-"""What torch calls its functions and ops: names, parameters and notes, as rows of the journal."""
+"""Makes the journal rows of torch functions and ops: their public names, parameters and notes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torchglass.journal.rows import WhatRow, encoded
 
 FUNCTION, OP = "function", "op"
 _known: dict[tuple[int, bool], tuple[Any, bytes]] = {}
-"""By ``id`` of a function of torch's own, and whether ops are recorded: kept for the process."""
+"""The rows of torch's own functions, cached for the process and keyed by (``id``, whether ops are recorded)."""
 
 
 _known_ops: dict[tuple[int, str | None], tuple[Any, bytes]] = {}
-"""The same for ops, by their notes …"""
+"""The rows of ops in the namespaces of ``_KEPT``, cached for the process and keyed by (``id``, note)."""
 _KEPT = ("aten", "prim", "prims")
-"""… of these names, which torch keeps for ever, too."""
+"""The namespaces of ops that torch never frees."""
 
 
 def function_bytes(func: Any, ops_recorded: bool) -> bytes:
-    """The row of a torch function."""
+    """Return the row of a torch function."""
     known = _known.get((id(func), ops_recorded))
     if known is None or known[0] is not func:
         known = (func, encoded(_function_row(func, ops_recorded)))
@@ -33,21 +33,25 @@ def function_bytes(func: Any, ops_recorded: bool) -> bytes:
 
 
 def is_torchs_own(func: Any) -> bool:
-    """Whether a function belongs to torch, which keeps it for ever."""
+    """Return whether torch defines a function, and so never frees it."""
     return (getattr(func, "__module__", None) or "torch").startswith("torch")
 
 
 def _function_row(func: Any, ops_recorded: bool) -> WhatRow:
     name = public_name(func)
-    note = modes.FUSED_NOTE if name in modes.FUSED else None
+    note = None
+    if name in modes.FUSED:
+        note = modes.FUSED_NOTE
     if ops_recorded and func in modes.sensitive_functions():
         note = modes.NOTE
     names, rest = function_parameters(func)
-    return WhatRow(FUNCTION, name, note, "", list(names), rest, getattr(func, "__name__", "") == "__get__")
+    return WhatRow(
+        FUNCTION, name, note, "", list(names), rest, getattr(func, "__name__", "") == "__get__"
+    )
 
 
 def op_bytes(op: Any, note: str | None) -> bytes:
-    """The row of an op."""
+    """Return the row of an op."""
     known = _known_ops.get((id(op), note))
     if known is None or known[0] is not op:
         names, rest = op_parameters(op)
@@ -58,16 +62,19 @@ def op_bytes(op: Any, note: str | None) -> bytes:
 
 
 def op_name(op: Any) -> str:
-    """``aten::mm``, with the overload unless it is the default one: ``aten::mul.Tensor``."""
+    """Return the name of an op: ``aten::mm``, or ``aten::mul.Tensor`` with an overload that is not the default."""
     if isinstance(op, OpOverload):
         return op.name()
-    name = op.name() if callable(getattr(op, "name", None)) else getattr(op, "__name__", type(op).__name__)
+    if callable(getattr(op, "name", None)):
+        name = op.name()
+    else:
+        name = getattr(op, "__name__", type(op).__name__)
     return f"{getattr(op, 'namespace', None) or 'higher_order'}::{name}"
 
 
 # ---------------------------------------------------------------- naming
 
-# Which torch functions are events, and by what name people know them.
+# Decides which torch functions are events, and under which names they are shown.
 
 QUERIES = frozenset(
     """
@@ -81,7 +88,7 @@ QUERIES = frozenset(
     _nested_tensor_strides _nested_tensor_storage_offsets _has_compatible_shallow_copy_type _use_cudnn_ctc_loss
     """.split()
 )
-"""They ask about a tensor and compute nothing."""
+"""Functions that return a property of a tensor and compute nothing. Their calls are not events."""
 
 SWITCHES = frozenset(
     """
@@ -92,15 +99,15 @@ SWITCHES = frozenset(
     refine_names rename rename_ __setstate__ module_load
     """.split()
 )
-"""They set something up and neither make nor change a tensor."""
+"""Functions that change a setting and neither make nor change a tensor. Their calls are not events."""
 
 TENSOR_READS = frozenset(["T", "mT", "H", "mH", "real", "imag", "data", "grad"])
-"""Attributes whose reading makes a tensor; all others are plain reads."""
+"""Attributes of a tensor whose reading makes a tensor. Reading any other attribute is not an event."""
 
 TENSOR_WRITES = frozenset(["data"])
 
 LEAVES = frozenset(["__repr__", "__format__", "__deepcopy__", "__reduce_ex__", "module_load"])
-"""Python functions that are one step to the user: what they do inside is not shown."""
+"""Python functions that are shown as one event, without the calls inside of them."""
 
 _PREFIXES = {
     "torch._C._linalg": ("linalg_", "linalg."),
@@ -112,7 +119,7 @@ _PREFIXES = {
 
 
 def is_event(func: Any) -> bool:
-    """Whether calls of this function are recorded; queries, switches and plain attribute reads are not."""
+    """Return whether calls of this function are recorded. Queries, switches and plain attribute reads are not."""
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__"):
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -121,30 +128,53 @@ def is_event(func: Any) -> bool:
 
 
 def public_name(func: Any) -> str:
-    """The name without ``torch.``: ``cat``, ``Tensor.matmul``, ``F.softmax``, ``linalg.det``."""
+    """Return the public name without ``torch.``: ``cat``, ``Tensor.matmul``, ``F.softmax``, ``linalg.det``."""
     name = getattr(func, "__name__", None) or type(func).__name__
     owner = getattr(func, "__objclass__", None)
     if name in ("__get__", "__set__"):
         attribute = getattr(func.__self__, "__name__", "?")
-        return f"Tensor.{attribute}" if name == "__get__" else f"Tensor.{attribute}.__set__"
+        if name == "__get__":
+            return f"Tensor.{attribute}"
+        return f"Tensor.{attribute}.__set__"
     if owner is not None:
-        return f"Tensor.{name}" if issubclass(torch.Tensor, owner) else f"{owner.__name__}.{name}"
+        if issubclass(torch.Tensor, owner):
+            return f"Tensor.{name}"
+        return f"{owner.__name__}.{name}"
     module = getattr(func, "__module__", None) or ""
     if module == "torch._tensor":
         return f"Tensor.{name}"
     if module in ("torch.nn.functional", "torch._C._nn"):
-        return f"F.{name}" if hasattr(torch.nn.functional, name) else name
-    if module.startswith("torch._ops."):  # an op called by its own name: torch.ops.aten.mm, with or without overload
+        if hasattr(torch.nn.functional, name):
+            return f"F.{name}"
+        return name
+    # An op that is called as `torch.ops.aten.mm`, with or without an overload.
+    if module.startswith("torch._ops."):
         return f"{module.removeprefix('torch._')}.{name}"
     if module in _PREFIXES:
         stem, prefix = _PREFIXES[module]
         return prefix + name.removeprefix(stem)
-    if module in ("torch", "torch.functional", "torch._C", "torch._VF", "torch._C._VariableFunctions"):
+    if module in (
+        "torch",
+        "torch.functional",
+        "torch._C",
+        "torch._VF",
+        "torch._C._VariableFunctions",
+    ):
         return name
     return f"{module.removeprefix('torch.')}.{getattr(func, '__qualname__', name)}".lstrip(".")
 
 
 def changes_its_input(func: Any) -> bool:
-    """Whether the function writes into an argument and may return nothing (``x[0] = 1``, ``_foreach_add_``)."""
+    """Return whether a function writes into an argument and may return None (``x[0] = 1``, ``_foreach_add_``)."""
     name = getattr(func, "__name__", "")
     return name in ("__setitem__", "__set__") or (name.endswith("_") and not name.endswith("__"))
+
+
+def changes_metadata(func: Any) -> bool:
+    """Return whether a function sets an attribute that changes the tensor, as ``p.requires_grad = False`` does.
+
+    ``p.grad = None`` does not change the tensor: the parameter is still the same value.
+    """
+    if getattr(func, "__name__", "") != "__set__":
+        return False
+    return getattr(getattr(func, "__self__", None), "__name__", "") != "grad"

@@ -1,61 +1,69 @@
-"""Optimizer steps as events: no torch function announces them, the optimizers' global hooks do."""
+"""Records optimizer steps, with the global hooks of ``torch.optim``, because no mode sees a step as a whole."""
 
 from __future__ import annotations
 
 import sys
-from threading import get_ident
 from typing import Any
 
+import torch.optim.optimizer as registry
 from torch import Tensor
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import Optimizer
 
 from torchglass.capture.engine.log import LOGS, OpenStep, ThreadLog
 from torchglass.capture.session import STEP
 from torchglass.capture.statistics.updates import MOST_UPDATES, TOO_MANY, Updates
 from torchglass.capture.torch import private
+from torchglass.capture.transparency.features import Feature
 from torchglass.journal.layout import STACK
+from torchglass.system import get_ident
 
-__tracebackhide__ = True  # pytest leaves our frames out of its reports
+__tracebackhide__ = True  # makes pytest leave our frames out of its reports
+
+
+STEPS = "the steps of optimizers"
+
+
+def features() -> list[Feature]:
+    """Return the features to install: the hooks."""
+    return [Feature("hooks of torch.optim.Optimizer", STEPS, StepHooks)]
 
 
 class StepHooks:
-    """Installed and removed like a patch."""
+    """Installs and removes the two hooks of optimizer steps."""
 
     def __init__(self) -> None:
         self.handles: list[Any] = []
 
     def install(self) -> None:
-        self.handles = [
-            register_optimizer_step_pre_hook(_before),
-            register_optimizer_step_post_hook(_after),
-        ]
+        self.handles.append(registry.register_optimizer_step_pre_hook(_before))
+        self.handles.append(registry.register_optimizer_step_post_hook(_after))
 
     def remove(self) -> None:
-        for handle in self.handles:
-            handle.remove()
+        while self.handles:
+            self.handles.pop().remove()
 
 
 def _log_of_this_thread() -> ThreadLog | None:
     log = LOGS.get(get_ident())
-    return log if log is not None and log.on and log.session.records_modules else None
+    if log is not None and log.on and log.session.records_modules:
+        return log
+    return None
 
 
 def _held(optimizer: Optimizer) -> list[Any]:
-    """The parameters that it may change, each once."""
+    """Return the parameters that an optimizer may change, each once."""
     found = {id(each): each for group in optimizer.param_groups for each in group["params"]}
     return [each for each in found.values() if isinstance(each, Tensor) and each.requires_grad]
 
 
 def _arguments(log: ThreadLog, held: list[Any]) -> dict[str, Any]:
-    """What a step reads: each parameter under its name, and behind it the gradient, if it has one."""
+    """Return the tensors that a step reads: each parameter under its name, followed by its gradient if it has one."""
     named: dict[str, Any] = {}
     for name, parameter in zip(log.session.parameters.names(held), held, strict=True):
         named[name] = parameter
-        grad = parameter.grad if parameter.is_leaf else None
+        grad = None
+        if parameter.is_leaf:
+            grad = parameter.grad
         if grad is not None:
             named[f"{name}.grad"] = grad
     return named
@@ -74,7 +82,9 @@ def _before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         with private.no_functions():
             held = _held(optimizer)
             at = log.session.open_event(log, what, stepper.f_back, (), _arguments(log, held))
-            updates = Updates(held) if at >= 0 and log.session.measurer is not None else None
+            updates = None
+            if at >= 0 and log.session.measurer is not None:
+                updates = Updates(held)
             if updates is not None and len(held) > MOST_UPDATES:
                 log.session.note(TOO_MANY.format(most=MOST_UPDATES, count=len(held)))
         if at >= 0:
@@ -92,6 +102,8 @@ def _after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         step = log.steps.pop()
         log.parent, log.anchor, log.base = step.before
         with private.no_functions():
-            log.session.close_event(log, step.at, None if step.updates is None else step.updates.differences())
+            log.session.close_event(
+                log, step.at, None if step.updates is None else step.updates.differences()
+            )
     except BaseException as fault:
         log.session.forgive(fault)

@@ -1,4 +1,8 @@
-"""What a parameter is called: the label of its root, the path of the module that holds it, and its own name there."""
+"""Names parameters, for optimizer steps and gradients.
+
+A name is the label of the root module, the path of the module that holds the parameter, and its name in that module:
+``Net.encoder.0.weight``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Known = tuple["weakref.ref[nn.Module]", str, str]
-"""The module that holds a parameter, its name there, and its whole name."""
+"""The module that holds a parameter, the parameter's name in that module, and its whole name."""
 
 
 class ParameterNames:
@@ -22,11 +26,15 @@ class ParameterNames:
 
     def __init__(self, modules: dict[int, Any]) -> None:
         self._modules = modules
-        """The session's own: modules that were called, each as a ``ModuleRow``."""
+        """The table of called modules that the session updates, each as a ``ModuleAtPath``."""
         self._known: dict[int, Known] = {}
+        self._labels: dict[int, str] = {}
+        """The labels of root modules, keyed by row. A label is never used again, even if its module has been freed."""
+        self._classes: dict[str, int] = {}
+        """How many root modules of a class name have a label."""
 
     def names(self, tensors: list[Any]) -> list[str]:
-        """A name for each, unlike the others; those that no model holds are numbered."""
+        """Return a unique name for each tensor. A tensor that no model holds gets a name such as ``tensor 3``."""
         found = [self._name(each) for each in tensors]
         if not all(found):
             self._read()
@@ -35,24 +43,36 @@ class ParameterNames:
 
     def _name(self, tensor: Any) -> str:
         known = self._known.get(id(tensor))
-        module = None if known is None else known[0]()
+        module = None
+        if known is not None:
+            module = known[0]()
         if known is None or module is None or module._parameters.get(known[1]) is not tensor:
             return ""
         return known[2]
 
     def _read(self) -> None:
-        """Go through the models; a parameter that several hold has the name of the first."""
+        """Read the names from all models. If several models hold a parameter, it gets its name in the first."""
         self._known.clear()
-        classes: dict[str, int] = {}
         for row in list(self._modules.values()):
-            owner = row.module() if row.root == NONE else None
+            owner = None
+            if row.root == NONE:
+                owner = row.module()
             if owner is not None:
-                name = type(owner).__name__
-                classes[name] = same = classes.get(name, 0) + 1
-                self._read_model(owner, f"{name}#{same}" if same > 1 else name)
+                label = self._labels.get(row.number)
+                if label is None:
+                    label = self._labels[row.number] = self._new_label(type(owner).__name__)
+                self._read_model(owner, label)
+
+    def _new_label(self, name: str) -> str:
+        """Return the label of one more root module of a class: ``Net``, then ``Net#2``."""
+        same = self._classes[name] = self._classes.get(name, 0) + 1
+        if same > 1:
+            return f"{name}#{same}"
+        return name
 
     def _read_model(self, owner: nn.Module, label: str) -> None:
-        seen, pending = {id(owner)}, [(owner, label)]
+        seen = {id(owner)}
+        pending = [(owner, label)]
         while pending:
             module, path = pending.pop()
             reference = weakref.ref(module)

@@ -1,1 +1,1 @@
-"""What torch or Python would otherwise do differently because we listen, put right."""
+"""Corrects what torch or Python would otherwise do differently because a recording runs."""

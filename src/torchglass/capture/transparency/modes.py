@@ -1,10 +1,12 @@
-"""Our modes on this thread's stacks: on and off without touching the others', and off where they would change results.
+"""Turns our modes on and off on this thread's mode stacks, and off wherever they would change the program's results.
 
-Some of torch's C++ functions ask "may something override this?" and branch when any dispatch mode, even an empty one,
-is on: other kernels and other bits, other version counters, a check that is left out. Torch keeps no list of them; the
-one here was found by running all of torch's own operator samples, and the conformance tests hold it. Functions on the
-list run with our dispatch mode off, as one step whose ops are not seen; for three backward formulas hooks on their
-node take it off for as long as the node runs. Any function mode switches the fused attention path off: it is kept.
+Some C++ functions of torch behave differently if any dispatch mode is on, even an empty one: they run other kernels,
+which give other bits, count versions differently or leave out a check. Torch has no list of these functions. The list
+here was found by running all operator samples of torch, and the conformance tests verify it. We handle three cases:
+
+- A function on the list runs with our dispatch mode off, as one event whose ops are not recorded.
+- The backward formulas of prod, linalg.eig and linalg.eigh get hooks that turn our dispatch mode off meanwhile.
+- Any function mode makes attention layers leave their fused path. We take our function mode off for that check.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
-from threading import get_ident
 from types import GeneratorType
 from typing import Any
 
@@ -23,21 +24,27 @@ import torch
 from torchglass.capture.engine import fast
 from torchglass.capture.engine.log import LOGS
 from torchglass.capture.torch import private
+from torchglass.system import get_ident
 
 
 class ModeStack:
-    """One of torch's two stacks of modes, by its raw calls.
+    """One of torch's two mode stacks, changed by torch's low-level functions.
 
-    Not by ``with mode``: in two threads at once that leaves a process-wide flag of torch's set for good.
+    ``with mode:`` is not used, because in two threads at once it leaves a process-wide flag of torch set forever.
     """
 
-    def __init__(self, push: Callable[[Any], None], pop: Callable[[], Any], count: Callable[[], int]) -> None:
+    def __init__(
+        self, push: Callable[[Any], None], pop: Callable[[], Any], count: Callable[[], int]
+    ) -> None:
         self.push = push
         self.pop = pop
         self.count = count
 
     def take(self, wanted: Any) -> tuple[Any, int]:
-        """Take this mode off, wherever it stands: the mode (None: it is not there) and how many stood above it."""
+        """Remove a mode from anywhere on the stack. Return the mode and how many modes were above it.
+
+        Return (None, count of all modes) if it is not on the stack.
+        """
         above: list[Any] = []
         found = None
         while found is None and self.count():
@@ -50,15 +57,15 @@ class ModeStack:
             self.push(mode)
         return found, len(above)
 
-    def insert(self, mode: Any, below: int) -> None:
-        """Put a mode back with ``below`` others above it."""
-        above = [self.pop() for _ in range(min(below, self.count()))]
+    def insert(self, mode: Any, above: int) -> None:
+        """Put a mode on the stack so that ``above`` other modes are above it."""
+        modes_above = [self.pop() for _ in range(min(above, self.count()))]
         self.push(mode)
-        for each in reversed(above):
+        for each in reversed(modes_above):
             self.push(each)
 
     def drop(self, unwanted: Callable[[Any], bool]) -> None:
-        """Take off all modes of which this is true."""
+        """Remove all modes for which ``unwanted`` returns true."""
         kept: list[Any] = []
         for _ in range(self.count()):
             mode = self.pop()
@@ -68,44 +75,51 @@ class ModeStack:
             self.push(kept.pop())
 
 
-FUNCTION_MODES = ModeStack(private.push_function_mode, private.pop_function_mode, private.count_function_modes)
-OP_MODES = ModeStack(private.push_op_mode, lambda: private.pop_op_mode(None), private.count_op_modes)
+FUNCTION_MODES = ModeStack(
+    private.push_function_mode, private.pop_function_mode, private.count_function_modes
+)
+OP_MODES = ModeStack(
+    private.push_op_mode, lambda: private.pop_op_mode(None), private.count_op_modes
+)
 
 
 class OpMode(private.TorchDispatchMode):
-    """What all our dispatch modes are; each session has one, which is on the stacks of all its threads."""
+    """The base class of our dispatch modes. Each session has one mode, which is on the stacks of all its threads."""
 
     session: Any
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Otherwise the handler is wrapped so that the first op imports dynamo, for two seconds."""
+        """Prevent torch from wrapping the handler. The wrapper would import dynamo at the first op (two seconds)."""
         return False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled code may run below us: the door of compiled regions takes this mode off anyway."""
+        """Allow compiled code below this mode, because ``CompileDoor`` removes the mode there anyway."""
         return True
 
 
 @cache
 def compiled_op_mode() -> type[OpMode]:
-    """The class of those whose handler is C's; made once, as a class takes as long as thirty events."""
+    """Return the mode class whose handler is in C. Make it only once, since that takes as long as thirty events."""
     return type("OpMode", (fast.extension.OpMode, OpMode), {})
 
 
 def take_op_mode() -> tuple[Any, int]:
-    """Take our dispatch mode off, whichever session's: the mode (None: there is none) and how many stood above."""
+    """Remove our dispatch mode of any session. Return the mode (None if there is none) and how many were above it."""
     stack = [private.op_mode_at(index) for index in range(OP_MODES.count())]
     ours = next((each for each in stack if isinstance(each, OpMode)), None)
-    return (None, 0) if ours is None else OP_MODES.take(ours)
+    if ours is None:
+        return (None, 0)
+    return OP_MODES.take(ours)
 
 
 def finish_pops(error: BaseException) -> None:
-    """End the generators by which torch takes a mode off for a while, where Ctrl-C left them half way.
+    """Close the generators by which torch turns a mode off for a while, if Ctrl-C interrupted them.
 
-    They would put our mode back when they are collected: after the recording, with nobody to take it off.
+    Otherwise such a generator puts our mode back when it is garbage collected, which may be after the recording. Then
+    no code would remove the mode again.
     """
     trace = error.__traceback__
     while trace is not None:
@@ -126,9 +140,18 @@ NOTE_IN_BACKWARD = (
 BRANCHING_IN_BACKWARD = frozenset(
     ["aten::prod", "aten::prod.dim_int", "aten::cumprod", "aten::linalg_eig", "aten::_linalg_eigh"]
 )
-_NODES = frozenset(["ProdBackward0", "ProdBackward1", "CumprodBackward0", "LinalgEigBackward0", "LinalgEighBackward0"])
+_NODES = frozenset(
+    [
+        "ProdBackward0",
+        "ProdBackward1",
+        "CumprodBackward0",
+        "LinalgEigBackward0",
+        "LinalgEighBackward0",
+    ]
+)
 _NEAR, _FAR = 16, 100_000
-"""How many nodes behind a result are looked at: a composite puts a few between, a script any number."""
+"""How many autograd nodes to check, starting at a result. A composite function has a few nodes between its result and
+the sensitive node. A script or a custom op may have any number, so the second limit only bounds the time."""
 _SENSITIVE = {
     private.linalg: (
         "linalg_svdvals linalg_eigvalsh linalg_cond linalg_matrix_norm linalg_norm linalg_pinv linalg_matrix_rank "
@@ -142,20 +165,23 @@ _SENSITIVE = {
 
 
 def sensitive_functions() -> frozenset[Any]:
-    """The functions on the list that this torch has."""
-    found = [getattr(owner, name, None) for owner, names in _SENSITIVE.items() for name in names.split()]
+    """Return the functions on the list that this torch has."""
+    found = [
+        getattr(owner, name, None) for owner, names in _SENSITIVE.items() for name in names.split()
+    ]
     return frozenset(each for each in found if each is not None)
 
 
 def without_ops(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, run with our dispatch mode off this thread's stack."""
+    """Wrap a function so that it runs while our dispatch mode is off this thread's stack."""
 
     def bare(*args: Any, **kwargs: Any) -> Any:
         mode, above = take_op_mode()
         try:
             return func(*args, **kwargs)
         finally:
-            args = kwargs = None  # type: ignore[assignment]  # a traceback keeps this frame, not the tensors
+            # A traceback keeps this frame, which must not keep the tensors alive.
+            args = kwargs = None  # type: ignore[assignment]
             if mode is not None:
                 OP_MODES.insert(mode, above)
 
@@ -165,29 +191,35 @@ def without_ops(func: Callable[..., Any]) -> Callable[..., Any]:
 # ---------------------------------------------------------------- backward formulas
 
 _away: dict[int, list[tuple[Any, int]]] = {}
-"""By thread: modes that a hook took off and that are not back yet."""
+"""Keyed by thread: the modes that a hook removed and that have not been put back, each with the count above it."""
 
 
 def guard_backward(result: Any) -> None:
-    """Hook the nodes behind a function's result whose formula would see our mode."""
+    """Add hooks to the autograd nodes of a function's result whose formula would see our mode.
+
+    If no such node is found, ``guard_roots`` searches again when backward begins.
+    """
     if not _guard(result, _NEAR):
         _missed.add(get_ident())
 
 
 def guard_roots(roots: Any) -> None:
-    """The same where backward begins, for nodes that no function's result led to: a script or a custom op made them."""
+    """Search for nodes that ``guard_backward`` did not find, from where backward begins.
+
+    Scripts and custom ops make such nodes.
+    """
     if get_ident() in _missed:
         _missed.discard(get_ident())
         _guard(roots, _FAR)
 
 
 _missed: set[int] = set()
-"""Threads in which an op ran whose node was not found."""
+"""The threads in which an op ran whose node ``guard_backward`` did not find."""
 
 
 def _guard(result: Any, most: int) -> int:
     found = 0
-    with private.no_functions():  # the program's modes must not see that we ask for ``grad_fn``
+    with private.no_functions():  # the program's modes must not see that we read `grad_fn`
         for node in _nodes_behind(result, most):
             if node.name() in _NODES:
                 found += 1
@@ -210,14 +242,15 @@ def _after_node(*_: Any) -> None:
 
 
 def away() -> int:
-    """How many modes are off in this thread."""
+    """Return how many modes are off in this thread."""
     return len(_away.get(get_ident(), ()))
 
 
 def put_back(count: int) -> None:
-    """Put modes back until this many are off: a node that raises never gets to its second hook.
+    """Put modes back until ``count`` are off.
 
-    On its way out the engine may have put the whole stack back already.
+    This is also called after an exception, because a node that raises never runs its second hook. The autograd engine
+    may then have restored the mode stack already, so a mode that is on the stack is not added again.
     """
     gone = _away.get(get_ident())
     while gone and len(gone) > count:
@@ -229,8 +262,14 @@ def put_back(count: int) -> None:
 
 
 def _nodes_behind(result: Any, most: int) -> Iterator[Any]:
-    tensors = result if isinstance(result, (list, tuple)) else [result]
-    pending = deque(each.grad_fn for each in tensors if isinstance(each, torch.Tensor) and each.grad_fn is not None)
+    tensors = result
+    if not isinstance(result, (list, tuple)):
+        tensors = [result]
+    pending = deque(
+        each.grad_fn
+        for each in tensors
+        if isinstance(each, torch.Tensor) and each.grad_fn is not None
+    )
     seen: set[Any] = set()
     while pending and len(seen) < most:
         node = pending.popleft()
@@ -242,7 +281,7 @@ def _nodes_behind(result: Any, most: int) -> Iterator[Any]:
 
 # ---------------------------------------------------------------- fused
 
-# Keeps the fused attention path that any function mode would switch off.
+# Keeps attention layers on their fused path, which they would leave if any function mode is on.
 
 ASKING = ("torch.nn.modules.activation", "torch.nn.modules.transformer")
 FUSED = frozenset(["_native_multi_head_attention", "_transformer_encoder_layer_fwd"])
@@ -250,7 +289,7 @@ FUSED_NOTE = 'fused: one step, its inside is not seen; record(fused="open") take
 
 
 def make_has_torch_function(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """The replacement for ``torch.overrides.has_torch_function``."""
+    """Make the replacement for ``torch.overrides.has_torch_function``."""
 
     def has_torch_function(relevant_args: Any) -> bool:
         log = LOGS.get(get_ident())

@@ -1,8 +1,11 @@
-"""What is ours and what is the program's: exceptions that are raised while our code is at work, functions that we call.
+"""Decides whether an exception that is raised while our code runs is our fault or belongs to the program.
 
-Python runs signal handlers between any two steps, also of ours. What one raises (a timeout, Ctrl-C) is meant for the
-program and must reach it. Code of the program that we call ourselves (a property of a tensor subclass, say) is
-guarded where it is called, with ``foreign``.
+The recorder swallows its own faults, but exceptions of the program must reach the program. Python may run a signal
+handler between any two instructions of ours, and its exception (a timeout, Ctrl-C) belongs to the program. When we call
+code of the program ourselves, such as a property of a tensor subclass, we swallow its exceptions, too: the caller
+passes each one to ``foreign``, which raises it again only if a signal handler raised it.
+
+This module also hides the torch functions that we call from the modes of the program (``unseen``).
 """
 
 from __future__ import annotations
@@ -15,22 +18,25 @@ from types import FrameType
 from typing import Any
 
 from torchglass.errors import BadValue
-from torchglass.source.sites import origin_of
+from torchglass.source.origins import origin_of
 
-OUR_CLASSES = ("builtins", "torch", "torchglass")
-"""The packages whose exceptions may come from our own doing."""
+USED_PACKAGES = frozenset(["numpy", "sympy"])
+"""The packages that our code calls besides torch and the standard library. Torch computes symbolic sizes in sympy."""
+OUR_CLASSES = frozenset(["torch", "torchglass"]) | USED_PACKAGES | sys.stdlib_module_names
+"""The packages whose exceptions our code may cause. Any other exception class belongs to the program."""
 
 
 def is_theirs(error: BaseException) -> bool:
-    """Whether an exception that was raised below our code is the program's own, and has to go on."""
+    """Return whether an exception that was raised while our code ran belongs to the program and must reach it."""
+    # Ctrl-C and `sys.exit` are no `Exception`. The program requested `BadValue` with `stop_on`.
     if not isinstance(error, Exception) or isinstance(error, BadValue):
-        return True  # Ctrl-C, an exit; what the program asked us to raise
+        return True
     package = (type(error).__module__ or "").partition(".")[0]
     return package not in OUR_CLASSES or any(map(_is_programs, _frames(error)))
 
 
 def is_signals(error: BaseException) -> bool:
-    """Whether it was raised by a handler of the program's for a signal."""
+    """Return whether a signal handler of the program raised an exception."""
     if not isinstance(error, Exception):
         return True
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -39,16 +45,19 @@ def is_signals(error: BaseException) -> bool:
 
 
 def foreign(error: BaseException) -> None:
-    """Called where code of the program failed that we had called: what a signal raised there goes on all the same."""
+    """Raise an exception again if a signal handler raised it; otherwise do nothing.
+
+    Call this for each exception from code of the program that torchglass called itself.
+    """
     if is_signals(error):
         raise error
 
 
 def unseen() -> ExitStack:
-    """A context in which no mode, of a recording or of the program's, sees the torch functions that we call ourselves.
+    """Return a context in which no mode sees the torch functions that we call.
 
-    A page counts the numbers of kept tensors, for example, and may be made inside of the block. Where torch was never
-    imported there is nothing to hide.
+    For example, making a page counts the numbers in kept tensors, and the program may make it inside the recorded
+    block. If torch is not imported, the context does nothing.
     """
     hidden = ExitStack()
     if "torch" in sys.modules:
@@ -67,11 +76,13 @@ def _frames(error: BaseException) -> Iterator[FrameType]:
 
 
 def _is_programs(frame: FrameType) -> bool:
+    if str(frame.f_globals.get("__name__")).partition(".")[0] in USED_PACKAGES:
+        return False
     return origin_of(frame.f_code.co_filename, source_known=True) == "user"
 
 
 def _code_of(handler: Any) -> Any:
-    """The code of a handler that is written in Python."""
+    """Return the code object of a signal handler, or None if it is not written in Python."""
     function = getattr(handler, "func", handler)  # functools.partial
     function = getattr(function, "__func__", function)
     method = vars(type(function)).get("__call__")

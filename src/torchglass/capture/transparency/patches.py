@@ -1,81 +1,114 @@
-"""The few process-wide names that are replaced while anything records, counted and put back by the last one."""
+"""Replaces process-wide names while any recording runs. The last recording to end restores the originals."""
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Callable
 from functools import partial
-from threading import get_ident
-from types import FrameType, TracebackType
 from typing import Any
 
 Make = Callable[[Any], Any]
-"""Gets the original and gives the replacement, which must pass through in threads that are not recorded."""
+"""A function that takes the original and returns the replacement.
+
+In threads that are not recorded, the replacement must only call the original.
+"""
+
+_NOTHING = object()
+"""Is no attribute of anything."""
 
 
 class Patch:
-    """One attribute of one module or class, and what makes its replacement.
+    """A replacement for one attribute of one module or class.
 
-    What stands there when this is made is kept with its replacement, if it is its owner's: blocks come and go, and
-    those two stay the same. Of what a program put there nothing is kept: it must be able to go.
+    If the attribute belongs to its owner's package, the original and its replacement are kept for all recordings. If
+    the program has put another object there, that object is wrapped for one recording only, so that it can be freed. If
+    the program replaces our replacement while it is installed, ``remove`` leaves the program's object there.
     """
 
     def __init__(self, owner: Any, name: str, make: Make, only: Any = None) -> None:
-        self.held = vars(owner)
-        self.name = name
-        self.make = make
-        self.leaves_others = only is not None
-        """``only``: whatever else stands there is left alone."""
-        self.put: Callable[[str, Any], None] = getattr(self.held, "__setitem__", None) or partial(setattr, owner)
-        """Into the dictionary of a module; of a class Python must be told."""
-        found = self.held.get(name) if only is None else only
-        is_own = only is not None or (found is not None and _is_its_own(owner, found))
-        self.original: Any = found if is_own else object()
-        self.replacement: Any = make(found) if is_own else object()
+        """Make the replacement of ``owner.name``; with ``only``, replace the attribute only if it is this object."""
+        self._owner = owner
+        self._held = vars(owner)
+        self._name = name
+        self._make = make
+        self._only = only
+        self._put = _setter(owner)
+        """Sets a name of the owner."""
+        self.original: Any = _NOTHING
+        """The object to replace; ``_NOTHING`` if the program has put another object in its place."""
+        self.replacement: Any = _NOTHING
+        self._wrapped: tuple[Any, Any] | None = None
+        """If the program has put another object there: that object and its replacement."""
+        current = self._found()
+        if only is not None:
+            self.original = only
+        elif _is_its_own(owner, current):
+            self.original = current
+        if self.original is not _NOTHING:
+            self.replacement = make(self.original)
+
+    def install(self) -> None:
+        current = self._found()
+        if current is self.original:
+            self._put(self._name, self.replacement)
+        elif current is not self.replacement and self._only is None:
+            replacement = self._make(current)
+            self._wrapped = (current, replacement)
+            self._put(self._name, replacement)
+
+    def remove(self) -> None:
+        current = self._held.get(self._name)
+        if current is self.replacement:
+            self._put(self._name, self.original)
+        elif self._wrapped is not None and current is self._wrapped[1]:
+            self._put(self._name, self._wrapped[0])
+        self._wrapped = None
+
+    def _found(self) -> Any:
+        """Return the attribute to replace, which must be callable."""
+        if self._name not in self._held:
+            raise AttributeError(f"there is no {self._name} in {self._owner.__name__}")
+        current = self._held[self._name]
+        if not callable(current) and not hasattr(type(current), "__get__"):
+            raise TypeError(f"it is no function but {type(current).__name__}")
+        return current
+
+
+def _setter(owner: Any) -> Callable[[str, Any], None]:
+    """Return what sets a name of a module or a class.
+
+    A module's dictionary is written directly. A class is not, because Python caches the attributes of classes.
+    """
+    held = vars(owner)
+    if isinstance(held, dict):
+        return held.__setitem__
+    return partial(setattr, owner)
 
 
 def _is_its_own(owner: Any, found: Any) -> bool:
-    """Whether something was written where its owner was."""
+    """Return whether an object comes from the same top-level package as its owner."""
     home = str(getattr(owner, "__module__", None) or owner.__name__)
-    return str(getattr(found, "__module__", None) or home).partition(".")[0] == home.partition(".")[0]
+    package = home.partition(".")[0]
+    return str(getattr(found, "__module__", None) or home).partition(".")[0] == package
 
 
-class Patches:
-    """Patches that are installed and removed together, and may be again: two dozen in each block, so in one loop.
-
-    A name that its owner does not have is passed over. Where the program replaced ours in the meantime, its own stays.
-    """
+class PatchGroup:
+    """Patches that are installed and removed together, because one is useless without the others."""
 
     def __init__(self, *patches: Patch) -> None:
-        self._patches = [(each.held, each.name, each.put, each.original, each.replacement, each) for each in patches]
-        self._others: list[tuple[Patch, Any, Any]] = []
-        """Where something of the program's stood: that, and what was put there."""
+        self._patches = patches
 
     def install(self) -> None:
-        for held, name, put, original, replacement, patch in self._patches:
-            if held.get(name) is original:
-                put(name, replacement)
-            elif name in held and not patch.leaves_others:
-                self._install_around(patch, held[name])
-
-    def _install_around(self, patch: Patch, found: Any) -> None:
-        replacement = patch.make(found)
-        self._others.append((patch, found, replacement))
-        patch.put(patch.name, replacement)
+        for patch in self._patches:
+            patch.install()
 
     def remove(self) -> None:
-        for held, name, put, original, replacement, _ in self._patches:
-            if held.get(name) is replacement:
-                put(name, original)
-        while self._others:
-            patch, found, replacement = self._others.pop()
-            if patch.held.get(patch.name) is replacement:
-                patch.put(patch.name, found)
+        for patch in self._patches:
+            patch.remove()
 
 
-class PatchSet:
-    """Patches shared by all recordings of the process."""
+class SharedFeatures:
+    """Features that all recordings of the process share. They are installed while at least one recording uses them."""
 
     def __init__(self, build: Callable[[], list[Any]]) -> None:
         self._build = build
@@ -89,25 +122,30 @@ class PatchSet:
             self._users += 1
             if self._users > 1:
                 return
-            for patch in self._build():
-                self._installed.append(patch)
+            for feature in self._build():
+                self._installed.append(feature)
                 if not self._suspended:
-                    patch.install()
+                    feature.install()
+
+    def problems(self) -> list[str]:
+        """Return the notes of the features that could not be installed."""
+        found = [feature.problem for feature in self._installed]
+        return [problem for problem in found if problem is not None]
 
     def suspend(self) -> None:
-        """Put the originals back for a while (compiled regions); nests."""
+        """Put the originals back until ``resume`` is called, for compiled regions. Calls may be nested."""
         with self._lock:
             self._suspended += 1
             if self._suspended == 1:
-                for patch in reversed(self._installed):
-                    patch.remove()
+                for feature in reversed(self._installed):
+                    feature.remove()
 
     def resume(self) -> None:
         with self._lock:
             self._suspended -= 1
             if self._suspended == 0:
-                for patch in self._installed:
-                    patch.install()
+                for feature in self._installed:
+                    feature.install()
 
     def release(self) -> None:
         with self._lock:
@@ -117,43 +155,5 @@ class PatchSet:
             while self._installed:
                 if not self._suspended:
                     self._installed[-1].remove()
-                self._installed.pop()  # last: what an exception kept from being put back is put back by the next one
-
-
-# ---------------------------------------------------------------- signals
-
-# Ctrl-C waits while a recording starts or stops: half an installed patch would stay for good.
-
-_signal: Any = importlib.import_module("_signal")
-"""Without the enumerations that ``signal`` makes of each answer: a tenth of what an empty block costs."""
-_SIGINT = int(_signal.SIGINT)
-
-
-class Uninterrupted:
-    """Holds SIGINT back inside its block and hands it to the program's own handler afterwards.
-
-    Only the main thread runs signal handlers; in others this does nothing.
-    """
-
-    def __init__(self) -> None:
-        self._handler: Any = None
-        self._caught: list[tuple[int, FrameType | None]] = []
-
-    def __enter__(self) -> None:
-        if get_ident() == threading.main_thread().ident:
-            handler = _signal.getsignal(_SIGINT)
-            if callable(handler) and getattr(handler, "__func__", None) is not Uninterrupted._hold:  # held already
-                self._handler = handler
-                _signal.signal(_SIGINT, self._hold)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._handler is None:
-            return
-        _signal.signal(_SIGINT, self._handler)
-        for number, frame in self._caught:
-            self._handler(number, frame)
-
-    def _hold(self, number: int, frame: FrameType | None) -> None:
-        self._caught.append((number, frame))
+                # Forget the feature only now. If `remove` raises, the next `release` tries it again.
+                self._installed.pop()

@@ -1,9 +1,9 @@
-"""Warnings of recorded functions come from the program's own line, not from our handler that called the function.
+"""Attributes warnings of recorded functions to the program's own line, not to our handler that called the function.
 
-Python asks its list of filters what to do with a warning, and a filter is asked by calling ``match`` of what it has
-in the place of a pattern, and ``issubclass`` for its category. Ours, the first in the list, takes those warnings that
-are said to come from a module of ours and gives them again, at the place that they would have without us: so the
-program's own filters, "once at each place" and the printed line are as ever. All others it lets pass.
+For each warning, Python goes through its list of filters. To test a filter, it calls ``match`` of the filter's patterns
+and ``issubclass`` with the filter's category. We put a filter of ours first in the list. It catches the warnings that
+seem to come from our modules, and issues them again at the place that they would have without us. So the program's
+filters, "once at each place" and the printed line work as always. Our filter lets all other warnings pass.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from types import FrameType
 from typing import Any
 
 from torchglass.capture.torch.names import HANDLER
-from torchglass.capture.transparency.patches import Patch, Patches
+from torchglass.capture.transparency.patches import Patch
 
 OURS = "torchglass.capture."
 COMMANDS = "torchglass.cli."
-"""What runs a program: above the program's first line there is nothing without us."""
+"""The modules that run a program. Without torchglass, no frame would be above the program's first line."""
 ABOVE_ALL = ("<sys>", 0) if sys.version_info >= (3, 13) else ("sys", 1)
-"""Where Python says that a warning comes from whose level is above the whole stack."""
+"""The place that Python gives to a warning whose stack level is above the whole stack."""
 _asked = threading.local()
+"""What Python has passed to our filter for the current warning, for each thread."""
 
 
 class _Text:
@@ -40,7 +41,7 @@ class _Module:
 
 
 class _Category(type):
-    """Asked last, and with the category: here the warning is given again."""
+    """The metaclass of the filter's category. Python calls ``issubclass`` last, so the warning is issued again here."""
 
     def __subclasscheck__(cls, category: type) -> bool:
         if not getattr(_asked, "is_ours", False):
@@ -56,7 +57,9 @@ class _Category(type):
         space = frame.f_globals
         registry = space.setdefault("__warningregistry__", {})
         name = space.get("__name__") or "<string>"
-        warnings.warn_explicit(_asked.text, category, frame.f_code.co_filename, frame.f_lineno, name, registry)
+        warnings.warn_explicit(
+            _asked.text, category, frame.f_code.co_filename, frame.f_lineno, name, registry
+        )
         return True
 
 
@@ -65,12 +68,15 @@ class _AnyWarning(Warning, metaclass=_Category):
 
 
 def _programs_frame(frame: FrameType | None) -> FrameType | None:
-    """Who called the function that warns: above our handler, and above what torch put between."""
+    """Return the program's frame that called the function that warns, skipping our frames and torch's handler."""
     while frame is not None and not _is_ours(frame):
         frame = frame.f_back
     while frame is not None and (_is_ours(frame) or frame.f_code is HANDLER):
-        # torch's own way to a handler begins in the function itself, a frame that is there twice then.
-        frame = frame.f_back.f_back if frame.f_code is HANDLER and frame.f_back is not None else frame.f_back
+        # A Python function of torch calls the handler, which calls the function again, so it has two frames: skip one.
+        if frame.f_code is HANDLER and frame.f_back is not None:
+            frame = frame.f_back.f_back
+        else:
+            frame = frame.f_back
     return frame
 
 
@@ -82,7 +88,7 @@ _FILTER: Any = ("ignore", _Text(), _AnyWarning, _Module(), 0)
 
 
 def make_filters_mutated(original: Callable[[], None]) -> Callable[[], None]:
-    """Called whenever the program has changed the filters: ours must stay the first."""
+    """Wrap the function that Python calls when the program has changed the filters, to keep our filter first."""
 
     def _filters_mutated() -> None:
         original()
@@ -104,22 +110,23 @@ def _take_out(filters: list[Any]) -> None:
 
 
 class WarningPlaces:
-    """Our filter, put up and taken down like a patch."""
+    """Installs and removes our warning filter."""
 
     def __init__(self) -> None:
         self._put_into: list[Any] = []
-        self._keeps_first = Patches(Patch(warnings, "_filters_mutated", make_filters_mutated))
+        self._keeps_first = Patch(warnings, "_filters_mutated", make_filters_mutated)
 
     def install(self) -> None:
-        # Warnings in pure Python ask in another order. The version of the filters stays: what was said once is known.
-        if type(warnings.warn_explicit) is not type(len) or "_filters_mutated" not in vars(warnings):
-            return
+        # The pure Python implementation of warnings tests filters in another order. We do not change the version of the
+        # filters, so that Python still knows which warnings have been printed once.
+        if type(warnings.warn_explicit) is not type(len):
+            raise TypeError("warnings are given by code in Python here")
         self._keeps_first.install()
         self._put_into = warnings.filters  # type: ignore[assignment]
         _put_first()
 
     def remove(self) -> None:
-        """Also from the copy that a ``catch_warnings`` of the program has made since."""
+        """Remove our filter, also from the copy of the list that a ``catch_warnings`` of the program made meanwhile."""
         self._keeps_first.remove()
         _take_out(self._put_into)
         if self._put_into is not warnings.filters:

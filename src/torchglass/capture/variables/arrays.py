@@ -1,11 +1,11 @@
-"""Telling whether a numpy array was written into, without keeping a copy of it.
+"""Detects writes into numpy arrays, without keeping copies of large ones.
 
-Up to ``EXACT_BYTES`` every byte counts (up to ``COPIED_BYTES`` as a copy, above by CRC-32: one chance in four
-thousand million to miss a change). Larger arrays are looked at in ``PLACES`` places, and over their whole length
-only at the beginning and the end of a call, and only while that takes less than a tenth of the time. So a change of
-a large array can be missed: one of 64 places sees a write to one percent of an array in six of ten cases, and a
-write to a single element hardly ever. What is written as a store into the array (``a[i] = v``, ``a += v``) counts
-without looking. Arrays of objects and subclasses of ``ndarray`` are known by identity, shape and type only.
+Up to ``COPIED_BYTES``, an array is compared with a copy. Up to ``EXACT_BYTES``, it is compared by CRC-32, which misses
+one change in four thousand million. A larger array is read in ``PLACES`` places. It is read completely only at the
+beginning and the end of a call, and only while that takes less than a tenth of the time. So a change of a large array
+can be missed: 64 places detect a write to one percent of an array in six of ten cases, and a write to a single element
+hardly ever. A store into the array (``a[i] = v``, ``a += v``) counts as a change without reading the array. Arrays of
+objects and subclasses of ``ndarray`` are compared only by identity, shape and type.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ import zlib
 from typing import Any
 
 COPIED_BYTES = 4096
+"""An array of at most so many bytes is compared with a copy."""
 EXACT_BYTES = 65_536
+"""An array of at most so many bytes is read completely each time."""
 PLACES = 64
+"""How many elements of a larger array to read."""
 _SHARE_OF_TIME = 0.1
+"""The share of the running time that reading large arrays completely may take."""
 _BYTES_PER_SECOND = 8e9
+"""An estimate of how fast an array can be read, to predict the time."""
 _BLOCK_BYTES = 4096
+"""The size of the blocks that are summed with weights."""
 _MOST_SHAPES = 64
+"""The most shapes whose places are cached."""
 
 
 def array_type() -> Any:
-    """``numpy.ndarray`` if the program has imported numpy."""
+    """Return ``numpy.ndarray``, or None if the program has not imported numpy."""
     return getattr(sys.modules.get("numpy"), "ndarray", None)
 
 
 class Fingerprints:
-    """Fingerprints of arrays, within a budget of time."""
+    """Makes fingerprints of arrays, within a budget of time."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -40,7 +47,10 @@ class Fingerprints:
         self._weights: Any = None
 
     def of(self, array: Any, whole: bool = False) -> tuple[Any, ...]:
-        """Two that differ prove a change; ``whole`` asks for all bytes of a large array if there is time."""
+        """Return the fingerprint of an array: if ``differ`` is true of two fingerprints, the array has changed.
+
+        With ``whole``, all bytes of a large array are read if there is time.
+        """
         about = (array.shape, array.strides, id(array.dtype))
         if array.dtype.hasobject:
             return about
@@ -58,13 +68,19 @@ class Fingerprints:
             if len(self._places) >= _MOST_SHAPES:
                 self._places.clear()
             places = self._places[shape] = self._choose(array)
-        return zlib.crc32((array.take(places[0]) if array.flags.c_contiguous else array[places[1]]).tobytes())
+        return zlib.crc32(
+            (array.take(places[0]) if array.flags.c_contiguous else array[places[1]]).tobytes()
+        )
 
     def _choose(self, array: Any) -> tuple[Any, Any]:
-        """One place in each of 64 equal parts; of our own random numbers, the program's are not touched."""
-        numpy, draw = sys.modules["numpy"], random.Random(array.size)
+        """Choose one place in each of 64 equal parts, without the random number generators of the program."""
+        numpy = sys.modules["numpy"]
+        draw = random.Random(array.size)
         part = array.size // PLACES
-        flat = [number * part + draw.randrange(max(part, 1)) for number in range(PLACES)] if part else [0]
+        if part:
+            flat = [number * part + draw.randrange(max(part, 1)) for number in range(PLACES)]
+        else:
+            flat = [0]
         places = numpy.array(flat)
         return places, numpy.unravel_index(places, array.shape)
 
@@ -80,7 +96,7 @@ class Fingerprints:
         return result
 
     def _weighted(self, array: Any) -> int:
-        """Each block of 512 words as a sum with odd weights, which sees any one word change and words change places."""
+        """Sum each block of 512 words with odd weights, which detects any changed or exchanged word."""
         numpy = sys.modules["numpy"]
         if self._weights is None:
             draw = random.Random(0)
@@ -94,12 +110,12 @@ class Fingerprints:
 
 
 def differs_small(array: Any, old: tuple[Any, ...]) -> bool:
-    """The same question for an array that was kept as a copy, asked at each call that may write into it."""
+    """Return whether a small array differs from its kept copy."""
     return array.tobytes() != old[3] or (array.shape, array.strides, id(array.dtype)) != old[:3]
 
 
 def differ(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
-    """Whether two fingerprints prove a change: where one has not all bytes, the sample decides."""
+    """Return whether two fingerprints prove a change. If one was not made of all bytes, only the samples count."""
     if len(old) == 5 == len(new) and (old[4] is None or new[4] is None):
         return old[:4] != new[:4]
     return old != new

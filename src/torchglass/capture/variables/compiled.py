@@ -1,4 +1,4 @@
-"""What is told of variables, written in C where the session has the compiled engine (``engine/fast/variables.c``)."""
+"""Writes changes of variables in C, if the session has the compiled engine (``engine/fast/variables.c``)."""
 
 from __future__ import annotations
 
@@ -16,29 +16,21 @@ from torchglass.compiled import extension
 from torchglass.journal.rows import WhatRow, encoded
 
 SIZED = frozenset(map(id, (set, frozenset, deque)))
-"""Containers without an order or an index: their length says more than a few members."""
+"""Containers without an order or an index. They are shown by their length, which says more than a few members."""
 MOST_KEPT = 4096
+"""The most rows to cache in `_row_bytes`."""
 _row_bytes: dict[tuple[str, str], bytes] = {}
-"""Of the rows of variables, by name and how; at most ``MOST_KEPT``. C looks here, too."""
+"""The encoded rows of variables, keyed by the variable's name and how it changed."""
 Changed = Callable[[Fields, FrameType], bool]
 
 
 def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int) -> Any:
-    """The function that C writes changes with; ``changed`` is asked for what it does not do. None without C.
+    """Return the sink in C that writes changes, or None without the compiled engine.
 
-    ``calls`` are those of ``events.py``.
+    The sink passes the changes that it cannot write to ``changed``. ``calls`` is the `ToldCalls` of ``events.py``.
     """
     if session.engine is None:
         return None
-    session.engine.ask(
-        {
-            "variable_rows": _row_bytes,
-            "named": session.named,
-            "variable_kind": VARIABLE,
-            "what_numbers": session.what_numbers,
-            "kinds": session.kinds,
-        }
-    )
     one_form: tuple[Any, ...] = (1, None)
     return extension.VariableSink(
         session.engine,
@@ -58,7 +50,7 @@ def make_sink(session: Session, calls: Any, changed: Changed, call_numbers: int)
 
 
 def _what(session: Session, name: str, how: str) -> int:
-    """The number of a variable's row, as ``Session.what`` gives it; its bytes are kept: each block writes the same."""
+    """Return the number of a variable's row; the bytes of the row are cached, because each block writes the same."""
     number = session.named.get((VARIABLE, name, how))
     if number is None:
         payload = _row_bytes.get((name, how))
@@ -71,6 +63,10 @@ def _what(session: Session, name: str, how: str) -> int:
 
 
 def _form_of_class(forms: Forms, cls: type) -> Form | None:
-    """The form that every value of a class has; None where they differ."""
-    text = None if id(cls) in SIZED else forms.constant(cls)
-    return None if text is None else (1, text)
+    """Return the form that all values of a class share, or None if their forms differ."""
+    text = None
+    if id(cls) not in SIZED:
+        text = forms.constant(cls)
+    if text is None:
+        return None
+    return (1, text)

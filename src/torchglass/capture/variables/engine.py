@@ -1,4 +1,4 @@
-"""Switches the watching on and off, and holds what all watched calls share."""
+"""Switches the following of variables on and off, and holds the state that all watched calls share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import count
-from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol
 
@@ -31,58 +30,70 @@ from torchglass.capture.variables.scope import (
     remember,
 )
 from torchglass.capture.variables.snapshots import Known, Snapshots
-from torchglass.capture.variables.watch import Fields, PathStep, RememberingSink, Sink, VariableChange, Watch, call_sink
-from torchglass.compiled import extension
-from torchglass.source.sites import origin_of
-from torchglass.source.text import codes_of
+from torchglass.capture.variables.watch import (
+    Fields,
+    PathStep,
+    RememberingSink,
+    Sink,
+    VariableChange,
+    Watch,
+    call_sink,
+)
+from torchglass.source.compiling import codes_of
+from torchglass.source.origins import origin_of
+from torchglass.system import get_ident
 
 _MOST_SHARED = 20_000
+"""The most closure variables, and the most attributes and items, to remember; then all of them are forgotten."""
 _MOST_FAULTS, _LONGEST_FAULT = 100, 200
+"""The most faults to keep, and the most characters of each message."""
 
 LOCALS_BY_COPY = (
     "locals are read through frame.f_locals on this interpreter: values may live a little longer, and a closure's "
     "variable that another thread writes at that moment may keep its old value"
 )
-NO_TOOL_ID = "all ids of sys.monitoring are taken: sys.settrace is used, which costs more in long functions"
+NO_TOOL_ID = (
+    "all ids of sys.monitoring are taken: sys.settrace is used, which costs more in long functions"
+)
 
 
 class Core(Protocol):
-    """One way of being told what runs."""
+    """Reports what runs: SettraceCore or MonitoringCore."""
 
-    alone: set[Callable[..., Any]]
-    """Its trace functions, of those that stand before nobody's."""
+    unchained: set[Callable[..., Any]]
+    """Our trace functions that replaced no other one, so switching them off silences no debugger."""
 
     def start(self, frame: FrameType) -> None:
-        """Begin, with this frame as the first one watched; it is under way."""
+        """Begin; this frame, which is running, is the first one that is watched."""
         ...
 
     def stop(self) -> None:
-        """Put back what was there before."""
+        """Stop, and restore the state from before ``start``."""
         ...
 
     def unmute(self, plan: Plan) -> None:
-        """Tell again of the places in a code object that were switched off for having nothing to look at."""
+        """Report again the places in a code object that were switched off because nothing was to be seen there."""
         ...
 
     def interrupted(self) -> None:
-        """An exception of the program's is about to leave the function that Python tells."""
+        """Prepare for an exception of the program that is about to leave our trace function."""
         ...
 
     def abandon(self) -> None:
-        """The same in a forked child, which is not watched."""
+        """Stop in a forked child process, which is not watched."""
         ...
 
-    def let_go(self) -> None:
-        """It has stopped: cut what leads from its parts back to it and to the engine."""
+    def release(self) -> None:
+        """Break the reference cycles with the engine and with our trace functions, after ``stop``."""
         ...
 
 
 class Engine:
-    """Tells a sink of every assignment and change of the watched variables between ``start`` and ``stop``.
+    """Reports every assignment and change of the watched variables to a sink, between ``start`` and ``stop``.
 
-    Also a context manager. ``core`` is ``"settrace"`` or ``"monitoring"``; by default what this Python does best.
-    ``owns`` says whether the calling thread is watched; by default all that were started since ``start`` are,
-    and the one that called it.
+    The engine is also a context manager. ``core`` is ``"settrace"`` or ``"monitoring"``; the default is the best for
+    this Python version. ``owns`` returns whether the calling thread is watched. By default the thread that calls
+    ``start`` is watched, and all threads that begin after that.
     """
 
     def __init__(
@@ -97,7 +108,9 @@ class Engine:
         self.sink = sink
         self.tell = _telling(sink)
         self.calls = call_sink(sink)
-        self.tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(sink, "left", None)
+        self.tell_left: Callable[[int, BaseException | str | None], None] | None = getattr(
+            sink, "left", None
+        )
         self._tell_ended: Callable[[int, str, str], None] | None = getattr(sink, "ended", None)
         self.notes: list[str] = []
         self.faults: list[str] = []
@@ -106,26 +119,40 @@ class Engine:
         self.snapshots = Snapshots(watch.depth, watch.stamp, watch.in_place)
         self._is_usual = watch.code is is_user_code
         self.plans: dict[int, Plan | None] = dict.fromkeys(REFUSED) if self._is_usual else {}
-        self._meant = ACCEPTED if self._is_usual else dict[int, CodeType]()
+        if self._is_usual:
+            self._meant = ACCEPTED
+        else:
+            self._meant = dict[int, CodeType]()
         self.running: dict[int, Activation] = {}
-        """By ``id`` of the frame; only while the frame runs or is suspended."""
+        """The watched calls, keyed by the ``id`` of their frame, while the frame runs or is suspended."""
         self.imports: dict[int, int] = {}
-        """By thread: the ``id`` of the frame that imports something installed. Until it ends nothing is watched."""
+        """Keyed by thread: the ``id`` of the frame that imports something installed.
+
+        Nothing is watched on the thread until that frame ends.
+        """
         self._codes: list[CodeType] = []
+        """Code that the tables below know by ``id``; kept, so that no other code gets such an ``id``."""
         self._outer: dict[int, CodeType] = {}
-        self._planned: list[Plan] = []  # of all code that was met, watched or not
+        """Keyed by the ``id`` of a function's code: the code in which the function is defined."""
+        self._planned: list[Plan] = []
+        """The plans of all code in scope that ran, even of code without watched variables."""
         self._members: set[str] = set()
-        """Names of attributes, and texts that may be keys, in the code that has the root of a path."""
+        """Attribute names, and texts that may be keys, in code that uses the root of a path; for suggestions."""
         self.found_paths: set[str] = set()
-        """The attributes and items that were there at some time."""
+        """The watched attributes and items that existed at some time."""
         self._texts: set[int] = set()
+        """The ``id`` of code that watched code executes from text (``exec``)."""
         self._spaces: dict[int, Names] = {}
+        """Keyed by the ``id`` of a module's globals."""
         self._cells: dict[int, Known] = {}
+        """Keyed by the ``id`` of a closure's cell."""
         self._path_entries: dict[Any, tuple[Any, Known]] = {}
+        """Keyed by the owner's ``id`` and the step: a weak reference to the owner (or None), and the entry."""
         self.serials = count()
         self.on_interrupt: Callable[[Callable[..., Any]], None] = _ignore
-        """Told of a trace function that Python is about to take away, since an exception leaves it."""
+        """Called with a trace function that Python is about to remove, because it raises an exception."""
         self._others: frozenset[int] = frozenset()
+        """The threads that ran before ``start``, which are not watched."""
         self._owns = owns
         self._core = _choose(core)(self)
 
@@ -134,15 +161,20 @@ class Engine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
     def start(self, frame: FrameType | None = None) -> None:
-        """Begin; ``frame`` is the one whose block is watched, by default the caller's."""
+        """Begin; ``frame`` is the frame with the watched block, by default the caller's."""
         frame = frame or sys._getframe(1)
-        # Not sys._current_frames(): on Python 3.11 a garbage collection inside of it can stop all threads for ever.
-        self._others = frozenset(thread.ident or 0 for thread in threading.enumerate()) - {get_ident()}
+        # Do not use sys._current_frames(): on Python 3.11 a garbage collection in it can stop all threads for ever.
+        self._others = frozenset(thread.ident or 0 for thread in threading.enumerate()) - {
+            get_ident()
+        }
         if not SLOTS_ARE_READABLE:
             self.note(LOCALS_BY_COPY)
         self.closed = False
@@ -157,14 +189,18 @@ class Engine:
             self._core.stop()
         finally:
             _running.discard(self)
-            self.closed = True  # not before: a trace function that finds it set takes itself away
+            # Set it last, because a trace function that finds the engine closed removes itself.
+            self.closed = True
             for activation in tuple(self.running.values()):
-                activation.local = activation.error = None  # which know the call
+                activation.local = activation.error = None  # they refer back to the call
             self.running.clear()
 
-    def let_go(self) -> None:
-        """Cut whatever leads from its parts back to it, and from it to the sink: a generator may still have parts."""
-        self._core.let_go()
+    def release(self) -> None:
+        """Break the reference cycles between the engine, its parts and the sink, after ``stop``.
+
+        A suspended generator may still refer to parts of the engine.
+        """
+        self._core.release()
         self.on_interrupt = _ignore
         self.sink = self.tell = ENDED
         self.calls = self.tell_left = self._tell_ended = None
@@ -172,24 +208,24 @@ class Engine:
         self._planned.clear()
 
     def abandon(self) -> None:
-        """In a forked child: switch off, in silence."""
+        """Switch off without a note in a forked child process."""
         self.closed = True
         self.running.clear()
         self._core.abandon()
 
     @property
     def tracers(self) -> set[Callable[..., Any]]:
-        """The trace functions of this engine that stand before nobody's: while they are off nothing else is missed."""
-        return set(self._core.alone)
+        """The trace functions of this engine that may be switched off, because they replaced no other one."""
+        return set(self._core.unchained)
 
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
     def fault(self, error: BaseException) -> None:
-        """A fault of our own costs an event, never the program: count it, keep one line about it.
+        """Count a fault of our code and keep one line about it, so that it costs an event and never the program.
 
-        What a signal handler of the program's has raised while we looked goes on.
+        An exception that a signal handler of the program has raised while we looked is raised again.
         """
         if is_signals(error):
             self._core.interrupted()
@@ -203,14 +239,16 @@ class Engine:
             self.faults.append(f"{type(error).__name__}: {str(error)[:_LONGEST_FAULT]}{where}")
 
     def never_seen(self) -> dict[str, list[str]]:
-        """The watched names that no code had which ran, each with names that look like it."""
+        """Return the watched names that do not occur in the code that ran, each with similar names."""
         if self.watch.names == ("*",) and any(plan.slots or plan.stored for plan in self._planned):
-            return {}  # mostly all are watched: then any will do
+            return {}  # the usual case: all names are watched, and there was at least one
         paths = {path.name: path for path in self.watch.paths}
         met = set[str]().union(*((*plan.slots, *plan.stored) for plan in self._planned))
         never: dict[str, list[str]] = {}
         for name in self.watch.names:
-            root = paths[name].root if name in paths else name
+            root = name
+            if name in paths:
+                root = paths[name].root
             if not any(fnmatchcase(each, root) for each in met):
                 never[name] = difflib.get_close_matches(root, sorted(met), n=3)
             elif name in paths and name not in self.found_paths:
@@ -218,46 +256,55 @@ class Engine:
         return never
 
     def unmute(self, plan: Plan) -> None:
-        """Places where there was nothing to look at have something now."""
+        """Look again at places that were switched off because there was nothing to see."""
         self._core.unmute(plan)
 
     def owns_thread(self) -> bool:
-        """Whether what the calling thread does is watched."""
-        return self._owns() if self._owns is not None else get_ident() not in self._others
+        """Return whether the calling thread is watched."""
+        if self._owns is not None:
+            return self._owns()
+        return get_ident() not in self._others
 
     def begins_import(self, frame: FrameType) -> bool:
-        """Whether a call that begins, of code not yet known, imports something installed; then that is noted."""
+        """Return whether a call of unknown code imports something installed.
+
+        If it does, nothing is watched on this thread until ``ends_import``.
+        """
         if self._meant.get(id(frame.f_code)) is frame.f_code or not is_of_an_import(frame):
             return False
         self.imports[get_ident()] = id(frame)
         return True
 
     def ends_import(self, frame: FrameType) -> None:
-        """A call has ended: if it was such an import, the thread is watched again."""
+        """Watch the thread again if the call that ends is the one that began the import."""
         if self.imports.get(get_ident()) == id(frame):
             del self.imports[get_ident()]
 
     # ------------------------------------------------------------ plans
 
     def plan_for(self, frame: FrameType) -> Plan | None:
-        """What to watch in the frame's code; None when nothing is."""
+        """Return the plan for the code of a frame, or None if nothing is watched in this code."""
         code = frame.f_code
-        plan, is_remembered = None, self._meant.get(id(code)) is code
+        plan = None
+        is_remembered = self._meant.get(id(code)) is code
         if is_remembered or self._is_in_scope(code, frame):
             plan = plan_of(code, self.watch, self._outer_of)
             for each in plan.inner:
                 self._outer[id(each)] = code
             self._planned.append(plan)
             if plan.paths:
-                self._members.update(code.co_names, (each for each in code.co_consts if isinstance(each, str)))
+                self._members.update(
+                    code.co_names, (each for each in code.co_consts if isinstance(each, str))
+                )
             if not plan.watches and self.calls is None:
                 plan = None
             if self._is_usual and not is_remembered:
                 remember(code, ACCEPTED)
         elif self._is_usual and origin_of(code.co_filename) in INSTALLED:
             remember(code, REFUSED)
-        self._codes.append(code)  # kept, or another code could get its id
-        return self.plans.setdefault(id(code), plan)  # another thread may have been first, and use its own
+        self._codes.append(code)
+        # Another thread may have been faster, and use its own plan already.
+        return self.plans.setdefault(id(code), plan)
 
     def _outer_of(self, inner: CodeType) -> CodeType | None:
         return self._outer.get(id(inner))
@@ -271,7 +318,7 @@ class Engine:
             return True
         if id(code) in self._texts:
             return True
-        # Text that watched code executes is watched, with the functions in it; what libraries make is not.
+        # Text that watched code executes is watched, with the functions in it. Text that libraries execute is not.
         caller = frame.f_back
         if code.co_name != "<module>" or caller is None or not self._is_known(caller):
             return False
@@ -286,10 +333,7 @@ class Engine:
     # ------------------------------------------------------------ calls
 
     def begin(self, frame: FrameType, plan: Plan, silent: bool) -> Activation:
-        """A call of watched code begins or, silently, is found under way."""
-        begun = None if extension is None or silent else extension.begin_followed(self, self.running, plan, frame)
-        if begun is not None:
-            return begun
+        """Begin to follow a call of watched code; ``silent`` means that the call was running already."""
         activation = Activation(self, plan, frame, next(self.serials))
         self.running[id(frame)] = activation
         if self.calls is not None and not silent:
@@ -303,7 +347,7 @@ class Engine:
             self.tell_left(activation.serial, error)
 
     def ended(self, serial: int, scope: str, name: str) -> None:
-        """A comprehension that has no frame of its own is over: its variable holds nothing any more."""
+        """Report that a comprehension without a frame has ended, so its variable of this name is no longer bound."""
         if self._tell_ended is not None:
             self._tell_ended(serial, scope, name)
 
@@ -319,22 +363,24 @@ class Engine:
     # ------------------------------------------------------------ what calls share
 
     def space_of(self, namespace: dict[str, Any]) -> Names:
-        """What is known of a module's variables, for all its frames."""
+        """Return the watched names of a module's globals, which all frames of the module share."""
         return self._spaces.setdefault(id(namespace), Names())
 
     def cell_entry(self, cell: Any, is_new: bool) -> Known:
-        """What is known of a closure's variable, for all functions that see it."""
+        """Return the entry of a closure's variable, which all functions that use the variable share."""
         if cell is None:
             return Known()
         if len(self._cells) > _MOST_SHARED:
             self._cells.clear()
-        entry = None if is_new else self._cells.get(id(cell))
+        entry = None
+        if not is_new:
+            entry = self._cells.get(id(cell))
         if entry is None:
             entry = self._cells[id(cell)] = Known()
         return entry
 
     def path_entry(self, owner: Any, step: PathStep) -> tuple[Known, bool]:
-        """What is known of an attribute or item, whoever looks at it; and whether nobody has before."""
+        """Return the entry of an attribute or item, which all calls share, and whether the entry is new."""
         key = (id(owner), step.is_item, type(step.key), step.key)
         known = self._path_entries.get(key)
         if known is not None and (known[0] is None or known[0]() is owner):
@@ -354,10 +400,10 @@ def _ignore(tracer: Callable[..., Any]) -> None:
 
 
 def _telling(sink: Any) -> Callable[[Fields, FrameType], bool]:
-    """Tells a sink, and says whether it remembers."""
+    """Return a function that reports a change to a sink, and returns whether the sink remembers the value."""
     if getattr(sink, "remembers", False):
         return sink.changed
-    changed, new = sink.changed, tuple.__new__  # half the price of Change(…)
+    changed, new = sink.changed, tuple.__new__  # takes half the time of VariableChange(…)
 
     def tell(fields: Fields, frame: FrameType) -> bool:
         changed(new(VariableChange, fields), frame)

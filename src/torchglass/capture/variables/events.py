@@ -1,58 +1,73 @@
-"""The variables probe: each assignment or change of a watched variable as an event, joined to what made the value."""
+"""The variables probe: records each assignment or change of a watched variable as an event.
+
+The event holds the number of the value, which joins it to the event that made the value.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from threading import get_ident
-from time import perf_counter_ns
 from types import FrameType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.engine.edges import stack_at
+from torchglass.capture.engine.jit import TRACES, pause_trace, resume_trace
 from torchglass.capture.engine.log import LOGS, ThreadLog
 from torchglass.capture.engine.memory import owner_of
 from torchglass.capture.engine.milestones import NEAR, RESUMED, far_stack
 from torchglass.capture.engine.stack import StackTable
 from torchglass.capture.session import VARIABLE, Session
-from torchglass.capture.torch.names import HANDLER, HAS_TORCH, Parameter, Tensor, count_modes, no_functions
-from torchglass.capture.transparency.patches import PatchSet
-from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, Past, Watch
+from torchglass.capture.torch.names import (
+    HANDLER,
+    HAS_TORCH,
+    Parameter,
+    Tensor,
+    count_modes,
+    no_functions,
+)
+from torchglass.capture.transparency.patches import SharedFeatures
+from torchglass.capture.variables import TOLD, UNBOUND, Engine, Fields, PreviousValue, Watch
 from torchglass.capture.variables.activation import Activation
-from torchglass.capture.variables.bytecode import start_of
+from torchglass.capture.variables.bytecode import comprehension_start
 from torchglass.capture.variables.compiled import SIZED, Changed, make_sink
 from torchglass.capture.variables.scope import INLINED, MARK, InnerStacks
 from torchglass.capture.variables.watch import CHANGED
 from torchglass.compiled import extension
+from torchglass.events.notes import NEVER_APPEARED
+from torchglass.journal.forks import leave_parent, owns_journal
 from torchglass.journal.layout import NONE, RECORD, pack_record
+from torchglass.system import get_ident, perf_counter_ns
 
 if HAS_TORCH:
     from torchglass.capture.torch.conversions import SET_PATCHES
 else:
-    SET_PATCHES = PatchSet(list[Any])
+    SET_PATCHES = SharedFeatures(list[Any])
 
 
 OURS = "torchglass.capture."
-"""How the names of the modules begin whose frames are none of the program's."""
+"""The names of our modules, whose frames do not belong to the program, begin with this."""
 MOST_CALLS = 10_000
-"""Calls under way whose variables are remembered: more are a program that never returns from any."""
+"""The most running calls whose variables are remembered; more means that the ends of calls were not seen."""
 
 _PLAIN = frozenset(map(id, (NoneType, bool, int, float, complex, str, bytes, type(UNBOUND))))
-"""Types of which nothing is read that torch could notice; by ``id``, as a metaclass may have a hash of its own."""
+"""The types whose values can be read without torch noticing, by ``id``: a metaclass may define its own hash."""
 
 Key = str | tuple[str, str]
-"""Of a variable in its call: the name; in a comprehension that has no frame of its own, with the scope before it."""
+"""The key of a variable in its call: the name, or (scope, name) in a comprehension that has no frame."""
 Told = tuple[int, tuple[int, ...], int, int, tuple[Any, ...]]
-"""What a variable held: the number of its form, the values in that, and the ``id`` of the tensor, if it was one; then
-the generation of that number, and the form itself."""
+"""The last reported value of a variable.
+
+It holds the number of its form, the values in the form, the ``id`` of the tensor (0 if it is none), the generation of
+the form's number, and the form itself.
+"""
 Write = Callable[[ThreadLog, Fields, int, dict[Key, Told], bool], None]
 Left = Callable[[int, BaseException | str | None], None]
 CHANGES = -2
-"""In the place of the stack above a call: not known, or another each time."""
+"""Replaces the stack above a call if that stack is not known or may differ each time."""
 
 
 class _ToldCall:
-    """What is known of a call under way whose variables were told."""
+    """A running call whose variables were reported."""
 
     __slots__ = ("above", "starts", "told")
 
@@ -60,7 +75,7 @@ class _ToldCall:
         self.above = CHANGES
         """The stack of its callers."""
         self.told: dict[Key, Told] = {}
-        """What was told last of each variable."""
+        """What was last reported of each variable."""
         self.starts: dict[str, int] = {}
         """Where the last comprehension of a scope began."""
 
@@ -71,15 +86,15 @@ if not TYPE_CHECKING and extension is not None:
 
 
 class ToldCalls(dict[int, ToldCall]):
-    """The calls under way, by the engine's number for them; from their first event on."""
+    """The running calls that have reported a variable, keyed by the engine's serial number of the call."""
 
     def __init__(self, stacks: StackTable) -> None:
         self.stacks = stacks
         self.running: dict[int, Activation] = {}
-        """The engine's own table, by ``id`` of the frame."""
+        """The engine's table of running calls, keyed by the ``id`` of the frame."""
 
     def begin(self, serial: int, log: ThreadLog, frame: FrameType) -> ToldCall:
-        """A variable of this call, which is that of the frame, is told for the first time."""
+        """Add a call, when one of its variables is reported for the first time."""
         if len(self) >= MOST_CALLS:
             self.clear()
         call = self[serial] = ToldCall()
@@ -87,9 +102,9 @@ class ToldCalls(dict[int, ToldCall]):
         return call
 
     def _above(self, log: ThreadLog, frame: FrameType) -> int:
-        """The stack of a call's callers: walked once a call, to the nearest place above whose stack is known.
+        """Return the stack of a call's callers, walked once to the nearest frame whose stack is known.
 
-        It stays while the call is under way, unless the call can be suspended and go on elsewhere.
+        It stays while the call is running, unless the call can be suspended and go on elsewhere.
         """
         if frame.f_code.co_flags & RESUMED:
             return CHANGES
@@ -97,7 +112,9 @@ class ToldCalls(dict[int, ToldCall]):
         each = frame.f_back
         for _ in NEAR:
             if each is None or id(each) == log.anchor:
-                base = NONE if each is None else log.base
+                base = NONE
+                if each is not None:
+                    base = log.base
                 break
             frames.append(each)
             base = self._known_above(each)
@@ -106,21 +123,26 @@ class ToldCalls(dict[int, ToldCall]):
             each = each.f_back
         else:
             return far_stack(self.stacks, log.anchor, log.base, frame.f_back)
-        return self.stacks.intern_part(base, frames) if frames else base
+        if frames:
+            return self.stacks.intern_part(base, frames)
+        return base
 
     def _known_above(self, frame: FrameType) -> int:
-        """The stack above a frame, if it is of a watched call; ``CHANGES`` where it is not known."""
+        """Return the stack above a frame of a watched call; ``CHANGES`` if it is not known."""
         known = self.running.get(id(frame))
         if known is None or known.plan.code is not frame.f_code:
             return CHANGES
         call = self.get(known.serial)
-        return CHANGES if call is None else call.above
+        if call is None:
+            return CHANGES
+        return call.above
 
 
 class VariableEvents:
-    """Writes what the engine tells into the logs of one session.
+    """Writes the changes that the engine reports into the logs of one session.
 
-    Changes of tensors in place are not looked for: the functions probe sees them happen, and says so (``written``).
+    In-place changes of tensors are not searched for: the functions probe sees them happen and reports them
+    (``written``).
     """
 
     remembers = True
@@ -136,52 +158,84 @@ class VariableEvents:
         self.changed: Changed = sink or changed
         """Called on the thread where it happened, right after the store."""
         self.left: Left = _make_left(self.calls) if sink is None else sink.left
-        """A call has ended: its variables hold nothing any more."""
+        """Called when a call has ended, to forget its variables."""
 
     def ended(self, serial: int, scope: str, name: str) -> None:
-        """So has a comprehension in a call."""
+        """Forget the variables of a comprehension that has ended."""
         call = self.calls.get(serial)
         if call is not None:
             call.told.pop((scope, name), None)
 
     def written(self, found: Any) -> None:
-        """A torch function has changed a tensor, or each of a list: so have the variables that hold it."""
+        """Report the variables that hold a tensor, or each of a list, that a torch function has changed."""
         log = LOGS.get(get_ident())
         if log is None or not log.on or not self.calls:
             return
         frame = _caller()
-        tensors = found if isinstance(found, (list, tuple)) else (found,)
+        tensors = found
+        if not isinstance(found, (list, tuple)):
+            tensors = (found,)
         holders: dict[int, list[tuple[int, Key]]] = {id(tensor): [] for tensor in tensors}
         for serial, call in list(self.calls.items()):
             for key, told in list(call.told.items()):
                 if told[2] in holders:
                     holders[told[2]].append((serial, key))
         log.on = False
+        traced = None
+        if TRACES:
+            traced = pause_trace()
         try:
             for tensor in tensors:
                 for serial, key in holders[id(tensor)]:
-                    scope, name = key if isinstance(key, tuple) else ("", key)
-                    change = (name, frame.f_code, frame.f_lasti, 0, scope, CHANGED, TOLD, tensor, serial)
+                    if isinstance(key, tuple):
+                        scope, name = key
+                    else:
+                        scope, name = ("", key)
+                    call = self.calls.get(serial)
+                    if call is None:
+                        continue  # another thread has ended the call since
+                    change = (
+                        name,
+                        frame.f_code,
+                        frame.f_lasti,
+                        0,
+                        scope,
+                        CHANGED,
+                        TOLD,
+                        tensor,
+                        serial,
+                    )
                     with no_functions():
-                        self._write(log, change, self._place(log, frame, scope, serial), self.calls[serial].told, False)
+                        self._write(
+                            log,
+                            change,
+                            self._place(log, frame, scope, serial, call),
+                            call.told,
+                            False,
+                        )
         finally:
+            resume_trace(traced)
             log.on = True
 
-    def _place(self, log: ThreadLog, frame: FrameType, scope: str, serial: int) -> int:
-        """The stack of a torch function that has changed a variable of this scope."""
+    def _place(
+        self, log: ThreadLog, frame: FrameType, scope: str, serial: int, call: ToldCall
+    ) -> int:
+        """Return the stack of a torch function that has changed a variable of this scope."""
         running = self.calls.running.get(id(frame))
         if not scope or running is None or running.serial != serial:
             return stack_at(log, frame, frame.f_lasti)
-        start = self.calls[serial].starts.get(scope, frame.f_lasti)
+        start = call.starts.get(scope, frame.f_lasti)
         return self._inner.below(stack_at(log, frame, start), frame, scope, frame.f_lasti)
 
 
 def _caller() -> FrameType:
-    """Who called the function that has changed something: above the handler, which may have no frame."""
+    """Return the frame of the program that called the torch function, past the frames of our handlers."""
     frame = sys._getframe(2)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(OURS):
         frame = frame.f_back
-    return frame.f_back if frame.f_code is HANDLER and frame.f_back is not None else frame
+    if frame.f_code is HANDLER and frame.f_back is not None:
+        return frame.f_back
+    return frame
 
 
 def _make_left(calls: ToldCalls) -> Left:
@@ -194,20 +248,28 @@ def _make_left(calls: ToldCalls) -> Left:
 def _make_changed(
     session: Session, calls: ToldCalls, write: Write, inner: InnerStacks
 ) -> Callable[[Fields, FrameType], bool]:
-    """The hot path of the probe, with what ``_make_write`` makes: closures, and few calls, as in edges.py."""
-    stack_ids, plain = session.stacks.ids, _PLAIN
+    """Make the hot path of the probe, together with ``_make_write``: closures, and few calls, as in edges.py."""
+    stack_ids = session.stacks.ids
+    plain = _PLAIN
 
     def changed(change: Fields, frame: FrameType) -> bool:
         log = LOGS.get(get_ident())
         if log is None or not log.on or log.session is not session:
             return False
-        log.on = False  # what is read here is not the program's doing
+        log.on = False  # do not record what we read here
+        traced = None
+        if TRACES:
+            traced = pause_trace()
         try:
             call = calls.get(change[8])
             if call is None:
                 call = calls.begin(change[8], log, frame)
             above = call.above
-            if INLINED and change[4][-5:] == MARK and start_of(frame.f_code, change[2]) is not None:
+            if (
+                INLINED
+                and change[4][-5:] == MARK
+                and comprehension_start(frame.f_code, change[2]) is not None
+            ):
                 stack = inside(log, call, change, frame)
             elif above == CHANGES:
                 stack = stack_at(log, frame, change[2])
@@ -215,7 +277,7 @@ def _make_changed(
                 stack = stack_ids.get((above, id(frame.f_code), change[2]))
                 if stack is None:
                     stack = session.stacks.intern_one(above, frame, change[2])
-            # Entering takes as long as half of the rest: only where tensors are read and somebody listens.
+            # Entering takes as long as half of the rest, so do it only if tensors are read and a mode is active.
             is_plain = id(type(change[7])) in plain
             if is_plain or not count_modes():
                 write(log, change, stack, call.told, is_plain)
@@ -223,45 +285,69 @@ def _make_changed(
                 with no_functions():
                     write(log, change, stack, call.told, False)
         finally:
+            resume_trace(traced)
             log.on = True
         return True
 
     def inside(log: ThreadLog, call: ToldCall, change: Fields, frame: FrameType) -> int:
-        """The stack of a store in a comprehension that has no frame of its own."""
-        start = call.starts[change[4]] = start_of(frame.f_code, change[2]) or 0
+        """Return the stack of a store in a comprehension that has no frame."""
+        start = call.starts[change[4]] = comprehension_start(frame.f_code, change[2]) or 0
         above = call.above
-        outer = stack_at(log, frame, start) if above == CHANGES else session.stacks.intern_one(above, frame, start)
+        if above == CHANGES:
+            outer = stack_at(log, frame, start)
+        else:
+            outer = session.stacks.intern_one(above, frame, start)
         return inner.below(outer, frame, change[4], change[2])
 
     return changed
 
 
 def _make_write(session: Session, calls: int) -> Write:
-    """Writes a change of which the stack is known; the call that it is of has its serial number, from ``calls`` on.
+    """Return the function that writes a change whose stack is known; calls are numbered from ``calls`` on.
 
-    Its last arguments: what was told last of each variable, and whether the new value is of a type in ``_PLAIN``.
+    The last arguments of the function are the last reported values of the variables, and whether the type of the new
+    value is in ``_PLAIN``.
     """
-    table, forms, describe, intern = session.forms, session.forms.ids, session.forms.describe, session.forms.intern
-    value_of, clock = session.values.value_of, perf_counter_ns
+    table = session.forms
+    forms = session.forms.ids
+    describe = session.forms.describe
+    intern = session.forms.intern
+    value_of = session.values.value_of
+    clock = perf_counter_ns
     one_form: tuple[Any, ...] = (1, None)
-    nothing, one_tensor = table.pin((0,)), table.pin(one_form)
+    nothing = table.pin((0,))
+    one_tensor = table.pin(one_form)
     whats: dict[tuple[str, str], int] = {}
 
-    def write(log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool) -> None:
+    def write(
+        log: ThreadLog, change: Fields, stack: int, told: dict[Key, Told], is_plain: bool
+    ) -> None:
         name, _, _, _, scope, how, old, new, serial = change
+        if not owns_journal[0]:
+            leave_parent()
+            return
         at = log.at
         if at >= log.end and not log.more():
             log.lost += 1
             return
-        key = (scope, name) if INLINED and scope[-5:] == MARK else name
+        key = name
+        if INLINED and scope[-5:] == MARK:
+            key = (scope, name)
         known = told.get(key)
         ids: list[int] = []
         if known is None:
-            args = nothing if old is UNBOUND or old is TOLD else _form_before(session, old, ids)
+            if old is UNBOUND or old is TOLD:
+                args = nothing
+            else:
+                args = _form_before(session, old, ids)
         else:
-            args = known[0] if known[3] == table.generation else intern(known[4])
+            if known[3] == table.generation:
+                args = known[0]
+            else:
+                args = intern(known[4])
             ids.extend(known[1])
-        took, cls = len(ids), type(new)
+        took = len(ids)
+        cls = type(new)
         # issubclass asks the class of torch's classes, which takes as long as three comparisons.
         if cls is Tensor or cls is Parameter or (not is_plain and issubclass(cls, Tensor)):
             number = value_of(new)
@@ -277,15 +363,24 @@ def _make_write(session: Session, calls: int) -> Write:
             else:
                 described = (1, _describe_other(session, new, how, ids))
             found = forms.get(described)
-            result = intern(described) if found is None else found
+            if found is None:
+                result = intern(described)
+            else:
+                result = found
             told[key] = (result, tuple(ids[took:]), 0, table.generation, described)
         what = whats.get((name, how))
         if what is None:
             what = whats[name, how] = session.what(VARIABLE, name, detail=how)
-        first, now = log.add_ids(ids) if ids else NONE, clock()
+        first = NONE
+        outputs = NONE
+        if ids:
+            first = log.add_ids(ids)
+        if len(ids) > took and first != NONE:
+            outputs = first + took
+        now = clock()
         pack_record(
             log.buffer, at * RECORD + log.shift, what, log.parent, stack, args, first, calls + serial, result,
-            first + took if len(ids) > took else NONE, NONE, NONE, now, now,
+            outputs, NONE, NONE, now, now,
         )  # fmt: skip
         log.at = at + 1
         if log.listening:
@@ -296,27 +391,32 @@ def _make_write(session: Session, calls: int) -> Write:
 
 
 def _form_before(session: Session, old: Any, ids: list[int]) -> int:
-    """The form of what a variable held when it was first looked at."""
+    """Return the form of the value that a variable had before its first report."""
     with no_functions():
-        text = _sized(old.type, old.length) if isinstance(old, Past) else session.forms.describe(old, ids)
+        if isinstance(old, PreviousValue):
+            text = _sized(old.type, old.length)
+        else:
+            text = session.forms.describe(old, ids)
     return session.forms.intern((1, text))
 
 
 def _describe_other(session: Session, new: Any, how: str, values: list[int]) -> Any:
-    """The form of what is neither a tensor nor a number nor text."""
+    """Return the form of a value that is neither a tensor nor a number nor text."""
     if id(type(new)) in SIZED:
         return _sized(type(new).__name__, len(new))
     if _is_array(new):
         if how == CHANGED:
-            session.values.forget_all(new)  # a tensor counts its changes itself
+            session.values.mark_all_changed(new)  # a tensor counts its changes itself
         else:
             _share(session, new)
     return session.forms.describe(new, values)
 
 
 def _sized(name: str, length: int | None) -> str:
-    """A container of which only the length is told."""
-    return f"<{name}>" if length is None else f"<{name} of {length}>"
+    """Return a container as text with only its length."""
+    if length is None:
+        return f"<{name}>"
+    return f"<{name} of {length}>"
 
 
 def _is_array(value: Any) -> bool:
@@ -325,7 +425,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _share(session: Session, array: Any) -> None:
-    """An array over memory that a known tensor or array has says so when it is first told."""
+    """Mark an array that shares the memory of a known tensor or array, when it is first reported."""
     values = session.values
     if values.is_known(array):
         return
@@ -335,7 +435,7 @@ def _share(session: Session, array: Any) -> None:
 
 
 def _stamp(value: Any) -> Any:
-    """Where no functions are recorded: something that differs after a tensor was changed in place."""
+    """Return something that differs after a tensor was changed in place, if no functions are recorded."""
     cls = type(value)
     if cls is not Tensor and cls is not Parameter:
         return None
@@ -349,7 +449,7 @@ def _stamp(value: Any) -> Any:
 
 
 class VariablesProbe:
-    """The engine and its sink, for as long as one recording that asked for variables runs."""
+    """Runs the engine and its sink for one recording that follows variables."""
 
     def __init__(self, session: Session, names: tuple[str, ...]) -> None:
         self._names = names
@@ -362,34 +462,47 @@ class VariablesProbe:
         session = self._events.session
         session.watched.update(self._names)
         if session.records_functions:
-            session.on_write.append(self._events.written)
             SET_PATCHES.acquire()
+            session.on_write.append(self._events.written)
+            for problem in SET_PATCHES.problems():
+                session.note(problem)
         self._engine.on_interrupt = self._put_back
         self._engine.start(frame)
         session.stacks.tracers.update({tracer: tracer for tracer in self._engine.tracers})
 
     def _put_back(self, tracer: Any) -> None:
-        """Have the next event that finds no trace function put ours back, as it does where it has paused ours."""
+        """Put our trace function back at the next event that finds none."""
         self._events.session.stacks.tracers[None] = tracer
 
-    def let_go(self) -> None:
-        """It has stopped, and nobody calls what it made any more."""
-        self._engine.let_go()
+    def release(self) -> None:
+        """Release the engine after it has stopped."""
+        self._engine.release()
 
-    def stop(self) -> None:
-        """End; what the engine had to say goes into the notes of the trace."""
-        engine, session = self._engine, self._events.session
+    def take_down(self) -> None:
+        """Undo ``start``, even if it has failed halfway."""
+        engine = self._engine
+        session = self._events.session
         for tracer in (*engine.tracers, None):
             session.stacks.tracers.pop(tracer, None)
-        engine.stop()
-        session.watched.difference_update(self._names)
-        if self._events.written in session.on_write:
-            session.on_write.remove(self._events.written)
-            SET_PATCHES.release()
+        try:
+            engine.stop()
+        finally:
+            session.watched.difference_update(self._names)
+            if self._events.written in session.on_write:
+                session.on_write.remove(self._events.written)
+                SET_PATCHES.release()
+
+    def stop(self) -> None:
+        """Stop, and add the engine's notes and faults to the trace."""
+        self.take_down()
+        engine = self._engine
+        session = self._events.session
         for note in engine.notes:
             session.note(note)
         for fault in engine.faults:
             session.count_fault(fault)
         for name, near in engine.never_seen().items():
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            session.note(f"the variable {name!r} never appeared in the block{hint}")
+            hint = ""
+            if near:
+                hint = f"; did you mean {' or '.join(map(repr, near))}?"
+            session.note(NEVER_APPEARED.format(name=repr(name)) + hint)

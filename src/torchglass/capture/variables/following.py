@@ -1,4 +1,7 @@
-"""What a call that is followed, and the core that is told of it, ask of the engine: it imports them, not they it."""
+"""Protocol of the engine for the modules that the engine imports, which avoids an import cycle.
+
+Activations and cores (``settrace.py``, ``monitoring.py``) use it.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from torchglass.capture.variables.plan import Plan
 from torchglass.capture.variables.snapshots import Known, Snapshots
 
 ENDED: Any = SimpleNamespace(closed=True)
-"""What there is in place of an engine that was let go of, and of its sink."""
+"""Replaces an engine that was released, and its sink."""
 
 
 class Following(Protocol):
-    """The engine (capture/variables/engine.py). Calls, which are ``Activation``s, stand without that type: they ask."""
+    """The engine (capture/variables/engine.py). ``Activation`` is `Any` here, because activations import this file."""
 
     closed: bool
     snapshots: Snapshots

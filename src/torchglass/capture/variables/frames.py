@@ -1,9 +1,9 @@
-"""Reading what a running program holds without touching it: locals of frames, attributes, items.
+"""Reads locals of frames, attributes and items of a running program without side effects.
 
-``frame.f_locals`` copies all locals out and, in a trace function on Python 3.11 and 3.12, back in: it overwrites
-what another thread has written to a closure, keeps values alive, and lets the program's own ``locals()`` grow.
-So the slots are read where they are. The offsets are those of CPython 3.11 to 3.13; they are tried at import on
-frames whose locals are known, and where they do not hold ``f_locals`` is read after all.
+``frame.f_locals`` has side effects: it copies all locals out and, in a trace function on Python 3.11 and 3.12, back in.
+That overwrites what another thread has written to a closure, keeps values alive, and makes the program's ``locals()``
+grow. So the slots of a frame are read in place, at the offsets of CPython 3.11 to 3.13. The offsets are tried at import
+on frames with known locals. If they are wrong, ``f_locals`` is used after all.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from torchglass.capture.variables.watch import UNBOUND, PathStep
 from torchglass.compiled import extension
 
 _TO_INNER_FRAME, _TO_SLOTS = 24, 72
+"""Offsets in bytes: of the pointer to the interpreter's frame in a frame object, and of the slots in that frame."""
 
 _pointer = ctypes.c_void_p.from_address
 _array_types: dict[int, Any] = {}
 
 
 def slots_of(frame: FrameType, count: int) -> Any:
-    """The slots of a frame as an array of ``count`` objects, valid until the call returns; None if unreadable.
+    """Return the slots of a frame as an array of ``count`` objects, or None if they cannot be read.
 
-    Reading an unbound slot raises ValueError.
+    The array is valid until the call returns. Reading an unbound slot raises ValueError.
     """
     if extension is not None:
         return extension.slots_of(frame, count)
-    return _slots(frame, count) if SLOTS_ARE_READABLE else None
+    if SLOTS_ARE_READABLE:
+        return _slots(frame, count)
+    return None
 
 
 def _slots(frame: FrameType, count: int) -> Any:
@@ -43,7 +46,7 @@ def _slots(frame: FrameType, count: int) -> Any:
 
 
 def slot(slots: Any, index: int) -> Any:
-    """What is in a slot; a cell's content instead of the cell is the caller's to take."""
+    """Return the object in a slot (a cell itself, not its content), or ``UNBOUND``."""
     try:
         return slots[index]
     except ValueError:
@@ -51,17 +54,21 @@ def slot(slots: Any, index: int) -> Any:
 
 
 def content(cell: Any) -> Any:
-    """What a cell holds."""
+    """Return the content of a cell, or ``UNBOUND`` if it is empty; return any other object itself."""
     try:
-        return cell.cell_contents if type(cell) is CellType else cell
+        if type(cell) is CellType:
+            return cell.cell_contents
+        return cell
     except ValueError:
         return UNBOUND
 
 
 def _holds() -> bool:
-    """Whether the offsets hold on this interpreter, tried on a function, a closure and a generator."""
+    """Return whether the offsets are right on this interpreter, tried on a function, a closure and a generator."""
     if sys.implementation.name != "cpython" or not (3, 11) <= sys.version_info[:2] <= (3, 13):
-        return False  # an offset that is wrong does not raise, it crashes: only where somebody has looked
+        return (
+            False  # a wrong offset crashes the process, so use only the versions that were checked
+        )
     if getattr(sys, "_is_gil_enabled", lambda: True)() is not True:
         return False
     marks = [object(), object(), object()]
@@ -109,17 +116,19 @@ SLOTS_ARE_READABLE = _tried(_holds)
 
 # ---------------------------------------------------------------- attributes and items
 
-# Those that were named (``self.cache``, ``batch["x"]``), read without running foreign code.
+# Reads the attributes and items that the user named (``self.cache``, ``batch["x"]``) without running foreign code.
 
 _MODULE_TABLES = ("_buffers", "_parameters", "_modules")
-"""Where an ``nn.Module`` keeps what its ``__getattr__`` would find."""
+"""The dictionaries in which an ``nn.Module`` keeps the attributes that its ``__getattr__`` finds."""
 _bases_of = type.__dict__["__mro__"].__get__
 _dict_of_type = type.__dict__["__dict__"].__get__
 
 
 def step_from(value: Any, step: PathStep) -> Any:
-    """One step from a value; ``UNBOUND`` where there is nothing, or only code could tell."""
-    return _item(value, step.key) if step.is_item else _attribute(value, step.key)
+    """Return an attribute or item of a value, or ``UNBOUND`` if it is missing or only foreign code could find it."""
+    if step.is_item:
+        return _item(value, step.key)
+    return _attribute(value, step.key)
 
 
 def _item(value: Any, key: Any) -> Any:
@@ -152,13 +161,15 @@ def _own_attributes(value: Any) -> Any:
     for base in _bases_of(kind):
         getter = _dict_of_type(base).get("__dict__")
         if getter is not None:
-            # An attribute that Python itself made; a class may have put a property in its place.
-            return getter.__get__(value) if type(getter).__name__ == "getset_descriptor" else None
+            # Trust only the ``__dict__`` that Python made; a class may have replaced it with a property.
+            if type(getter).__name__ == "getset_descriptor":
+                return getter.__get__(value)
+            return None
     return None
 
 
 def _inherited(value: Any, name: str) -> Any:
-    """A slot's content, or a plain value of the class; properties and methods are not asked."""
+    """Return the content of a slot, or a plain value of the class, without calling properties or methods."""
     for base in _bases_of(type(value)):
         found = MappingProxyType.get(_dict_of_type(base), name, UNBOUND)
         if found is UNBOUND:
@@ -169,5 +180,7 @@ def _inherited(value: Any, name: str) -> Any:
             except AttributeError:
                 return UNBOUND
         is_computed = any("__get__" in _dict_of_type(each) for each in _bases_of(type(found)))
-        return UNBOUND if is_computed else found
+        if is_computed:
+            return UNBOUND
+        return found
     return UNBOUND

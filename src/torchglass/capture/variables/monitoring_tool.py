@@ -1,7 +1,7 @@
-"""Our one tool of ``sys.monitoring``, which all engines of the process share.
+"""Manages the one ``sys.monitoring`` tool that all engines of the process share.
 
-Two tools over the same code lose events of each other, on Python 3.12 and 3.13; and what a tool switches off stays off
-for the next one that gets its number.
+On Python 3.12 and 3.13, two tools on the same code lose each other's events. Also, events that a tool has switched off
+stay off for the next tool that gets its number.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ from typing import Any, Protocol
 
 _monitoring: Any = getattr(sys, "monitoring", None)  # Python 3.11 has none
 _FIRST_CHOICES = (4, 3)
-"""0, 1, 2 and 5 are by convention a debugger's, coverage's, a profiler's and an optimizer's."""
+"""Tool numbers to try first. By convention debuggers use 0, coverage 1, profilers 2 and optimizers 5."""
 _IDS = range(6)
 
 
 class Member(Protocol):
-    """An engine's part."""
+    """The callbacks of one engine in the shared tool."""
 
     def callbacks(self, depth: int) -> dict[int, Callable[..., Any]]: ...
 
 
 class Tool:
-    """Takes a number when the first engine comes, gives it back when the last one goes."""
+    """Takes a tool number when the first member joins, and frees the number when the last member leaves."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._number: int | None = None
         self._members: list[Member] = []
         self._told: list[Member] = []
-        """Those of them whose callbacks are called."""
+        """The members whose callbacks are called now."""
         self._wanted: dict[int, tuple[CodeType, dict[Member, int]]] = {}
-        """By ``id`` of code: who wants which events of it."""
+        """Keyed by the ``id`` of code: the code, and which events each member wants of it."""
 
     def can_be_had(self) -> bool:
-        """Whether an engine can begin."""
-        return self._number is not None or any(_monitoring.get_tool(number) is None for number in _IDS)
+        """Return whether there is a tool number for an engine."""
+        return self._number is not None or any(
+            _monitoring.get_tool(number) is None for number in _IDS
+        )
 
     def join(self, member: Member) -> None:
-        """From now on a member may ask for events of code; of calls it is told from ``begin`` on."""
+        """Add a member, which may then ask for events of code. Its callbacks are called from ``begin`` on."""
         with self.lock:
             if self._number is None:
                 self._number = _take_number()
@@ -53,18 +55,20 @@ class Tool:
             self._told.append(member)
             self._register()
             events = _monitoring.events
-            _monitoring.set_events(self._number, events.PY_START | events.PY_RESUME | events.PY_UNWIND)
-            _monitoring.restart_events()  # what others have switched off this one may want
+            _monitoring.set_events(
+                self._number, events.PY_START | events.PY_RESUME | events.PY_UNWIND
+            )
+            _monitoring.restart_events()  # this member may want events that other members have switched off
 
     def end(self, member: Member) -> None:
-        """A member is told of nothing any more."""
+        """Stop calling the callbacks of a member."""
         with self.lock:
             if member in self._told:
                 self._told.remove(member)
                 self._register()
 
     def leave(self, member: Member) -> None:
-        """The last one leaves nothing: every event and callback by itself, freeing the number alone would not do."""
+        """Remove a member, and its events and callbacks, because freeing the tool number does not remove them."""
         with self.lock:
             if member not in self._members:
                 return
@@ -75,18 +79,19 @@ class Tool:
                 _monitoring.set_local_events(self._number, code, self._events_of(code))
             self._wanted = {key: each for key, each in self._wanted.items() if each[1]}
             if not self._members:
-                number, self._number = self._number, None
+                number = self._number
+                self._number = None
                 _monitoring.free_tool_id(number)
 
     def ask(self, member: Member, code: CodeType, events: int) -> None:
-        """Be told of these events of a code object."""
+        """Ask for these events of a code object."""
         with self.lock:
             if member in self._members:
                 self._wanted.setdefault(id(code), (code, {}))[1][member] = events
                 _monitoring.set_local_events(self._number, code, self._events_of(code))
 
     def ask_again(self, code: CodeType) -> None:
-        """Be told also of what was switched off."""
+        """Switch the events of a code object on again where they were switched off."""
         with self.lock:
             if self._number is not None:
                 _monitoring.set_local_events(self._number, code, 0)
@@ -99,19 +104,26 @@ class Tool:
         return events
 
     def _register(self) -> None:
-        """One member is called at once; several one after the other."""
+        """Register the callbacks: a single member's directly, those of several members through one function."""
         if not self._told:
             _monitoring.set_events(self._number, 0)
-        depth = 1 if len(self._told) == 1 else 2
+        depth = 2
+        if len(self._told) == 1:
+            depth = 1
         several = [member.callbacks(depth) for member in self._told]
         for event in several[0] if several else _EVENTS:
             callbacks = [each[event] for each in several]
-            callback = _each(callbacks) if len(callbacks) > 1 else callbacks[0] if callbacks else None
+            if len(callbacks) > 1:
+                callback = _each(callbacks)
+            elif callbacks:
+                callback = callbacks[0]
+            else:
+                callback = None
             _monitoring.register_callback(self._number, event, callback)
 
 
 def _each(callbacks: list[Callable[..., Any]]) -> Callable[..., Any]:
-    """Calls several; what one of them still wants stays on for all."""
+    """Return a callback that calls several callbacks; an event stays on while one of them wants it."""
     disable = _monitoring.DISABLE
 
     def call(*args: Any) -> Any:
@@ -144,5 +156,9 @@ _EVENTS = _all_events()
 TOOL = Tool()
 
 if _monitoring is not None and hasattr(os, "register_at_fork"):
-    # A child whose parent forked while another thread was in here would wait for ever.
-    os.register_at_fork(before=TOOL.lock.acquire, after_in_parent=TOOL.lock.release, after_in_child=TOOL.lock.release)
+    # If the program forked while another thread held the lock, the child would wait for ever.
+    os.register_at_fork(
+        before=TOOL.lock.acquire,
+        after_in_parent=TOOL.lock.release,
+        after_in_child=TOOL.lock.release,
+    )

@@ -1,4 +1,4 @@
-"""What to do where in one code object: made once from its instructions and the names that are watched."""
+"""Computes once, from the instructions of a code object and the watched names, what to look at after each of them."""
 
 from __future__ import annotations
 
@@ -25,45 +25,51 @@ _OPTIMIZED, _VARARGS, _VARKEYWORDS, _SUSPENDS = 0x1, 0x4, 0x8, 0x20 | 0x80 | 0x2
 
 
 class Target(NamedTuple):
-    """A watched store, with the scope that it is told under."""
+    """A watched store, with the scope under which it is reported."""
 
     store: Store
     scope: str
     key: str
-    """The variable's name, apart from a variable of the same name in a comprehension."""
+    """The name of the variable; for a variable of a comprehension a different key (``inner_key``)."""
     facts: tuple[str, CodeType, int, int, str, str]
-    """What a ``Change`` begins with."""
+    """The first six fields of a ``VariableChange``."""
 
 
 Fast = tuple[int, str, Target]
-"""Slot, key and target of a plain local: unpacking a tuple costs less than asking for attributes."""
+"""The slot, key and target of a plain local. Unpacking a tuple costs less than reading attributes."""
 
 
 class Action(NamedTuple):
-    """What to look at when a line, or an instruction, has been done."""
+    """What to look at after a line or an instruction has run."""
 
     fast: tuple[Fast, ...]
+    """The stores to plain locals."""
     targets: tuple[Target, ...]
-    """The stores that are none of plain locals."""
+    """All other stores."""
     mutator: Mutator | None
     mentioned: tuple[str, ...] | None
-    """The watched variables that the mutator's expression reads; None where it may be any."""
+    """The watched variables that the mutator's expression reads; None if they may be any."""
     roots: tuple[tuple[Path, Mutator], ...] = ()
-    """Attributes and items of names that were stored."""
+    """The watched attributes and items whose first name was stored."""
     exact: bool = False
-    """Whether the line must be followed by the instruction: it stores a name twice, or one that Python unbinds."""
+    """Whether the line must be followed instruction by instruction.
+
+    That is so if the line stores a name twice or stores a name that Python unbinds, or if ``is_shared``.
+    """
     handles: bool = False
-    """Whether an exception has just begun to be handled here: what it interrupted was not looked at."""
+    """Whether the handling of an exception begins here, so the step that it interrupted is still to be checked."""
     is_quiet: bool = False
-    """Whether nothing is stored or handled here: there is only a mutator."""
+    """Whether nothing is stored or handled here, so there is only a mutator."""
     is_shared: bool = False
-    """Whether several statements of the line may change values: each is looked behind by itself."""
+    """Whether several statements of the line may change values, so that each is checked separately."""
 
     @property
     def line(self) -> int | None:
         """The line of the stores."""
         stores = [*(target for _, _, target in self.fast), *self.targets]
-        return stores[0].store.line if stores else None
+        if stores:
+            return stores[0].store.line
+        return None
 
 
 class SlotVariable(NamedTuple):
@@ -73,42 +79,45 @@ class SlotVariable(NamedTuple):
     slot: int
     kind: str
     is_owned: bool
-    """Whether a cell is this code's own, made anew for each call."""
-
-
-class Easy(NamedTuple):
-    """What a call of plain code needs to begin, which shares no variables with others (``fast/beginning.c``)."""
-
-    arguments: tuple[SlotVariable, ...]
-    opening: tuple[CodeType, int, int, str, str]
-    slots: int
-    """How many there are."""
+    """Whether the variable is a cell that each call of this code makes (not a free variable)."""
 
 
 class Plan:
-    """All that is known beforehand about watching one code object."""
+    """Everything about watching one code object that can be computed beforehand."""
 
-    def __init__(self, code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeType | None]) -> None:
+    def __init__(
+        self, code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeType | None]
+    ) -> None:
         self.code = code
         self.watch = watch
         self.scope = scope_name(code)
         self.slots = slot_names(code)
         self.inner = tuple(each for each in code.co_consts if isinstance(each, CodeType))
-        """The code of functions that are made in it."""
+        """The code of functions and classes that are defined in this code."""
         self.suspends = bool(code.co_flags & _SUSPENDS)
         self._outer_of = outer_of
         effects = effects_of(code)
-        self.start, self.yields, self.returns = effects.start, effects.yields, effects.returns
-        self.targets = [(self._target(each), after) for each, after in effects.stores if watch.wants(each.name)]
+        self.start = effects.start
+        self.yields = effects.yields
+        self.returns = effects.returns
+        self.targets = [
+            (self._target(each), after) for each, after in effects.stores if watch.wants(each.name)
+        ]
         self.stored = {each.name for each, _ in effects.stores if not each.hidden}
         self.variables = self._variables(effects)
-        self.namespace = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == NAME}))
-        self.globals = tuple(sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL}))
+        self.namespace = tuple(
+            sorted({each.store.name for each, _ in self.targets if each.store.kind == NAME})
+        )
+        self.globals = tuple(
+            sorted({each.store.name for each, _ in self.targets if each.store.kind == GLOBAL})
+        )
         count = _argument_count(code)
-        self.arguments = tuple(each for each in self.variables if each.name in code.co_varnames[:count])
+        self.arguments = tuple(
+            each for each in self.variables if each.name in code.co_varnames[:count]
+        )
         self.has_plain_arguments = all(each.kind == FAST for each in self.arguments)
         self.opening = (code, self.start, code.co_firstlineno, self.scope, ARGUMENT)
-        """What a ``Change`` of an argument goes on with, behind its name."""
+        """The fields that follow the name in a ``VariableChange`` of an argument."""
         self.cells = tuple(each for each in self.variables if each.kind == CELL)
         self.slot_of = {each.name: each.slot for each in self.variables if each.kind == FAST}
         self.aliased = effects.aliased
@@ -121,37 +130,41 @@ class Plan:
         ]
         self.watches = bool(self.targets or self.variables or self.paths)
         is_looked_at = watch.in_place or self.paths
-        self.mutators = effects.mutators if is_looked_at and (self.variables or self.namespace or self.paths) else []
+        if is_looked_at and (self.variables or self.namespace or self.paths):
+            self.mutators = effects.mutators
+        else:
+            self.mutators = []
         self.mutator_at = {each.offset: each for each, _ in self.mutators}
         self.always = bool(self.cells or self.namespace or self.paths)
-        """Whether there is something to look at wherever a value may change."""
-        is_easy = self.has_plain_arguments and not (self.always or self.suspends or self.globals)
-        self.easy = Easy(self.arguments, self.opening, len(self.slots)) if is_easy else None
+        """Whether there is something to look at after every mutator."""
         self.alert: set[int] = set()
-        """Serials of the calls in which a value may be changed by code that does not name it."""
+        """The serials of the calls in which code that does not name a variable may change its value."""
         self._effects = effects
         self.is_on = self.is_muted = self.is_loud = False
-        """Whether its instructions are asked for; whether some were switched off that an alert needs; whether
-        none will be switched off again."""
+        """The state of the instruction events of this code (monitoring.py).
+
+        ``is_on``: they were switched on. ``is_muted``: some were switched off that an alert call needs. ``is_loud``:
+        none will be switched off again.
+        """
         self._tables: dict[str, dict[int, Action]] = {}
         self.before: dict[int, tuple[Target, ...]] = {}
 
     @cached_property
     def lines(self) -> dict[int, Action]:
-        """By line, for a core that is told of lines."""
+        """The actions by line, for a core that gets lines."""
         if "lines" not in self._tables:
             self._tables["lines"] = self._by_line()
         return self._tables["lines"]
 
     @cached_property
     def after(self) -> dict[int, Action]:
-        """By the offset of the instruction that comes next, for a core that is told of instructions."""
+        """The actions by the offset of the next instruction, for a core that gets instructions."""
         if "after" not in self._tables:
             self._tables["after"] = self._by_offset(self._effects)
         return self._tables["after"]
 
     def renewed(self, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
-        """For another engine: what was read from the code is shared, what is under way is not."""
+        """Return a copy for another engine, which shares what was read from the code but not the state."""
         other = object.__new__(Plan)
         other.__dict__.update(self.__dict__)  # a sixth of the time that copy.copy takes
         other._outer_of = outer_of
@@ -160,21 +173,28 @@ class Plan:
         return other
 
     def scope_of(self, name: str) -> str:
-        """The scope that a variable of this code belongs to."""
+        """Return the name of the scope that a variable of this code belongs to."""
         if name in self.code.co_freevars:
             return owner_scope(self.code, name, self._outer_of)
         return self.scope
 
     def _target(self, store: Store) -> Target:
         if store.inner is not None:
-            scope, key = store.inner, inner_key(store.inner, store.name)
+            scope = store.inner
+            key = inner_key(store.inner, store.name)
         else:
-            scope, key = "<module>" if store.kind == GLOBAL else self.scope_of(store.name), store.name
-        return Target(store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED))
+            scope = "<module>"
+            if store.kind != GLOBAL:
+                scope = self.scope_of(store.name)
+            key = store.name
+        return Target(
+            store, scope, key, (store.name, self.code, store.offset, store.line, scope, ASSIGNED)
+        )
 
     def _variables(self, effects: Effects) -> tuple[SlotVariable, ...]:
         code = self.code
-        cells, free = set(code.co_cellvars), set(code.co_freevars)
+        cells = set(code.co_cellvars)
+        free = set(code.co_freevars)
         if not code.co_flags & _OPTIMIZED:
             return ()
         only_inner = {each.name for each, _ in effects.stores if each.inner} - {
@@ -208,7 +228,10 @@ class Plan:
                 targets.setdefault(target.store.line, []).append(target)
         for mutator, _ in self.mutators:
             there = mutators.get(mutator.line)
-            mutators[mutator.line] = _merge(there, mutator) if there else mutator
+            if there:
+                mutators[mutator.line] = _merge(there, mutator)
+            else:
+                mutators[mutator.line] = mutator
         for root, _ in self.roots:
             roots.setdefault(root[1].line, []).append(root)
         unbound = {target.key for target, _ in self.targets if target.store.hidden}
@@ -217,18 +240,19 @@ class Plan:
                 self.before[target.store.offset] = (target,)
         lines: dict[int, Action] = {}
         for line in {*targets, *mutators, *roots}:
-            here, mutator = targets.get(line, []), mutators.get(line)
-            # A comprehension's own names are gone when its line is done; of the others the last store wins.
+            here = targets.get(line, [])
+            mutator = mutators.get(line)
+            # The variables of a comprehension are gone when its line is done. Of other names, the last store counts.
             latest = {target.key: target for target in here if not target.store.inner}
             is_shared = mutator is not None and line in self._effects.shared_lines
             exact = len(latest) < len(here) or not unbound.isdisjoint(latest) or is_shared
             own = tuple(roots.get(line, ()))
             if mutator is not None and is_shared:
-                # Each statement is looked behind by itself, so what is left when the line is over is the last one's.
+                # Each statement is checked right after it, so only stores after the last mutator remain.
                 own = tuple(root for root in own if root[1].offset > mutator.offset)
-            lines[line] = Action(*_sort(latest.values()), mutator, self._mentioned(mutator), own, exact)._replace(
-                is_shared=is_shared
-            )
+            lines[line] = Action(
+                *_sort(latest.values()), mutator, self._mentioned(mutator), own, exact
+            )._replace(is_shared=is_shared)
         return {line: _marked(action) for line, action in lines.items()}
 
     def _by_offset(self, effects: Effects) -> dict[int, Action]:
@@ -237,7 +261,9 @@ class Plan:
             for offset in after:
                 there = found.get(offset, NOTHING)
                 fast, others = _sort([target])
-                found[offset] = there._replace(fast=there.fast + fast, targets=there.targets + others)
+                found[offset] = there._replace(
+                    fast=there.fast + fast, targets=there.targets + others
+                )
         for root, after in self.roots:
             for offset in after:
                 there = found.get(offset, NOTHING)
@@ -256,13 +282,17 @@ _MOST_KNOWN = 1024
 
 
 def _unknown(code: CodeType) -> None:
-    """No outer code is known."""
+    """Return None: no outer code is known."""
 
 
 def plan_of(code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeType | None]) -> Plan:
-    """The plan of a code object; kept for the next engine, since to make one takes 70 to 600 µs."""
-    around, outer = [], outer_of(code) if code.co_freevars else None
-    while outer is not None:  # the scopes of a closure's variables depend on what was seen of these
+    """Return the plan of a code object; plans are cached for later engines, because making one takes 70 to 600 µs."""
+    around = []
+    outer = None
+    if code.co_freevars:
+        outer = outer_of(code)
+    # The scopes of a closure's variables depend on which of the outer codes were seen.
+    while outer is not None:
         around.append(id(outer))
         outer = outer_of(outer)
     key = (id(code), watch.names, watch.in_place, *around)
@@ -270,7 +300,8 @@ def plan_of(code: CodeType, watch: Watch, outer_of: Callable[[CodeType], CodeTyp
     if known is None or known.code is not code:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        known = _known[key] = Plan(code, watch, outer_of).renewed(_unknown)  # which does not hold on to the engine
+        # The cached plan must not keep the engine alive (as ``outer_of`` would).
+        known = _known[key] = Plan(code, watch, outer_of).renewed(_unknown)
     return known.renewed(outer_of)
 
 
@@ -278,24 +309,31 @@ NOTHING = Action((), (), None, ())
 
 
 def _marked(action: Action) -> Action:
-    return action._replace(is_quiet=not (action.fast or action.targets or action.roots or action.handles))
+    return action._replace(
+        is_quiet=not (action.fast or action.targets or action.roots or action.handles)
+    )
 
 
 def _sort(targets: Iterable[Target]) -> tuple[tuple[Fast, ...], tuple[Target, ...]]:
-    """Plain locals, and all others."""
+    """Split targets into plain locals and all others."""
     plain = tuple((each.store.slot, each.key, each) for each in targets if each.store.kind == FAST)
     return plain, tuple(each for each in targets if each.store.kind != FAST)
 
 
 def inner_key(scope: str, name: str) -> str:
-    """Under what a variable of a comprehension is known, apart from one of that name in the function."""
+    """Return the key of a comprehension's variable, which differs from the key of a function's variable."""
     return f"{scope} {name}"
 
 
 def _merge(one: Mutator, other: Mutator) -> Mutator:
-    """Several on one line are one look, told under the last of them."""
-    mentions = None if one.mentions is None or other.mentions is None else one.mentions | other.mentions
-    return other._replace(mentions=mentions, shadowed=one.shadowed & other.shadowed, into=one.into or other.into)
+    """Merge two mutators on one line, so that changes are looked for once and reported at the second."""
+    if one.mentions is None or other.mentions is None:
+        mentions = None
+    else:
+        mentions = one.mentions | other.mentions
+    return other._replace(
+        mentions=mentions, shadowed=one.shadowed & other.shadowed, into=one.into or other.into
+    )
 
 
 def _argument_count(code: CodeType) -> int:

@@ -1,4 +1,7 @@
-"""Which code is watched (the user's, and what that gives to exec), and in which scope a variable of it is told."""
+"""Decides which code is watched, and under which scope its variables are reported.
+
+By default the user's code is watched, and text that the user's code executes with ``exec``.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,45 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
-from torchglass.source.sites import origin_of
+from torchglass.source.origins import origin_of
 
 if TYPE_CHECKING:
     from torchglass.capture.engine.stack import StackTable
 
 _AROUND = "execnet|ipykernel|jupyter_client|zmq|tornado|debugpy"
-"""What a test runner, a notebook or a debugger talks through, on threads of its own beside the program's."""
-_NOT_MEANT = re.compile(rf"[\\/](site|dist)-packages[\\/]((numpy|{_AROUND})[\\/]|typing_extensions\.py$)")
+"""Libraries through which a test runner, a notebook or a debugger communicates, on its own threads."""
+_NOT_MEANT = re.compile(
+    rf"[\\/](site|dist)-packages[\\/]((numpy|{_AROUND})[\\/]|typing_extensions\.py$)"
+)
 _PACKAGES = re.compile(r"[\\/](site|dist)-packages[\\/]")
 INSTALLED = frozenset({"torch", "stdlib", "ours"})
+"""The origins (source/origins.py) of code that is never watched by default."""
 _MACHINERY = "<frozen importlib"
 _RUN_MODULES = frozenset({"exec_module", "load_module"})
-"""What a loader of an installed package is asked for when it runs a module, which may be the user's."""
+"""Functions with which a loader of an installed package runs a module; the module may be the user's."""
 ATTRIBUTE_METHODS = frozenset({"__getattribute__", "__getattr__", "__setattr__", "__delattr__"})
-"""What Python calls for a dot: a third of all changes on GPT-2 were arguments of its configuration's."""
+"""Methods that Python calls for each dot.
+
+In a recording of GPT-2, a third of all changes were arguments of these methods of its configuration.
+"""
 _INNER_COMPREHENSION = re.compile(r"<(?:list|set|dict)comp>\.(?:<locals>\.)?")
 
 
 def is_user_code(code: CodeType) -> bool:
-    """All but torch, numpy, the standard library, torchglass, generated code and what brings messages to the process.
+    """Return whether code is the user's: not torch, numpy, the standard library, torchglass, or generated.
 
-    numpy counts elsewhere as the user's, as other packages do; but who watches ``a`` does not mean the ``a`` of
-    every numpy function written in Python, nor that of a notebook's messages, which come in at any moment.
-    typing_extensions is the standard library's ``typing`` of later versions.
+    Elsewhere numpy counts as the user's code, as other packages do. Here it does not: a user who watches ``a`` does not
+    want the ``a`` of every numpy function written in Python, or of the code that handles a notebook's messages at any
+    moment. typing_extensions is left out because it stands in for the ``typing`` of later Python versions.
     """
     filename = code.co_filename
     return origin_of(filename) == "user" and not _NOT_MEANT.search(filename)
 
 
 def is_of_an_import(frame: FrameType) -> bool:
-    """Whether a call is Python at importing something installed: the body of a module of a package or of the standard
-    library, or a finder. Who follows variables does not mean those; one large package has a hundred thousand of them.
+    """Return whether a call is part of importing something installed: the body of a module, or a finder.
+
+    Variables are not followed there: they are of no interest, and one large package has a hundred thousand of them.
     """
     code, caller = frame.f_code, frame.f_back
     if caller is None or not caller.f_code.co_filename.startswith(_MACHINERY):
@@ -51,21 +61,26 @@ def is_of_an_import(frame: FrameType) -> bool:
 
 
 def is_text(code: CodeType) -> bool:
-    """Whether it was compiled from a text that is no file: whoever executes it says whose it is."""
+    """Return whether code was compiled from text that is not a file; then the code that executes it decides."""
     return code.co_filename.startswith("<") and not code.co_filename.startswith("<frozen")
 
 
 _MOST_REMEMBERED = 8192
+"""The most code objects in each of the two tables below; then the table is cleared."""
 REFUSED: dict[int, CodeType] = {}
-"""Code of torch and of the standard library, which nobody follows who does not ask for it; by ``id``, and kept."""
+"""Code of torch and of the standard library, which is followed only on request.
+
+The keys are ``id``; the table keeps the code alive, so that no other code gets its ``id``.
+"""
 ACCEPTED: dict[int, CodeType] = {}
-"""Code that is followed wherever nobody says otherwise."""
+"""Code that is followed by default, keyed likewise."""
 
 
 def remember(code: CodeType, where: dict[int, CodeType]) -> None:
-    """Let the next engines know at once whether code is meant; but not of what may depend on who calls it.
+    """Remember for later engines whether code is watched.
 
-    That is text, an attribute's method, and what an import may begin with.
+    Code for which the answer may depend on the caller is not remembered: text, methods of attributes, and code with
+    which an import may begin.
     """
     if (
         is_text(code)
@@ -80,22 +95,32 @@ def remember(code: CodeType, where: dict[int, CodeType]) -> None:
 
 
 def scope_name(code: CodeType) -> str:
-    """Qualified name without comprehensions around it, which have no frame from Python 3.12 on."""
+    """Return the qualified name of code, without the comprehensions around it.
+
+    Comprehensions have no frame from Python 3.12 on.
+    """
     name = code.co_qualname
-    return _INNER_COMPREHENSION.sub("", name) if "comp>." in name else name
+    if "comp>." in name:
+        return _INNER_COMPREHENSION.sub("", name)
+    return name
 
 
 def comprehension_scope(code: CodeType, kind: str) -> str:
-    """The name that a comprehension written in this code has where it has a frame of its own."""
+    """Return the qualified name that a comprehension in this code would have with a frame of its own."""
     name = scope_name(code)
     if name == "<module>":
         return kind
     is_function = bool(code.co_flags & 0x1)
-    return f"{name}.<locals>.{kind}" if is_function else f"{name}.{kind}"
+    if is_function:
+        return f"{name}.<locals>.{kind}"
+    return f"{name}.{kind}"
 
 
 def owner_scope(code: CodeType, name: str, outer_of: Callable[[CodeType], CodeType | None]) -> str:
-    """The function that a free variable belongs to; by the names alone where the outer code was not seen."""
+    """Return the name of the function that a free variable belongs to.
+
+    If the outer code was not seen, the qualified name alone decides.
+    """
     outer = outer_of(code)
     while outer is not None and name in outer.co_freevars:
         outer = outer_of(outer)
@@ -107,28 +132,31 @@ def owner_scope(code: CodeType, name: str, outer_of: Callable[[CodeType], CodeTy
 
 # ---------------------------------------------------------------- comprehensions
 
-# They have no frame of their own from Python 3.12 on: their variables are told as if they had one.
+# Comprehensions have no frame from Python 3.12 on. Their variables are reported as if they had one.
 
 INLINED = sys.version_info >= (3, 12)
-"""Whether a comprehension may be part of its function's own code."""
+"""Whether Python may compile a comprehension into the code of its function."""
 MARK = "comp>"
-"""How the scopes of comprehensions end: ``f.<locals>.<listcomp>``."""
+"""The end of the name of each comprehension's scope, such as ``f.<locals>.<listcomp>``."""
 
 
 class InnerStacks:
-    """Stacks as they were up to Python 3.11: the function's at the comprehension, then the comprehension itself."""
+    """Makes stacks in which comprehensions have a frame, as they had up to Python 3.11."""
 
     def __init__(self, stacks: StackTable) -> None:
         self._stacks = stacks
         self._codes: dict[tuple[int, str], tuple[CodeType, CodeType]] = {}
-        """By ``id`` of a function's code and scope: that code, which is kept so, and the comprehension's."""
+        """Keyed by the ``id`` of a function's code and by the scope: the function's code and the comprehension's.
+
+        The function's code is kept, so that no other code gets its ``id``.
+        """
 
     def below(self, above: int, frame: FrameType, scope: str, offset: int) -> int:
-        """The stack inside a comprehension; ``above`` is that of the function at it."""
+        """Return the stack inside a comprehension; ``above`` is the stack of the function around it."""
         return self._stacks.intern_renamed(above, frame, self._code(frame.f_code, scope), offset)
 
     def _code(self, code: CodeType, scope: str) -> CodeType:
-        """The function's code under the name of the comprehension; settling reads names and places from it."""
+        """Return the function's code under the name of the comprehension; events get names and places from it."""
         known = self._codes.get((id(code), scope))
         if known is None:
             known = self._codes[id(code), scope] = (code, code.replace(co_qualname=scope))

@@ -1,11 +1,10 @@
-"""What is kept of a value to know later whether it has changed; no method of a foreign type is ever called.
+"""Takes snapshots of values to detect later whether a value has changed, without calling methods of foreign types.
 
-Types are compared with ``is``: of a subclass of ``list`` nothing is asked but its identity. The dictionaries of the
-standard library (``OrderedDict``, ``defaultdict``, ``Counter``) are read by dict's own methods. Containers are known
-by their length and their members, ``ENDS`` from either end, to the depth of the watch. So these changes are not seen:
-in the middle of a long container, in a long set whose length stays, the order of an ``OrderedDict``, and a member that
-was replaced by another at the same address (numbers and strings among the members are compared by value, so those are
-safe).
+Only exact types are looked into: of a subclass of ``list``, only the identity is read. The dictionaries of the standard
+library (``OrderedDict``, ``defaultdict``, ``Counter``) are read with the methods of dict. Containers are compared by
+their length and by their first and last ``ENDS`` members, to the depth of the watch. So these changes are missed: in
+the middle of a long container, in a long set of constant length, the order of an ``OrderedDict``, and a member that was
+replaced by another object at the same address. (Numbers and strings among the members are compared by value.)
 """
 
 from __future__ import annotations
@@ -19,25 +18,31 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchglass.capture.variables.arrays import Fingerprints, array_type, differ
-from torchglass.capture.variables.watch import UNBOUND, Past
+from torchglass.capture.variables.watch import UNBOUND, PreviousValue
 from torchglass.compiled import extension
 
 ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE = range(7)
-"""Atoms and texts are kept, containers signed, arrays fingerprinted, stamped ones stamped, objects referred to."""
+"""How values of a type are remembered.
+
+ATOM and TEXT: the value is kept. CONTAINER: a signature of the members. ARRAY: a fingerprint (arrays.py). STAMPED: the
+stamp of the watch. OBJECT: a weak reference. OPAQUE: only the identity.
+"""
 ENDS = 32
+"""How many members of a container are compared at each end."""
 _LONGEST_TEXT = 200
-_new_past = tuple.__new__  # half the price of Past(…)
+"""Longer texts are not kept."""
+_new_past = tuple.__new__  # takes half the time of PreviousValue(…)
 _name_of = type.__dict__["__name__"].__get__
 _bases_of = type.__dict__["__mro__"].__get__
 
 
 class Kind(NamedTuple):
-    """What is known of a type."""
+    """How values of a type are remembered and compared."""
 
     role: int
     name: str
     type: weakref.ref[type] | None
-    """None for types that live for ever."""
+    """The type; None for types that are never deleted."""
 
 
 def _forever(role: int, *types: type) -> dict[int, Kind]:
@@ -47,24 +52,26 @@ def _forever(role: int, *types: type) -> dict[int, Kind]:
 BUILTINS = {
     **_forever(ATOM, int, float, bool, complex, NoneType),
     **_forever(TEXT, str, bytes),
-    **_forever(CONTAINER, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter),
+    **_forever(
+        CONTAINER, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict, Counter
+    ),
 }
 NO_KIND = Kind(ATOM, "", None)
 _FOREIGN = Kind(OBJECT, "", None)
 
 
 class _Fields:
-    """What an entry has; where there is an extension, C has fields of the same names."""
+    """The fields of an entry; with the extension, C defines fields of the same names."""
 
     __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
     is_loose: bool
-    """Set for attributes and items: whether the owner cannot be referred to, so that another may get its address."""
+    """For attributes and items: whether the owner has no weak references, so another object may get its address."""
 
     def __init__(self) -> None:
-        self.id = 0  # of nothing
+        self.id = 0  # no object has this id
         self.is_told = False
         self.kept: Any = UNBOUND
-        """A number or short text, a reference to an object or array; ``UNBOUND`` for all else."""
+        """A number or short text, or a weak reference to an object or array; ``UNBOUND`` for everything else."""
         self.kind = NO_KIND
         self.signature: Any = None
 
@@ -74,15 +81,19 @@ if not TYPE_CHECKING and extension is not None:
 
 
 class Known(_Fields):
-    """What is known of one variable; no value of a mutable type is kept."""
+    """The entry of one variable: what is known of its value. No value of a mutable type is kept."""
 
     __slots__ = ()
 
     def clear(self) -> None:
-        self.id, self.kept, self.kind, self.signature, self.is_told = 0, UNBOUND, NO_KIND, None, False
+        self.id = 0
+        self.kept = UNBOUND
+        self.kind = NO_KIND
+        self.signature = None
+        self.is_told = False
 
     def recall(self) -> Any:
-        """The value that the variable had, or what is left of it."""
+        """Return the value that the variable had, or a description if the value is gone."""
         role = self.kind[0]
         if role <= TEXT:
             if self.kept is not UNBOUND or not self.id:
@@ -93,22 +104,28 @@ class Known(_Fields):
                 return value
         return self.past()
 
-    def past(self) -> Past:
-        """What is known of the value without the value."""
+    def past(self) -> PreviousValue:
+        """Return a description of the value."""
         role, name, _ = self.kind
         signature = self.signature
-        length = signature[1] if role == CONTAINER and signature else None
-        return _new_past(Past, (name, self.id, length, signature if role == STAMPED else None))
+        length = None
+        if role == CONTAINER and signature:
+            length = signature[1]
+        return _new_past(
+            PreviousValue, (name, self.id, length, signature if role == STAMPED else None)
+        )
 
 
 def _no_stamp(value: Any) -> None:
-    """Where nobody knows more types."""
+    """Return None, which means that there are no further types."""
 
 
 class Snapshots:
-    """Snapshots at values for one engine."""
+    """Takes snapshots of values for one engine."""
 
-    def __init__(self, depth: int, stamp: Callable[[Any], Hashable | None] | None, in_place: bool) -> None:
+    def __init__(
+        self, depth: int, stamp: Callable[[Any], Hashable | None] | None, in_place: bool
+    ) -> None:
         self.depth = depth
         self.stamp = stamp or _no_stamp
         self.in_place = in_place
@@ -119,7 +136,9 @@ class Snapshots:
         of = type(value)
         known = self.kinds.get(id(of))
         if known is None or (known.type is not None and known.type() is not of):
-            known = self.kinds[id(of)] = Kind(self._find_role(of, value), _name_of(of), weakref.ref(of))
+            known = self.kinds[id(of)] = Kind(
+                self._find_role(of, value), _name_of(of), weakref.ref(of)
+            )
         return known
 
     def _find_role(self, kind: type, value: Any) -> int:
@@ -128,7 +147,7 @@ class Snapshots:
         if self.stamp(value) is not None:
             return STAMPED
         if any(_module_of(base) == "torch" for base in _bases_of(kind)):
-            return OPAQUE  # torch.utils.swap_tensors refuses tensors that somebody refers to
+            return OPAQUE  # torch.utils.swap_tensors refuses tensors with weak references
         try:
             weakref.ref(value)
         except TypeError:
@@ -136,12 +155,14 @@ class Snapshots:
         return OBJECT
 
     def take(self, entry: Known, value: Any, whole: bool = False) -> None:
-        """Let the entry know this value."""
+        """Remember a value in the entry of its variable."""
         kind = self.kinds.get(id(type(value)))
         if kind is None or (kind.type is not None and kind.type() is not type(value)):
             kind = self.kind(value)
         role = kind[0]
-        entry.id, entry.kind, entry.signature = id(value), kind, None
+        entry.id = id(value)
+        entry.kind = kind
+        entry.signature = None
         if role == ATOM or (role == TEXT and len(value) <= _LONGEST_TEXT):
             entry.kept = value
         elif role in (OBJECT, ARRAY):
@@ -155,18 +176,25 @@ class Snapshots:
                 entry.signature = self.signature(value, role, whole)
 
     def is_closed(self, value: Any, role: int) -> bool:
-        """Whether only who holds the value itself can change what is looked at: it is no view of other memory, and
-        nothing that is looked at inside can change. So it is with most tuples, of numbers and tensors.
+        """Return whether a value can change only through itself, as most tuples of numbers and tensors can.
+
+        Such a value is not a view of other memory, and nothing in it that we compare can change.
         """
         if role == ARRAY:
             return value.base is None
         if role != CONTAINER or len(value) > 2 * ENDS:
             return False
-        members = dict.values(value) if issubclass(type(value), dict) else value  # what can change is no key
+        # Keys cannot change, so look only at the values.
+        members = value
+        if issubclass(type(value), dict):
+            members = dict.values(value)
         return self.depth <= 1 or not any(TEXT < self.kind(each).role < OBJECT for each in members)
 
     def signature(self, value: Any, role: int, whole: bool = False) -> Any:
-        """Something that differs after a change in place; None for what cannot change or cannot be looked at."""
+        """Return something that differs after a change in place.
+
+        Return None for a value that cannot change or cannot be looked at.
+        """
         if role == STAMPED:
             return self.stamp(value)
         if role == CONTAINER:
@@ -177,7 +205,7 @@ class Snapshots:
 
 
 def same_atom(old: Any, new: Any) -> bool:
-    """Whether two numbers or short texts of exact types are the same; -0.0 is not 0.0."""
+    """Return whether two numbers or short texts of the same builtin type are equal; -0.0 and 0.0 are different."""
     kind = type(new)
     if type(old) is not kind or BUILTINS.get(id(kind), _FOREIGN).role > TEXT or old != new:
         return False
@@ -185,8 +213,10 @@ def same_atom(old: Any, new: Any) -> bool:
 
 
 def has_changed(role: int, old: Any, new: Any) -> bool:
-    """Whether two signatures of one object prove a change."""
-    return differ(old, new) if role == ARRAY else old != new
+    """Return whether two signatures of one object prove a change."""
+    if role == ARRAY:
+        return differ(old, new)
+    return old != new
 
 
 def _module_of(kind: type) -> Any:
@@ -194,12 +224,13 @@ def _module_of(kind: type) -> Any:
 
 
 def _sign(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
-    """Type, length and members of a container, as a tuple of numbers and texts."""
-    kind, length = type(value), len(value)
+    """Return the signature of a container: its type, length and members, as a tuple of numbers and texts."""
+    kind = type(value)
+    length = len(value)
     try:
         members = _ends(value, kind, length)
         return (id(kind), length, tuple([_sign_member(each, depth, snapshots) for each in members]))
-    except RuntimeError:  # another thread changes it at this moment: the next look will tell
+    except RuntimeError:  # another thread is changing the container; the next look sees the result
         return (id(kind), length)
 
 
@@ -219,22 +250,28 @@ def _ends(value: Any, kind: type, length: int) -> Any:
 
 
 def _sign_member(value: Any, depth: int, snapshots: Snapshots) -> Hashable:
-    """Numbers and texts by value and type, containers and arrays by content, all else by identity."""
+    """Return the signature of a member: numbers and texts by value, containers and arrays by content, others by id."""
     kind = type(value)
     role = BUILTINS.get(id(kind), _FOREIGN).role
     if role == ATOM:
-        return value if kind is int else (id(kind), repr(value))
+        if kind is int:
+            return value
+        return (id(kind), repr(value))
     if role == TEXT:
-        return value if kind is str and len(value) <= _LONGEST_TEXT else (id(kind), len(value), hash(value))
+        if kind is str and len(value) <= _LONGEST_TEXT:
+            return value
+        return (id(kind), len(value), hash(value))
     if depth <= 1:
         return id(value)
     if role == CONTAINER:
         return (id(value), _sign(value, depth - 1, snapshots))
     role = snapshots.kind(value).role
-    return (id(value), snapshots.signature(value, role)) if role in (ARRAY, STAMPED) else id(value)
+    if role in (ARRAY, STAMPED):
+        return (id(value), snapshots.signature(value, role))
+    return id(value)
 
 
 sign: Callable[[Any, int, Snapshots], Hashable] = _sign if extension is None else extension.sign
-"""``_sign``, compiled where it can be (``capture/engine/fast/signing.c``)."""
+"""``_sign``, or its compiled version (``capture/engine/fast/signing.c``)."""
 if extension is not None:
     extension.sign_with(_sign)

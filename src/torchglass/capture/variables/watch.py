@@ -1,4 +1,4 @@
-"""What to watch and what is told of it: the few types that the engine, its sinks and its callers share."""
+"""The types that the engine, its sinks and its callers share: what to watch, and how changes are reported."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from torchglass.capture.variables.scope import is_user_code
 from torchglass.errors import UsageError
 
 ARGUMENT, ASSIGNED, DELETED, CHANGED = "argument", "assigned", "deleted", "changed"
+"""How a variable got, lost or changed its value; CHANGED means in place."""
 
 
 class _Unbound:
-    """What a name holds that holds nothing."""
+    """The value of a name that is not bound."""
 
     __slots__ = ()
 
@@ -31,7 +32,7 @@ UNBOUND: Final = _Unbound()
 
 
 class _Told:
-    """Stands for a value before that the sink was told of, and remembers."""
+    """Stands for an old value that the sink remembers from an earlier report."""
 
     __slots__ = ()
 
@@ -39,8 +40,8 @@ class _Told:
 TOLD: Final = _Told()
 
 
-class Past(NamedTuple):
-    """What was kept of a value that is gone, or that is no longer what it was."""
+class PreviousValue(NamedTuple):
+    """What is known of a value that no longer exists or has changed in place."""
 
     type: str
     id: int
@@ -52,66 +53,74 @@ class VariableChange(NamedTuple):
     """One variable got, lost or changed its value."""
 
     name: str
-    """As written: ``x``, ``self.cache``, ``batch["x"]``."""
+    """The name as written: ``x``, ``self.cache``, ``batch["x"]``."""
     code: CodeType
     offset: int
-    """Of the instruction that did it; ``source.sites`` turns it into line and columns."""
+    """The offset of the instruction that changed it; ``source.sites`` turns the offset into line and columns."""
     line: int
     scope: str
-    """Qualified name of the function that owns the variable; ``f.<locals>.<listcomp>`` in a comprehension."""
+    """The qualified name of the function that owns the variable; ``f.<locals>.<listcomp>`` in a comprehension."""
     how: str
-    """``argument``, ``assigned``, ``deleted`` or, in place, ``changed``."""
+    """``argument``, ``assigned``, ``deleted`` or, for a change in place, ``changed``."""
     old: Any
-    """The value before: the object itself while it lives, else a ``Past``; ``UNBOUND`` when there was none."""
+    """The value before: the object while it is alive, otherwise a ``PreviousValue``, or ``UNBOUND`` without a value."""
     new: Any
-    """The value now; ``UNBOUND`` when deleted."""
+    """The value now, or ``UNBOUND`` after a deletion."""
     serial: int
-    """Number of the activation of the code: tells recursion, and one call from the next."""
+    """The number of the call, which distinguishes recursive and consecutive calls."""
 
 
 Fields = tuple[str, CodeType, int, int, str, str, Any, Any, int]
-"""The same as a plain tuple, which is made in a fourth of the time."""
+"""The fields of a VariableChange in a plain tuple, which takes a fourth of the time to make."""
 
 
 class Sink(Protocol):
-    """Is told of each change, on the thread where it happened, right after it, never under a lock.
+    """Receives each change right after it happened, on the same thread, and never under a lock.
 
-    It must not keep the frame, nor a value longer than the program does.
+    A sink must not keep the frame, and must not keep a value longer than the program does.
     """
 
     def changed(self, change: VariableChange, frame: FrameType, /) -> None: ...
 
 
 class RememberingSink(Protocol):
-    """The same in less time, for a sink that knows what it was told last of each variable of each call."""
+    """A faster sink, which remembers the last value of each variable of each call."""
 
     remembers: bool
-    """True."""
+    """Always True; it marks the sink as a remembering one."""
 
     def changed(self, change: Fields, frame: FrameType, /) -> bool:
-        """Whether it took note. Of a local variable of which it has, ``old`` is ``TOLD`` the next time."""
+        """Return whether the sink remembers the new value.
+
+        If it does, and the variable is a local one, ``old`` is ``TOLD`` in the next report of the variable.
+        """
         ...
 
     def ended(self, serial: int, scope: str, name: str) -> None:
-        """A comprehension without a frame of its own has ended, in this call: its variable holds nothing any more."""
+        """Handle the end of a comprehension that has no frame: its variable of this name is no longer bound."""
         ...
 
 
 class CallSink(Protocol):
-    """A sink that has these two is told of the calls too."""
+    """A sink that also receives the calls of watched code."""
 
     def entered(self, code: CodeType, serial: int, caller: int | None) -> None:
-        """A call begins; ``caller`` is the nearest watched activation below it on the stack."""
+        """Handle the begin of a call; ``caller`` is the number of the nearest watched call that led to it."""
         ...
 
     def left(self, serial: int, error: BaseException | str | None) -> None:
-        """The call ended; ``error`` is the exception or, where Python no longer tells, the name of its type."""
+        """Handle the end of a call; ``error`` is the exception or, if Python no longer has it, the name of its type."""
         ...
 
 
 def call_sink(sink: object) -> CallSink | None:
-    """The sink, if it is one. Not by isinstance: Python works out anew each time what belongs to a protocol."""
-    return cast("CallSink", sink) if hasattr(sink, "entered") and hasattr(sink, "left") else None
+    """Return the sink if it receives calls, else None.
+
+    It does not use isinstance, which checks all members of a protocol each time.
+    """
+    if hasattr(sink, "entered") and hasattr(sink, "left"):
+        return cast("CallSink", sink)
+    return None
 
 
 class PathStep(NamedTuple):
@@ -122,43 +131,48 @@ class PathStep(NamedTuple):
 
 
 class Path(NamedTuple):
-    """``self.cache`` or ``batch["x"]``: a variable and the steps from it."""
+    """A variable and the steps from it, such as ``self.cache`` or ``batch["x"]``."""
 
     name: str
     root: str
     steps: tuple[PathStep, ...]
 
     def near(self, members: Iterable[str]) -> list[str]:
-        """The same path with a last step that looks like this one's, out of these."""
+        """Return this path with its last step replaced by similar names out of ``members``, for suggestions."""
         is_item, key = self.steps[-1]
         if not isinstance(key, str):
             return []
         stem = self.name.strip().removesuffix(f".{key}")
-        stem = stem.rpartition("[")[0] if is_item else stem
+        if is_item:
+            stem = stem.rpartition("[")[0]
         alike = difflib.get_close_matches(key, sorted(set(members) - {key}), n=3)
         return [f"{stem}[{each!r}]" if is_item else f"{stem}.{each}" for each in alike]
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Which variables of which code, and how closely."""
+    """Which variables of which code to watch, and how closely."""
 
     names: tuple[str, ...] = ("*",)
-    """Exact (``x``), globs (``hidden_*``; ``self``, ``cls`` and names like ``__this__`` only when exact), attributes
-    (``self.cache``) and items (``batch["x"]``)."""
+    """Names (``x``), globs (``hidden_*``), attributes (``self.cache``) and items (``batch["x"]``).
+
+    Globs do not match ``self``, ``cls`` and names like ``__this__``; those must be given exactly.
+    """
     code: Callable[[CodeType], bool] = is_user_code
     depth: int = 2
-    """How many containers deep a change is noticed: 1 sees ``xs[0] = 1``, 2 also ``xs[0][0] = 1``."""
+    """How many containers deep changes are detected: 1 detects ``xs[0] = 1``, 2 also ``xs[0][0] = 1``."""
     in_place: bool = True
-    """Whether changes in place are looked for, in containers, arrays and what ``stamp`` knows."""
+    """Whether to look for changes in place, in containers, arrays and values that have a ``stamp``."""
     stamp: Callable[[Any], Hashable | None] | None = None
-    """Something cheap that differs after a value was changed in place, for types the engine does not know
-    (for a tensor: version, address and shape). None for a value of a type that it does not know either;
-    asked of such a type once."""
+    """Returns something cheap that differs after a value was changed in place, for types that the engine does not know.
+
+    For a tensor that is its version, address and shape. The function returns None for a value of a type that it does
+    not know either, and is called only once for such a type.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(self.names))
-        # A name that cannot be read is refused here, not in the middle of the program.
+        # Parse the paths now, so that a malformed name is refused here and not in the middle of the program.
         _ = self.paths
         for name in self.names:
             if not _is_path(name) and not _GLOB.fullmatch(name):
@@ -170,7 +184,7 @@ class Watch:
 
     @cached_property
     def is_general(self) -> bool:
-        """Whether no variable is named exactly: only globs."""
+        """Whether all names are globs, so that no variable is named exactly."""
         return not any(name.isidentifier() or _is_path(name) for name in self.names)
 
     @cached_property
@@ -179,11 +193,15 @@ class Watch:
 
     @cached_property
     def _globs(self) -> re.Pattern[str] | None:
-        globs = [translate(name) for name in self.names if not name.isidentifier() and not _is_path(name)]
-        return re.compile("|".join(globs)) if globs else None
+        globs = [
+            translate(name) for name in self.names if not name.isidentifier() and not _is_path(name)
+        ]
+        if globs:
+            return re.compile("|".join(globs))
+        return None
 
     def wants(self, name: str) -> bool:
-        """Whether a variable of this name is watched; never Python's own ones, such as ``.0``."""
+        """Return whether a variable of this name is watched. Python's internal names, such as ``.0``, never are."""
         if name in self._exact:
             return True
         unasked = name in ("self", "cls") or (name.startswith("__") and name.endswith("__"))
@@ -192,12 +210,14 @@ class Watch:
 
 def _is_path(name: str) -> bool:
     return (
-        "." in name or ("[" in name and any(quote in name for quote in "\"'")) or bool(re.search(r"\w\[-?\d+\]", name))
+        "." in name
+        or ("[" in name and any(quote in name for quote in "\"'"))
+        or bool(re.search(r"\w\[-?\d+\]", name))
     )
 
 
 _GLOB = re.compile(r"(?!\w+\[[^\W\d]\w*\]$)(\w|[*?]|\[[\w!^-]+\])+")
-"""Of what a name or a glob of names is made; but not ``d[k]``, which means an item."""
+"""Matches a name or a glob of names, but not ``d[k]``, which means an item."""
 
 
 def _path(name: str) -> Path:
@@ -218,11 +238,13 @@ def _path(name: str) -> Path:
 
 
 def _item_key(node: ast.expr, name: str) -> Any:
-    """``"x"``, ``0`` or ``-1``."""
+    """Return the key of an item, such as ``"x"``, ``0`` or ``-1``."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        number = node.operand.value if isinstance(node.operand, ast.Constant) else None
+        number = None
+        if isinstance(node.operand, ast.Constant):
+            number = node.operand.value
         if type(number) is int:
             return -number
     raise _refuse(name)

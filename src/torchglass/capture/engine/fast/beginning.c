@@ -1,15 +1,14 @@
-/* How a call that is followed begins and ends (capture/variables/engine.py: begin and left; activation.py: Activation.begin).
+/* The begin and the end of a followed call (capture/variables/activation.py: begin; engine.py: left), and the object Slots.
  *
- * Calls of plain functions are begun here, whose arguments are plain locals: those of generators, module bodies and functions
- * that share variables with others are Python's.
+ * Python begins the call. If all its arguments are plain locals, they are read and reported here.
  */
 #include "following.h"
 
-static struct { PyObject *alert, *calls, *easy, *serials, *tell_left; } names; /* of attributes, interned */
+static struct { PyObject *alert, *tell_left; } names; /* of attributes, interned */
 
 /* ---------------------------------------------------------------- slots
  *
- * The locals of a frame where they are, for Python to read: valid until the call returns (frames.py: slots_of). */
+ * A sequence by which Python reads the locals of a frame in their place; valid until the call returns (frames.py: slots_of). */
 
 typedef struct {
     PyObject_HEAD
@@ -65,7 +64,7 @@ static PyObject *slots_by_c(PyObject *module, PyObject *args)
 
 /* ---------------------------------------------------------------- arguments */
 
-/* What a change of an argument begins with: its name, and what all arguments of the call have in common. Owned. */
+/* The first fields of an argument's change: its name, and those that all arguments of the call share. Owned. */
 static PyObject *facts_of(PyObject *name, PyObject *opening)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(opening);
@@ -77,7 +76,7 @@ static PyObject *facts_of(PyObject *name, PyObject *opening)
     return facts;
 }
 
-/* Let the entry know an argument. */
+/* Remember the value of an argument in its entry. */
 static int take_argument(Call *call, Known *entry, PyObject *name, PyObject *value)
 {
     PyObject *kind = kind_for(call, value);
@@ -87,15 +86,15 @@ static int take_argument(Call *call, Known *entry, PyObject *name, PyObject *val
         done = take(call, entry, value, kind, role);
     else if (kind != NULL) {
         PyObject *snapshots = PyObject_GetAttrString(call->engine, "snapshots");
-        done = snapshots == NULL ? -1 : ask(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
+        done = snapshots == NULL ? -1 : as_done(PyObject_CallMethod(snapshots, "take", "OOO", entry, value, Py_True));
         Py_XDECREF(snapshots);
     }
     Py_XDECREF(kind);
-    return done == 0 && is_set(entry->signature) ? settle(call, name, value, entry) : done;
+    return done == 0 && is_set(entry->signature) ? sort_by_access(call, name, value, entry) : done;
 }
 
-/* One argument of a call that begins. */
-static int look_at_argument(Call *call, PyObject *variable, PyObject *opening, PyFrameObject *frame)
+/* Read and report one argument. */
+static int begin_argument(Call *call, PyObject *variable, PyObject *opening, PyFrameObject *frame)
 {
     PyObject *name = PyTuple_GET_ITEM(variable, 0); /* borrowed from the plan, as is the variable */
     PyObject *value = read_slot(frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(variable, 1)));
@@ -116,68 +115,28 @@ static int look_at_argument(Call *call, PyObject *variable, PyObject *opening, P
     return done;
 }
 
-static int look_at_arguments(Call *call, PyObject *arguments, PyObject *opening, PyFrameObject *frame)
+static int begin_arguments(Call *call, PyObject *arguments, PyObject *opening, PyFrameObject *frame)
 {
     for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(arguments); at++)
-        if (look_at_argument(call, PyTuple_GET_ITEM(arguments, at), opening, frame) < 0)
+        if (begin_argument(call, PyTuple_GET_ITEM(arguments, at), opening, frame) < 0)
             return -1;
     return 0;
 }
 
-/* begin(call, arguments, opening, frame): all arguments are plain locals */
+/* begin(call, arguments, opening, frame): read and report the arguments, which are plain locals (plan.py: opening) */
 static PyObject *begin_by_c(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 4 || !is_ready(args[0]) || !PyTuple_Check(args[1]) || !PyTuple_Check(args[2])
         || PyTuple_GET_SIZE(args[2]) != 5 || !PyFrame_Check(args[3]) || !is_readable) {
-        PyErr_SetString(PyExc_TypeError, "a call, its arguments, how it opens and a frame are wanted");
+        PyErr_SetString(PyExc_TypeError, "a call, its arguments, the fields that they share and a frame are wanted");
         return NULL;
     }
-    if (look_at_arguments((Call *)args[0], args[1], args[2], (PyFrameObject *)args[3]) < 0)
+    if (begin_arguments((Call *)args[0], args[1], args[2], (PyFrameObject *)args[3]) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
 
-/* ---------------------------------------------------------------- the call */
-
-enum { ARGUMENTS, OPENING, SLOT_COUNT, EASY_FIELDS }; /* plan.py: Easy */
-
-/* What Activation.__init__ makes of a plain call, owned. */
-static Call *new_call(PyObject *engine, PyObject *plan, PyFrameObject *frame, Py_ssize_t slots)
-{
-    PyObject *serials = PyObject_GetAttr(engine, names.serials);
-    Call *call = serials == NULL ? NULL : (Call *)((PyTypeObject *)call_type)->tp_alloc((PyTypeObject *)call_type, 0);
-    if (call != NULL) {
-        call->engine = Py_NewRef(engine);
-        call->plan = Py_NewRef(plan);
-        call->serial = PyIter_Next(serials);
-        call->slots = slots ? slots_of(frame, slots) : Py_NewRef(Py_None);
-        call->known = PyDict_New();
-        call->open = PyDict_New();
-        call->alone = PyDict_New();
-        if (call->serial == NULL || call->slots == NULL || call->known == NULL || call->open == NULL || call->alone == NULL)
-            Py_CLEAR(call);
-    }
-    Py_XDECREF(serials);
-    return call;
-}
-
-PyObject *begin_followed(PyObject *engine, PyObject *running, PyObject *plan, PyFrameObject *frame)
-{
-    PyObject *easy = PyObject_GetAttr(plan, names.easy), *calls = easy == NULL ? NULL : PyObject_GetAttr(engine, names.calls);
-    Call *call = NULL;
-    if (calls != NULL && (calls != Py_None || !PyTuple_Check(easy) || call_type == NULL || !is_readable))
-        call = (Call *)Py_NewRef(Py_None); /* somebody is told of calls, or they are not so easy */
-    else if (calls != NULL && (call = new_call(engine, plan, frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(easy, SLOT_COUNT)))) != NULL) {
-        PyObject *key = PyLong_FromVoidPtr(frame);
-        if (key == NULL || PyDict_SetItem(running, key, (PyObject *)call) < 0
-            || look_at_arguments(call, PyTuple_GET_ITEM(easy, ARGUMENTS), PyTuple_GET_ITEM(easy, OPENING), frame) < 0)
-            Py_CLEAR(call);
-        Py_XDECREF(key);
-    }
-    Py_XDECREF(calls);
-    Py_XDECREF(easy);
-    return (PyObject *)call;
-}
+/* ---------------------------------------------------------------- the end of a call */
 
 int end_followed(Call *call, PyObject *error)
 {
@@ -187,37 +146,26 @@ int end_followed(Call *call, PyObject *error)
     PyObject *tell = done < 0 ? NULL : PyObject_GetAttr(call->engine, names.tell_left);
     if (tell == NULL)
         return -1;
-    done = tell == Py_None ? 0 : ask(PyObject_CallFunctionObjArgs(tell, call->serial, error, NULL));
+    done = tell == Py_None ? 0 : as_done(PyObject_CallFunctionObjArgs(tell, call->serial, error, NULL));
     Py_DECREF(tell);
     return done;
-}
-
-/* begin_followed(engine, its running calls, plan, frame) → the call; None: Python has to begin it */
-static PyObject *begin_followed_by_c(PyObject *module, PyObject *args)
-{
-    PyObject *engine, *running, *plan, *frame;
-    if (!PyArg_ParseTuple(args, "OO!OO!", &engine, &PyDict_Type, &running, &plan, &PyFrame_Type, &frame))
-        return NULL;
-    return begin_followed(engine, running, plan, (PyFrameObject *)frame);
 }
 
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
-    {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Tell of the arguments of a call."},
-    {"begin_followed", begin_followed_by_c, METH_VARARGS, "A call of known code begins."},
+    {"begin", (PyCFunction)(void (*)(void))begin_by_c, METH_FASTCALL, "Report the arguments of a call."},
     {"slots_of", slots_by_c, METH_VARARGS, "The locals of a frame where they are; None where they cannot be read."},
     {NULL},
 };
 
 int beginning_ready(PyObject *module)
 {
-    struct { PyObject **place; const char *text; } all[] = {
-        {&names.alert, "alert"}, {&names.calls, "calls"}, {&names.easy, "easy"}, {&names.serials, "serials"},
+    const AttributeName all[] = {
+        {&names.alert, "alert"},
         {&names.tell_left, "tell_left"},
     };
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
-        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
-            return -1;
+    if (INTERN_NAMES(all) < 0)
+        return -1;
     return PyType_Ready(&SlotsType) < 0 ? -1 : PyModule_AddFunctions(module, functions);
 }

@@ -1,6 +1,6 @@
-/* Which calls of Python functions are told: a profile function that passes on those of the program's own code.
+/* A profile function that reports the calls of the program's own Python functions, and of no others.
  *
- * Python calls it for every call and return, so it must be short: what a code object is, meant or not, is asked once
+ * Python calls it for each call and return, so it must be fast: whether the calls of a code object are recorded is asked once
  * (capture/calls/probe.py keeps the code, so its address stays its own).
  */
 #include "fast.h"
@@ -8,12 +8,12 @@
 
 typedef struct {
     PyObject_HEAD
-    Table codes; /* the address of a code object → 1: its calls are told, 0: they are not */
-    PyObject *is_meant, *begin, *end;
-    char on; /* 0: it is over, and threads that still call this let it go */
+    Table codes; /* address of a code object -> 1: its calls are recorded, 0: they are not */
+    PyObject *is_meant, *begin, *end; /* functions of Python: (frame), (frame), (frame, result, has failed) */
+    char on; /* 0: the recording has ended, and each thread removes its profile function at the next call */
 } CallFilter;
 
-/* Memory that ran out while we looked costs the event; what else comes out of there is the program's (a signal handler's). */
+/* Out of memory costs only the event. Any other exception is the program's (of a signal handler), and goes on. */
 static int failed(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_MemoryError))
@@ -43,7 +43,7 @@ static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *ar
         return 0;
     CallFilter *filter = (CallFilter *)self;
     if (!filter->on) {
-        Py_INCREF(self); /* the thread's own reference goes */
+        Py_INCREF(self); /* the thread drops its reference */
         PyEval_SetProfile(NULL, NULL);
         Py_DECREF(self);
         return 0;
@@ -56,7 +56,7 @@ static int on_call(PyObject *self, PyFrameObject *frame, int event, PyObject *ar
     PyObject *done;
     if (event == PyTrace_CALL)
         done = PyObject_CallOneArg(filter->begin, (PyObject *)frame);
-    else /* without a result an exception is on its way */
+    else /* without a result, an exception leaves the call */
         done = PyObject_CallFunctionObjArgs(filter->end, frame, argument == NULL ? Py_None : argument,
                                             argument == NULL ? Py_True : Py_False, NULL);
     Py_XDECREF(done);
@@ -69,7 +69,7 @@ static PyObject *filter_set(CallFilter *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* As a Python object it is what `sys.getprofile()` gives; whoever sets that again has the C function back. */
+/* sys.getprofile() returns this object; when a program sets it again and it is called, the C function is set again. */
 static PyObject *filter_call(CallFilter *self, PyObject *args, PyObject *named)
 {
     return filter_set(self, NULL);
@@ -115,11 +115,11 @@ static void filter_dealloc(CallFilter *self)
 }
 
 static PyMethodDef filter_methods[] = {
-    {"set", (PyCFunction)filter_set, METH_NOARGS, "Be the profile function of the calling thread."},
+    {"set", (PyCFunction)filter_set, METH_NOARGS, "Become the profile function of the calling thread."},
     {NULL},
 };
 static PyMemberDef filter_members[] = {
-    {"on", T_BOOL, offsetof(CallFilter, on), 0, "Whether calls are told."},
+    {"on", T_BOOL, offsetof(CallFilter, on), 0, "Whether calls are recorded."},
     {NULL},
 };
 PyTypeObject CallFilterType = {

@@ -1,31 +1,38 @@
-/* Values on an NVIDIA GPU (statistics/cuda.py): a kernel is launched behind what the stream is doing, and nothing waits.
+/* Measures values on an NVIDIA GPU (statistics/cuda.py), without waiting for the GPU.
  *
- * Python compiles the kernels, makes the streams' tables and brings back what has gathered there. What is done here for
- * each value is the launch: libcuda is not linked, its cuLaunchKernel is handed over as an address.
+ * For each value a kernel is launched on the stream that the program uses. It writes its result into a row of a *batch*, and
+ * full batches are copied back together. Python compiles the kernels, makes the batches and fetches them; here is the launch, and
+ * writing the rows of a batch into the journal. libcuda is not linked: Python passes the address of its cuLaunchKernel.
  */
 #include "fast.h"
 #include "sketch.h"
 #include "structmember.h"
 #include <math.h>
 
-#define ROW 9 /* of a row, before the sketch: doubles: all, NaN, +Inf, -Inf, zeros, minimum, maximum, sum, sum of squares about the mean */
-#define BY_KERNEL 4
+/* A row begins with these doubles; a sketch may follow. */
+enum { ALL, NAN_COUNT, POSINF, NEGINF, ZEROS, MINIMUM, MAXIMUM, SUM, SQUARES /* about the mean */, ROW };
+#define BY_KERNEL 4 /* how the statistics were made (journal/layout.py) */
 #define THREADS 256
-#define PRIME 17 /* of a sketch: sums of each kind by place */
+#define PRIME 17 /* the sums of each kind in a sketch */
 
 typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
                       void *stream, void **arguments, void **extra);
 
-/* ---------------------------------------------------------------- rows that go back together; the base of _Batch */
+/* ---------------------------------------------------------------- a batch of rows; the base of _Batch in cuda.py */
 
 typedef struct {
     PyObject_HEAD
-    long long address, used, room, launching, width, slots, slot; /* a slot: doubles for the parts of a row's launch */
-    char has_arrived;
-    PyObject *values; /* a list: number, row and times of each value, by turns */
+    long long address;    /* of the first row, on the GPU */
+    long long used, room; /* rows */
+    long long launching;  /* kernels that are being launched: until then the batch is not sent */
+    long long width;      /* doubles of a row */
+    long long slots;      /* address of working memory for the kernels, one slot for each row … */
+    long long slot;       /* … of so many doubles */
+    char has_arrived;     /* it was copied back, so no value can be added */
+    PyObject *values;     /* a list: value, row, repeats, value, row, repeats, … */
 } BatchFields;
 
-/* begin() → a row that is nobody else's; -1: all are taken. The batch is not sent before end(). */
+/* begin() -> an unused row; -1: all are used. The batch is not sent before end(). */
 static int64_t begin_row(BatchFields *batch)
 {
     if (batch->used >= batch->room)
@@ -76,7 +83,7 @@ static PyMethodDef batch_methods[] = {
 };
 static PyTypeObject BatchFieldsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.BatchFields",
-    .tp_doc = "Rows of one stream that go back together.",
+    .tp_doc = "Rows of one stream that are copied back together.",
     .tp_basicsize = sizeof(BatchFields),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
@@ -87,12 +94,15 @@ static PyTypeObject BatchFieldsType = {
     .tp_methods = batch_methods,
 };
 
-/* ---------------------------------------------------------------- one stream; the base of _Stream */
+/* ---------------------------------------------------------------- one stream; the base of _Stream in cuda.py */
 
 typedef struct {
     PyObject_HEAD
-    long long device, handle, parts, launch;
-    PyObject *batch;
+    long long device;
+    long long handle; /* of the stream */
+    long long parts;  /* address of the kernels' partial sums */
+    long long launch; /* address of cuLaunchKernel */
+    PyObject *batch;  /* the batch that is filled now */
 } StreamFields;
 
 static int stream_traverse(StreamFields *stream, visitproc visit, void *arg)
@@ -121,7 +131,7 @@ static PyMemberDef stream_members[] = {
 };
 static PyTypeObject StreamFieldsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.StreamFields",
-    .tp_doc = "What kernels of one stream share.",
+    .tp_doc = "What the kernels of one stream share.",
     .tp_basicsize = sizeof(StreamFields),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
@@ -131,12 +141,10 @@ static PyTypeObject StreamFieldsType = {
     .tp_members = stream_members,
 };
 
-/* The stream that is current on a device, owned; NULL where it is Python's affair. */
+/* The current stream of a device, owned; NULL: left to Python (a new stream, or a graph is captured). */
 static StreamFields *current_stream(Engine *engine, int64_t device)
 {
-    PyObject *capturing = PyObject_CallNoArgs(engine->is_capturing);
-    int is_capturing = capturing == NULL ? -1 : PyObject_IsTrue(capturing);
-    Py_XDECREF(capturing);
+    int is_capturing = as_truth(PyObject_CallNoArgs(engine->is_capturing));
     if (is_capturing != 0 || as_number(PyObject_CallNoArgs(engine->current_device)) != device)
         return NULL;
     PyObject *index = PyLong_FromLongLong(device);
@@ -152,6 +160,7 @@ static StreamFields *current_stream(Engine *engine, int64_t device)
 
 /* ---------------------------------------------------------------- one value */
 
+/* Note that a row has the numbers of a value. */
 static int add_value(BatchFields *batch, int64_t number, int64_t row)
 {
     const int64_t words[] = {number, row, 1};
@@ -188,7 +197,7 @@ static unsigned blocks_of(const DeviceRun *numbers)
     return (unsigned)(PRIME * (all < primes ? all : primes > 0 ? primes : 1));
 }
 
-/* Python's lock is let go of: where the queue is full the call waits, maybe for something that Python does. */
+/* Launch a kernel. The lock of Python is released: if the stream's queue is full the call waits, maybe for another thread. */
 static int launch(const StreamFields *stream, const BatchFields *batch, const DeviceRun *numbers, uint64_t known, int64_t at)
 {
     uint64_t row = (uint64_t)(batch->address + at * batch->width * 8), slot = (uint64_t)(batch->slots + at * batch->slot * 8);
@@ -209,7 +218,7 @@ static int launch(const StreamFields *stream, const BatchFields *batch, const De
     return problem;
 }
 
-/* Have so many numbers measured: 1 done, with the batch (owned) and its row; 0 Python's affair, -1 error. */
+/* Launch a kernel for a value. 1: done, with the batch (owned) and its row; 0: left to Python; -1: error. */
 int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where, int64_t *row)
 {
     *where = NULL;
@@ -222,7 +231,7 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     int done = 0;
     if ((batch->width > ROW) == (run->order != NULL) && (*row = begin_row(batch)) != NONE) {
         const int64_t known = batch->address + run->known_row * batch->width * 8;
-        done = launch(stream, batch, run, run->known == (PyObject *)batch ? (uint64_t)known : 0 /* not there any more */, *row) == 0;
+        done = launch(stream, batch, run, run->known == (PyObject *)batch ? (uint64_t)known : 0 /* copied back already */, *row) == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;
@@ -240,9 +249,9 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     return done;
 }
 
-/* ---------------------------------------------------------------- what has come back */
+/* ---------------------------------------------------------------- a batch that was copied back */
 
-/* 1: something is bad, by the same rule as in measurer.py. */
+/* Write the statistics of a value; 1: they are alarming. */
 static int write_row(Engine *engine, int64_t number, const double *row, double times)
 {
     int64_t counts[5], finite;
@@ -251,19 +260,19 @@ static int write_row(Engine *engine, int64_t number, const double *row, double t
         counts[at] = (int64_t)(row[at] * times);
     finite = counts[0] - counts[1] - counts[2] - counts[3];
     if (finite > 0) {
-        double squares = row[8] * times, mean = row[7] * times / (double)finite;
-        numbers[0] = row[5];
-        numbers[1] = row[6];
+        double squares = row[SQUARES] * times, mean = row[SUM] * times / (double)finite;
+        numbers[0] = row[MINIMUM];
+        numbers[1] = row[MAXIMUM];
         numbers[2] = mean;
         numbers[3] = sqrt(squares / (double)finite);
         numbers[4] = sqrt(squares + (double)finite * mean * mean);
     }
     if (write_measured(engine, number, counts, numbers, BY_KERNEL) < 0)
         return -1;
-    return counts[1] || counts[2] || (counts[3] && counts[0] == 1);
+    return is_alarming(counts);
 }
 
-/* The sketch behind a row's numbers; it has no hash where there is none. */
+/* Write the sketch at the end of a row, if it has one: a hash of 0 says that it has none. */
 static int write_row_sketch(ValueFields *sketched, int64_t number, const double *row, double times)
 {
     Sketch sketch;
@@ -271,8 +280,8 @@ static int write_row_sketch(ValueFields *sketched, int64_t number, const double 
     return times != 1.0 || !sketch.hash ? 0 : write_sketch(sketched, number, &sketch);
 }
 
-/* take_rows(values, address, width, where sketches are written): the rows of a batch lie there; write down what they say of
- * its values. True: one is bad. */
+/* take_rows(values, address, width, writer of sketches): write the statistics of the values of a batch, whose rows lie at this
+ * address. Return whether one of them is alarming. */
 PyObject *engine_take_rows(Engine *engine, PyObject *args)
 {
     PyObject *values, *sketched;
@@ -280,17 +289,17 @@ PyObject *engine_take_rows(Engine *engine, PyObject *args)
     long long width;
     if (!PyArg_ParseTuple(args, "O!KLO!", &PyList_Type, &values, &address, &width, &ValueFieldsType, &sketched))
         return NULL;
-    int is_bad = 0;
+    int is_any_alarming = 0;
     for (Py_ssize_t at = 0; at + 2 < PyList_GET_SIZE(values); at += 3) {
         int64_t number = PyLong_AsLongLong(PyList_GET_ITEM(values, at)), row = PyLong_AsLongLong(PyList_GET_ITEM(values, at + 1));
         double times = PyLong_AsDouble(PyList_GET_ITEM(values, at + 2));
         const double *numbers = (const double *)(uintptr_t)address + row * width;
-        int found = PyErr_Occurred() ? -1 : write_row(engine, number, numbers, times);
-        if (found < 0 || (width > ROW && write_row_sketch((ValueFields *)sketched, number, numbers, times) < 0))
+        int alarming = PyErr_Occurred() ? -1 : write_row(engine, number, numbers, times);
+        if (alarming < 0 || (width > ROW && write_row_sketch((ValueFields *)sketched, number, numbers, times) < 0))
             return NULL;
-        is_bad |= found;
+        is_any_alarming |= alarming;
     }
-    return PyBool_FromLong(is_bad);
+    return PyBool_FromLong(is_any_alarming);
 }
 
 int device_ready(PyObject *module)

@@ -1,5 +1,6 @@
-/* What one session knows, in front of Python's own tables; and the module itself. */
+/* The object Engine, which holds what C knows of one session; the callbacks by which C asks Python; and the module itself. */
 #include "fast.h"
+#include "following.h"
 #include "structmember.h"
 
 Torch torch;
@@ -16,8 +17,6 @@ static int engine_traverse(Engine *engine, visitproc visit, void *arg)
     Py_VISIT(engine->kept);
     Py_VISIT(engine->tracers);
     Py_VISIT(engine->module_refs);
-    for (int at = 0; at < CLASS_ROWS; at++)
-        Py_VISIT(engine->class_rows[at].ref);
 #define VISIT(name) Py_VISIT(engine->name);
     CALLBACKS(VISIT)
     return 0;
@@ -31,7 +30,6 @@ static int engine_clear(Engine *engine)
     table_clear(&engine->opaque);
     table_clear(&engine->stacks);
     table_clear(&engine->module_places);
-    table_clear(&engine->child_places);
     PyMem_Free(engine->module_rows);
     PyMem_Free(engine->described);
     engine->module_rows = NULL;
@@ -48,8 +46,6 @@ static int engine_clear(Engine *engine)
     Py_CLEAR(engine->kept);
     Py_CLEAR(engine->tracers);
     Py_CLEAR(engine->module_refs);
-    for (int at = 0; at < CLASS_ROWS; at++)
-        Py_CLEAR(engine->class_rows[at].ref);
 #define CLEAR(name) Py_CLEAR(engine->name);
     CALLBACKS(CLEAR)
     return 0;
@@ -66,40 +62,40 @@ static void engine_dealloc(Engine *engine)
 static struct {
     const char *name;
     size_t place;
-    PyObject *key; /* the name as Python has it, made once */
-} callbacks_known[] = {CALLBACKS(PLACE)};
-#define CALLBACK_COUNT (sizeof callbacks_known / sizeof *callbacks_known)
+    PyObject *key; /* the same name, interned */
+} callbacks[] = {CALLBACKS(PLACE)};
+#define CALLBACK_COUNT (sizeof callbacks / sizeof *callbacks)
 
-/* Where a callback goes; NULL for a name that is none. Python has each name that stands in a program once. */
+/* The field of a callback; NULL: no callback has this name. Names in a program are interned, so addresses are compared. */
 static PyObject **callback_place(Engine *engine, PyObject *key)
 {
     for (size_t at = 0; at < CALLBACK_COUNT; at++)
-        if (callbacks_known[at].key == key)
-            return (PyObject **)((char *)engine + callbacks_known[at].place);
+        if (callbacks[at].key == key)
+            return (PyObject **)((char *)engine + callbacks[at].place);
     return NULL;
 }
 
 static int callbacks_ready(void)
 {
     for (size_t at = 0; at < CALLBACK_COUNT; at++)
-        if ((callbacks_known[at].key = PyUnicode_InternFromString(callbacks_known[at].name)) == NULL)
+        if ((callbacks[at].key = PyUnicode_InternFromString(callbacks[at].name)) == NULL)
             return -1;
     return 0;
 }
 
-/* ask({name: callable}): what is asked of Python, some or all of it. */
-static PyObject *engine_ask(Engine *engine, PyObject *callbacks)
+/* ask({name: object}): set some of the callbacks and shared tables (fast.h: CALLBACKS). */
+static PyObject *engine_ask(Engine *engine, PyObject *objects)
 {
-    if (!PyDict_Check(callbacks)) {
+    if (!PyDict_Check(objects)) {
         PyErr_SetString(PyExc_TypeError, "a dict is wanted");
         return NULL;
     }
-    PyObject *key, *found;
-    for (Py_ssize_t at = 0; PyDict_Next(callbacks, &at, &key, &found);) {
+    PyObject *key, *object;
+    for (Py_ssize_t at = 0; PyDict_Next(objects, &at, &key, &object);) {
         PyObject **place = callback_place(engine, key);
         if (place == NULL)
             return PyErr_Format(PyExc_TypeError, "%R is not asked for", key);
-        Py_XSETREF(*place, Py_NewRef(found));
+        Py_XSETREF(*place, Py_NewRef(object));
     }
     Py_RETURN_NONE;
 }
@@ -119,8 +115,8 @@ static int engine_init(Engine *engine, PyObject *args, PyObject *kwargs)
     return engine->kept == NULL || engine->module_refs == NULL ? -1 : 0;
 }
 
-/* end(session, raises): nothing is recorded any more. What leads back to the session is replaced: by one that has ended,
- * and by a function that raises, so that whoever still asks is refused and nothing is ever missing. */
+/* end(session, raises): record nothing more. The session is replaced by one that has ended and each callback by a function that
+ * raises, so that the session can be freed, and a caller that comes later gets an exception. */
 static PyObject *engine_end(Engine *engine, PyObject *args)
 {
     PyObject *session, *raises;
@@ -148,28 +144,33 @@ static PyObject *engine_clear_living(Engine *engine, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* measure(measurer, where it is written, where sketches are (None: nobody asked), whether as much as can be is done here, how
- * it says which events are meant, whether it is to know of what is not finite); None: no longer. */
+/* measure(measurer, writer of statistics, writer of sketches, here, chooses, asks): measure values from now on.
+ *   measurer   None: stop measuring
+ *   sketches   None: make no sketches
+ *   here       C measures what it can; otherwise Python measures everything
+ *   chooses    the measurer is asked which events are measured
+ *   asks       the measurer is told of values that are not finite */
 static PyObject *engine_measure(Engine *engine, PyObject *args)
 {
     PyObject *measurer, *measured, *sketched;
     int here, chooses, asks;
-    if (!PyArg_ParseTuple(args, "OO!Opip", &measurer, &ValueFieldsType, &measured, &sketched, &here, &chooses, &asks))
+    if (!PyArg_ParseTuple(args, "OO!Oppp", &measurer, &ValueFieldsType, &measured, &sketched, &here, &chooses, &asks))
         return NULL;
     if (sketched != Py_None && !PyObject_TypeCheck(sketched, &ValueFieldsType))
         return PyErr_SetString(PyExc_TypeError, "a writer of sketches is wanted"), NULL;
     Py_XSETREF(engine->sketched, sketched == Py_None ? NULL : (ValueFields *)Py_NewRef(sketched));
     Py_XSETREF(engine->measured, (ValueFields *)Py_NewRef(measured));
     Py_XSETREF(engine->measurer, measurer == Py_None ? NULL : Py_NewRef(measurer));
-    choices_clear(engine);
-    engine->measures = (char)here, engine->chooses = (char)chooses, engine->asks = (char)asks;
+    engine->measures = (char)here;
+    engine->chooses = (char)chooses;
+    engine->asks = (char)asks;
     if (measurer == Py_None)
         measuring_clear(engine);
     Py_RETURN_NONE;
 }
 
-/* keep(saved, where it is written): all that is measured from now on is kept, too, what was measured before once it is met
- * again; (None, None): no longer. */
+/* keep(saved, writer): copy the bytes of all values that are measured from now on; (None, None): stop. Values that were measured
+ * before are measured and copied when an event takes them again. */
 static PyObject *engine_keep(Engine *engine, PyObject *args)
 {
     PyObject *saved, *places;
@@ -184,20 +185,22 @@ static PyObject *engine_keep(Engine *engine, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* (log, what, frame, args, kwargs) → the number of the record */
+/* (log, what, frame, args, kwargs or None) → the number of the record */
 static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 5 || !PyObject_TypeCheck(args[0], &LogType) || !PyTuple_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "a log, what, a frame, a tuple and a dict are wanted");
+    if (count != 5 || !PyObject_TypeCheck(args[0], &LogType) || !PyTuple_Check(args[3])
+        || (args[4] != Py_None && !PyDict_Check(args[4]))) {
+        PyErr_SetString(PyExc_TypeError, "a log, what, a frame, a tuple, and a dict or None are wanted");
         return NULL;
     }
     long long what = PyLong_AsLongLong(args[1]);
     if (what == -1 && PyErr_Occurred())
         return NULL;
     PyFrameObject *frame = PyFrame_Check(args[2]) ? (PyFrameObject *)Py_NewRef(args[2]) : NULL;
-    if (frame != NULL) { /* below torch's own way to a handler stands the function that was called, not its caller */
+    if (frame != NULL) { /* torch's own handler was called by the function, and that by the place we look for */
         PyCodeObject *code = PyFrame_GetCode(frame);
-        for (int steps = code == torch.handler_code ? 2 : 0; steps > 0 && frame != NULL; steps--) {
+        const int skipped = code == torch.handler_code ? 2 : 0;
+        for (int at = 0; at < skipped && frame != NULL; at++) {
             PyFrameObject *above = PyFrame_GetBack(frame);
             Py_DECREF(frame);
             frame = above;
@@ -239,18 +242,7 @@ static PyObject *engine_count(Engine *engine, PyObject *unused)
     return Py_BuildValue("nnn", engine->forms.count, engine->stacks.count, engine->living_count);
 }
 
-static PyObject *engine_read_settings(Engine *engine, PyObject *log)
-{
-    if (!PyObject_TypeCheck(log, &LogType))
-        return PyErr_SetString(PyExc_TypeError, "a log is wanted"), NULL;
-    if (((Log *)log)->unread != NULL && engine->settings != NULL && read_settings(engine, (Log *)log) < 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef engine_methods[] = {
-    {"has_uncalled", (PyCFunction)engine_has_uncalled, METH_VARARGS, NULL},
-    {"read_settings", (PyCFunction)engine_read_settings, METH_O, NULL},
     {"ask", (PyCFunction)engine_ask, METH_O, NULL},
     {"end", (PyCFunction)engine_end, METH_VARARGS, NULL},
     {"count", (PyCFunction)engine_count, METH_NOARGS, NULL},
@@ -263,11 +255,11 @@ static PyMethodDef engine_methods[] = {
     {"close_op", FAST(engine_close_op), NULL},
     {"value_of", (PyCFunction)engine_value_of, METH_O, NULL},
     {"plain_value_of", (PyCFunction)engine_plain_value_of, METH_O, NULL},
-    {"made", (PyCFunction)engine_made, METH_O, NULL},
+    {"value_after_op", (PyCFunction)engine_value_after_op, METH_O, NULL},
     {"known", (PyCFunction)engine_known, METH_O, NULL},
     {"forget", (PyCFunction)engine_forget, METH_O, NULL},
-    {"touch", (PyCFunction)engine_touch, METH_O, NULL},
-    {"begin", (PyCFunction)engine_begin, METH_O, NULL},
+    {"mark_changed", (PyCFunction)engine_mark_changed, METH_O, NULL},
+    {"begin_pending", (PyCFunction)engine_begin_pending, METH_O, NULL},
     {"pending", (PyCFunction)engine_pending, METH_NOARGS, NULL},
     {"living_objects", (PyCFunction)engine_living_objects, METH_NOARGS, NULL},
     {"remember", (PyCFunction)engine_remember, METH_VARARGS, NULL},
@@ -285,7 +277,7 @@ static PyMemberDef engine_members[] = {
 };
 PyTypeObject EngineType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Engine",
-    .tp_doc = "What one session knows.",
+    .tp_doc = "What C knows of one session.",
     .tp_basicsize = sizeof(Engine),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
@@ -299,70 +291,74 @@ PyTypeObject EngineType = {
 
 /* ---------------------------------------------------------------- the module */
 
-/* A plain attribute of torch's, to be called by pointer; an error where it is of another kind. */
-static int take_getter(PyObject *names, const char *name, PyGetSetDef **place)
+/* The names of torch that C calls (names.py): a C getter of Tensor, called by pointer … */
+static const struct { const char *name; PyGetSetDef **place; } getters[] = {
+    {"_version", &torch.version}, {"shape", &torch.shape}, {"dtype", &torch.dtype}, {"device", &torch.device},
+    {"requires_grad", &torch.requires_grad},
+};
+
+/* … or any object. */
+static const struct { const char *name; void *place; } objects[] = {
+    {"Tensor", &torch.Tensor}, {"Parameter", &torch.Parameter}, {"Size", &torch.size_type}, {"device_type", &torch.device_type},
+    {"logs", &torch.logs}, {"leaving", &torch.leaving}, {"storage_address", &torch.storage_address},
+    {"count_modes", &torch.count_modes}, {"push_mode", &torch.push_mode}, {"pop_mode", &torch.pop_mode},
+    {"mode_at", &torch.mode_at}, {"no_functions", &torch.no_functions}, {"detach", &torch.detach},
+    {"call_boxed", &torch.call_boxed}, {"handle_torch_function", &torch.handle_torch_function},
+    {"own_folder", &torch.own_folder}, {"warn", &torch.warn}, {"next_node", &torch.next_node},
+    {"current_node", &torch.current_node}, {"get_tracing_state", &torch.get_tracing_state},
+    {"set_tracing_state", &torch.set_tracing_state}, {"data_ptr", &torch.data_ptr}, {"is_neg", &torch.is_neg},
+    {"is_conj", &torch.is_conj}, {"untyped_storage", &torch.untyped_storage}, {"storage_offset", &torch.storage_offset},
+    {"storage_bytes", &torch.storage_bytes}, {"handler_code", &torch.handler_code},
+};
+
+static int take_getters(PyObject *names)
 {
-    PyObject *found = PyDict_GetItemString(names, name); /* borrowed; kept by torch for ever */
-    if (found == NULL || Py_TYPE(found) != &PyGetSetDescr_Type || ((PyGetSetDescrObject *)found)->d_getset->get == NULL) {
-        PyErr_Format(PyExc_TypeError, "Tensor.%s is not what was expected", name);
-        return -1;
+    for (size_t at = 0; at < sizeof getters / sizeof getters[0]; at++) {
+        PyObject *getter = PyDict_GetItemString(names, getters[at].name); /* borrowed; torch keeps it for ever */
+        if (getter == NULL || Py_TYPE(getter) != &PyGetSetDescr_Type
+            || ((PyGetSetDescrObject *)getter)->d_getset->get == NULL) {
+            PyErr_Format(PyExc_TypeError, "Tensor.%s is not what was expected", getters[at].name);
+            return -1;
+        }
+        *getters[at].place = ((PyGetSetDescrObject *)getter)->d_getset;
     }
-    *place = ((PyGetSetDescrObject *)found)->d_getset;
     return 0;
 }
 
-static int take_object(PyObject *names, const char *name, PyObject **place)
+static int take_objects(PyObject *names)
 {
-    PyObject *found = PyDict_GetItemString(names, name); /* borrowed, made our own for ever */
-    if (found == NULL) {
-        PyErr_Format(PyExc_TypeError, "%s is not there", name);
-        return -1;
+    for (size_t at = 0; at < sizeof objects / sizeof objects[0]; at++) {
+        PyObject *object = PyDict_GetItemString(names, objects[at].name); /* borrowed, made our own for ever */
+        if (object == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s is not there", objects[at].name);
+            return -1;
+        }
+        *(PyObject **)objects[at].place = Py_NewRef(object);
     }
-    *place = Py_NewRef(found);
     return 0;
 }
 
-/* Take over the names of torch; an error says why this torch cannot be read so. */
+/* set_torch(names): take the names of torch; an error says why this torch cannot be used by C. */
 static PyObject *set_torch(PyObject *module, PyObject *names)
 {
     if (!PyDict_Check(names)) {
         PyErr_SetString(PyExc_TypeError, "a dict is wanted");
         return NULL;
     }
-    PyObject *stride = PyDict_GetItemString(names, "stride"), *words = PyDict_GetItemString(names, "words");
+    PyObject *stride = PyDict_GetItemString(names, "stride"), *constant_types = PyDict_GetItemString(names, "constant_types");
     if (stride == NULL || Py_TYPE(stride) != &PyMethodDescr_Type
         || ((PyMethodDescrObject *)stride)->d_method->ml_flags != (METH_VARARGS | METH_KEYWORDS)) {
         PyErr_SetString(PyExc_TypeError, "Tensor.stride is not what was expected");
         return NULL;
     }
-    if (take_getter(names, "_version", &torch.version) < 0 || take_getter(names, "shape", &torch.shape) < 0
-        || take_getter(names, "dtype", &torch.dtype) < 0 || take_getter(names, "device", &torch.device) < 0
-        || take_getter(names, "requires_grad", &torch.requires_grad) < 0
-        || take_object(names, "Tensor", (PyObject **)&torch.Tensor) < 0
-        || take_object(names, "Parameter", (PyObject **)&torch.Parameter) < 0
-        || take_object(names, "Size", &torch.size_type) < 0 || take_object(names, "device_type", &torch.device_type) < 0
-        || take_object(names, "logs", &torch.logs) < 0 || take_object(names, "leaving", &torch.leaving) < 0
-        || take_object(names, "storage_address", &torch.storage_address) < 0
-        || take_object(names, "count_modes", &torch.count_modes) < 0 || take_object(names, "push_mode", &torch.push_mode) < 0
-        || take_object(names, "pop_mode", &torch.pop_mode) < 0 || take_object(names, "mode_at", &torch.mode_at) < 0
-        || take_object(names, "no_functions", &torch.no_functions) < 0 || take_object(names, "detach", &torch.detach) < 0
-        || take_object(names, "call_boxed", &torch.call_boxed) < 0 || take_object(names, "functions", &torch.functions) < 0
-        || take_object(names, "handle_torch_function", &torch.handle_torch_function) < 0
-        || take_object(names, "warn", &torch.warn) < 0 || take_object(names, "next_node", &torch.next_node) < 0
-        || take_object(names, "current_node", &torch.current_node) < 0
-        || take_object(names, "data_ptr", &torch.data_ptr) < 0 || take_object(names, "is_neg", &torch.is_neg) < 0
-        || take_object(names, "is_conj", &torch.is_conj) < 0
-        || take_object(names, "untyped_storage", &torch.untyped_storage) < 0
-        || take_object(names, "storage_offset", &torch.storage_offset) < 0
-        || take_object(names, "storage_bytes", &torch.storage_bytes) < 0
-        || take_object(names, "handler_code", (PyObject **)&torch.handler_code) < 0)
+    if (take_getters(names) < 0 || take_objects(names) < 0)
         return NULL;
     torch.stride = ((PyMethodDescrObject *)stride)->d_method;
     if ((torch.plain_types = PyTuple_Pack(1, (PyObject *)torch.Tensor)) == NULL)
         return NULL;
-    torch.word_count = 0;
-    for (Py_ssize_t at = 0; words != NULL && at < PyTuple_GET_SIZE(words) && at < 8; at++)
-        torch.words[torch.word_count++] = Py_NewRef(PyTuple_GET_ITEM(words, at));
+    torch.constant_type_count = 0;
+    for (Py_ssize_t at = 0; constant_types != NULL && at < PyTuple_GET_SIZE(constant_types) && at < MOST_CONSTANT_TYPES; at++)
+        torch.constant_types[torch.constant_type_count++] = Py_NewRef(PyTuple_GET_ITEM(constant_types, at));
     Py_RETURN_NONE;
 }
 
@@ -371,25 +367,46 @@ static PyObject *is_main_interpreter(PyObject *module, PyObject *unused)
     return PyBool_FromLong(PyInterpreterState_Get() == PyInterpreterState_Main());
 }
 
+/* Our replacement of warnings.warn has the signature, the docstring and the module of the original. */
+static char warn_text[2048];
+static PyMethodDef warn_method = {
+    "warn", (PyCFunction)(void (*)(void))warn_past_copies, METH_VARARGS | METH_KEYWORDS, warn_text,
+};
+
+static int add_warn(PyObject *module)
+{
+    PyObject *name = PyUnicode_FromString("warnings"), *warnings = name == NULL ? NULL : PyImport_Import(name);
+    PyObject *original = warnings == NULL ? NULL : PyObject_GetAttrString(warnings, "warn");
+    PyObject *signature = original == NULL ? NULL : PyObject_GetAttrString(original, "__text_signature__");
+    PyObject *text = signature == NULL ? NULL : PyObject_GetAttrString(original, "__doc__");
+    if (text != NULL && PyUnicode_Check(signature) && PyUnicode_Check(text))
+        snprintf(warn_text, sizeof warn_text, "warn%s\n--\n\n%s", PyUnicode_AsUTF8(signature), PyUnicode_AsUTF8(text));
+    PyErr_Clear(); /* the program has replaced warnings.warn: then ours has no docstring */
+    PyObject *made = name == NULL ? NULL : PyCFunction_NewEx(&warn_method, module, name);
+    const int done = made == NULL ? -1 : PyModule_AddObjectRef(module, "warn", made);
+    Py_XDECREF(made);
+    Py_XDECREF(text);
+    Py_XDECREF(signature);
+    Py_XDECREF(original);
+    Py_XDECREF(warnings);
+    Py_XDECREF(name);
+    return done;
+}
+
 static PyMethodDef module_methods[] = {
-    {"set_torch", set_torch, METH_O, "Take over the names of torch."},
+    {"set_torch", set_torch, METH_O, "Take the names of torch that C calls."},
     {"is_main_interpreter", is_main_interpreter, METH_NOARGS, "Whether this is the interpreter that began the process."},
-    {"read_directly", read_directly, METH_O, "Read tensors and torch's state where they are, by these offsets."},
-    {"read_tensor", words_of_tensor, METH_O, "What is read of a tensor so."},
-    {"read_state", words_of_torch, METH_NOARGS, "What is read of torch's state so."},
-    {"left_open", left_open, METH_VARARGS, "Which records have no end."},
-    {"zeros", zeros, METH_O, "Memory for a chunk."},
-    {"tally", tally_at, METH_VARARGS, "Counts and sums of the numbers in a piece of memory."},
-    {"sketch", sketch_at, METH_VARARGS, "By what the numbers in a piece of memory are known again."},
-    {"use_processor", use_processor, METH_O, "Measure as on a lesser processor, for tests."},
-    {"stay_aside", stay_aside, METH_NOARGS, "The calling thread never leaves the handler that it is in."},
-    {"others_inside", others_inside, METH_NOARGS, "How many other threads are inside of a handler."},
-    {"after_fork", after_fork, METH_NOARGS, "Only the calling thread is left."},
-    {"answer_torch", answer_torch, METH_O, "Answer torch's look-ups of its own functions by letters, or no longer."},
+    {"watch_forks", watch_forks, METH_VARARGS, "Set what is called in a forked child."},
+    {"pause_traces", pause_traces, METH_O, "Set whether torch.jit.trace is paused while an event is written."},
+    {"tally", tally_at, METH_VARARGS, "Return counts and sums of the numbers in a piece of memory."},
+    {"sketch", sketch_at, METH_VARARGS, "Return the content fingerprint of the numbers in a piece of memory."},
+    {"use_processor", use_processor, METH_O, "Measure as on a processor with fewer instructions, for tests."},
+    {"stay_aside", stay_aside, METH_NOARGS, "Note that the calling thread never leaves the handler that it is in."},
+    {"others_inside", others_inside, METH_NOARGS, "Return how many other threads are inside a handler."},
+    {"after_fork", after_fork, METH_NOARGS, "Note that only the calling thread is left."},
     {"handle_torch_function", (PyCFunction)(void (*)(void))handle_torch_function, METH_FASTCALL | METH_KEYWORDS,
+     "handle_torch_function(public_api, relevant_args, /, *args, **kwargs)\n--\n\n"
      "torch.overrides.handle_torch_function, where our mode is the one to be asked."},
-    {"warn", (PyCFunction)(void (*)(void))warn_past_copies, METH_VARARGS | METH_KEYWORDS,
-     "warnings.warn, which passes over the frames of functions that were called again."},
     {NULL},
 };
 static struct PyModuleDef definition = {
@@ -402,12 +419,12 @@ PyMODINIT_FUNC PyInit__fast(void)
     PyTypeObject *types[] = {&LogType, &ValueFieldsType, &EngineType, &CallFilterType, &SavedBytesType, &BlockType};
     const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "SavedBytes", "Block"};
     PyObject *module = PyModule_Create(&definition);
-    for (int at = 0; module != NULL && at < 6; at++)
+    for (size_t at = 0; module != NULL && at < sizeof types / sizeof types[0]; at++)
         if (PyType_Ready(types[at]) < 0 || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
             Py_CLEAR(module);
     if (module != NULL
-        && (callbacks_ready() < 0 || rows_ready(module) < 0 || meeting_ready(module) < 0 || described_ready() < 0
-            || device_ready(module) < 0 || asking_ready() < 0 || functions_ready(module) < 0 || ops_ready(module) < 0
+        && (callbacks_ready() < 0 || add_warn(module) < 0 || rows_ready(module) < 0
+            || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0
             || modules_ready(module) < 0 || variables_ready(module) < 0
             || known_ready(module) < 0 || following_ready(module) < 0 || beginning_ready(module) < 0
             || tracing_ready(module) < 0 || monitoring_ready(module) < 0 || signing_ready(module) < 0 || looking_ready() < 0))

@@ -1,4 +1,4 @@
-/* Exceptions that are on their way, and numbers that Python answers with. */
+/* Tools that most files use: exceptions that are set, answers of Python, weak references, the clock, names of attributes. */
 #include "fast.h"
 #include <time.h>
 
@@ -29,31 +29,26 @@ void put_error(PyObject *error)
 #endif
 }
 
-/* What is the program's own (Ctrl-C, a timeout) goes on; a fault of ours is counted, and costs the event. */
+/* An error of ours is counted, and costs only the event. An exception of the program (Ctrl-C, a timeout) goes on: then -1. */
 int forgive(Engine *engine)
 {
     PyObject *error = take_error();
     if (error == NULL)
         return 0;
-    PyObject *done = PyObject_CallMethod(engine->session, "forgive", "O", error);
+    const int done = as_done(PyObject_CallMethod(engine->session, "forgive", "O", error));
     Py_DECREF(error);
-    if (done == NULL)
-        return -1;
-    Py_DECREF(done);
-    return 0;
+    return done;
 }
 
-/* Forget an exception, unless it is the program's own: one of torch's has no traceback, since C raised it. */
-int let_go(Engine *engine)
+/* Drop the exception that is set, unless it is the program's own. One of torch's has no traceback, since C raised it. */
+int drop_own_error(Engine *engine)
 {
     PyObject *error = take_error();
     if (error == NULL)
         return 0;
     PyObject *trace = PyException_GetTraceback(error);
     if (trace != NULL || !PyErr_GivenExceptionMatches(error, PyExc_Exception)) {
-        PyObject *answer = PyObject_CallMethod(engine->session, "is_theirs", "O", error);
-        int theirs = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
+        int theirs = as_truth(PyObject_CallMethod(engine->session, "is_theirs", "O", error));
         Py_XDECREF(trace);
         if (theirs < 0)
             PyErr_Clear();
@@ -73,6 +68,23 @@ int64_t as_number(PyObject *answer)
     int64_t number = PyLong_AsLongLong(answer);
     Py_DECREF(answer);
     return number == -1 && PyErr_Occurred() ? FAILED : number;
+}
+
+int as_truth(PyObject *answer)
+{
+    if (answer == NULL)
+        return -1;
+    const int is_true = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return is_true;
+}
+
+int as_done(PyObject *answer)
+{
+    if (answer == NULL)
+        return -1;
+    Py_DECREF(answer);
+    return 0;
 }
 
 /* The clock of time.perf_counter_ns. */
@@ -109,4 +121,12 @@ int refers_to(PyObject *ref, const PyObject *object)
 #else
     return PyWeakref_GET_OBJECT(ref) == object;
 #endif
+}
+
+int intern_names(const AttributeName *names, size_t count)
+{
+    for (size_t at = 0; at < count; at++)
+        if ((*names[at].place = PyUnicode_InternFromString(names[at].text)) == NULL)
+            return -1;
+    return 0;
 }

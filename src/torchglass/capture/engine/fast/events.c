@@ -3,9 +3,12 @@
 
 #define SPARE 8 /* ids for which there is room when an event opens, beyond its arguments */
 
-/* Trace functions of ours, which follow variables, must not be told of what runs in here. Python can be told so itself,
- * which takes a tenth of taking the function away, and leaves a debugger that is set meanwhile where it is; but it would
- * not tell a profiler either, so not where there is one. */
+/* Pause our trace functions, which follow variables, while an event is written. Returns
+ *   NULL               nothing was paused: this thread has no trace function of ours;
+ *   Py_None            PyThreadState_EnterTracing was called: ten times cheaper than sys.settrace, and it keeps a debugger that is
+ *                      installed meanwhile; but it silences profilers too, so it is used only where there is none;
+ *   a trace function   sys.settrace(None) was called, and this function must be set again.
+ * resume_tracer takes that back. */
 static PyObject *pause_tracer(Engine *engine)
 {
     if (PyDict_GET_SIZE(engine->tracers) == 0)
@@ -52,17 +55,52 @@ static void resume_tracer(PyObject *tracer)
         put_error(error);
 }
 
-static int tell(Engine *engine, Log *log, int64_t at, const char *edge)
+/* Likewise for torch.jit.trace, which would make what we read part of its graph (jit.py): only while a program uses it. */
+static int pauses_jit_trace;
+
+PyObject *pause_traces(PyObject *module, PyObject *wanted)
 {
-    PyObject *done = PyObject_CallMethod(engine->session, "tell", "OLs", log, (long long)at, edge);
+    pauses_jit_trace = PyObject_IsTrue(wanted) > 0;
+    Py_RETURN_NONE;
+}
+
+PyObject *pause_trace(void)
+{
+    if (!pauses_jit_trace)
+        return NULL;
+    PyObject *state = PyObject_CallNoArgs(torch.get_tracing_state);
+    if (state == Py_None)
+        Py_CLEAR(state);
+    PyObject *done = state == NULL ? NULL : PyObject_CallOneArg(torch.set_tracing_state, Py_None);
+    if (done == NULL)
+        Py_CLEAR(state);
     Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    PyErr_Clear();
+    return state;
+}
+
+void resume_trace(PyObject *state)
+{
+    if (state == NULL)
+        return;
+    PyObject *error = take_error();
+    PyObject *done = PyObject_CallOneArg(torch.set_tracing_state, state);
+    Py_XDECREF(done);
+    Py_DECREF(state);
+    PyErr_Clear();
+    if (error != NULL)
+        put_error(error);
+}
+
+int tell_listeners(Engine *engine, Log *log, int64_t at, const char *edge)
+{
+    return as_done(PyObject_CallMethod(engine->session, "tell", "OLs", log, (long long)at, edge));
 }
 
 /* The number that this thread gives to its next autograd node. */
 static int64_t next_node(void)
 {
-    return is_direct ? direct_node() : as_number(PyObject_CallNoArgs(torch.next_node));
+    return as_number(PyObject_CallNoArgs(torch.next_node));
 }
 
 /* The word NODES of an event that closes: how far the numbers are, and in backward which node was being run. */
@@ -86,6 +124,18 @@ static int64_t nodes_word(const Engine *engine)
     return (next & NODE_MASK) | ((number < MOST_NODES ? number : MOST_NODES) + 1) << NODE_BITS;
 }
 
+/* There was no room for an event: log.lost += 1. */
+static int count_lost(Log *log)
+{
+    PyObject *lost = PyObject_GetAttrString((PyObject *)log, "lost"), *one = PyLong_FromLong(1);
+    PyObject *more = lost == NULL || one == NULL ? NULL : PyNumber_Add(lost, one);
+    const int done = more == NULL ? -1 : PyObject_SetAttrString((PyObject *)log, "lost", more);
+    Py_XDECREF(lost);
+    Py_XDECREF(one);
+    Py_XDECREF(more);
+    return done;
+}
+
 static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args,
                           Py_ssize_t count, PyObject *kwargs)
 {
@@ -93,19 +143,13 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     int room = make_room(log);
     if (room < 0)
         return FAILED;
-    if (room == 0) {
-        PyObject *lost = PyObject_GetAttrString((PyObject *)log, "lost");
-        PyObject *more = lost == NULL ? NULL : PyNumber_Add(lost, Py_True);
-        int done = more == NULL ? -1 : PyObject_SetAttrString((PyObject *)log, "lost", more);
-        Py_XDECREF(lost);
-        Py_XDECREF(more);
-        return done < 0 ? FAILED : NONE;
-    }
+    if (room == 0)
+        return count_lost(log) < 0 ? FAILED : NONE;
     int64_t at = log->at;
     int id_room = make_id_room(log, count + SPARE);
     if (id_room <= 0)
         return id_room < 0 ? FAILED : NONE;
-    int64_t form = form_of_call(engine, log, args, count, kwargs, &first);
+    int64_t form = form_number_of_call(engine, log, args, count, kwargs, &first);
     int64_t stack = form == FAILED ? FAILED : stack_of(engine, log, frame);
     if (stack == FAILED)
         return FAILED;
@@ -113,7 +157,9 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     if (node == FAILED)
         return FAILED;
     const int64_t words[RECORD_WORDS] = {
-        what, log->parent, stack, form, first, -2 - node, NONE, NONE, NONE, NONE, NONE, now_ns(),
+        [WHAT] = what, [PARENT] = log->parent, [STACK] = stack, [ARGS] = form, [INPUTS] = first,
+        [CALL] = -2 - node, /* layout.py: CALL */
+        [RESULT] = NONE, [OUTPUTS] = NONE, [ERROR_ROW] = NONE, [NODES] = NONE, [END] = NONE, [START] = now_ns(),
     };
     if (!write_record(log, at, words))
         return NONE;
@@ -122,7 +168,7 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
     log->stack = stack;
     if (engine->measurer != NULL && measure_taken(engine, log, at, args, count, kwargs) < 0)
         return FAILED;
-    if (log->listening && tell(engine, log, at, "open") < 0)
+    if (log->listening && tell_listeners(engine, log, at, "open") < 0)
         return FAILED;
     return at;
 }
@@ -130,10 +176,14 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
 int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame, PyObject *const *args, Py_ssize_t count,
                    PyObject *kwargs)
 {
-    log->on = 0; /* what Python runs in between (`__del__`, a signal handler) must not write here */
+    if (is_forked_child())
+        return NONE;
+    log->on = 0; /* what Python runs meanwhile (`__del__`, a signal handler) must not record into this log */
     PyObject *tracer = pause_tracer(engine);
+    PyObject *traced = pause_trace();
     int64_t at = write_open(engine, log, what, frame, args, count, kwargs);
     log->on = 1;
+    resume_trace(traced);
     resume_tracer(tracer);
     return at;
 }
@@ -141,7 +191,7 @@ int64_t open_event(Engine *engine, Log *log, int64_t what, PyFrameObject *frame,
 static int write_close(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
     int64_t outputs, end = now_ns();
-    int64_t form = form_of_result(engine, log, result, from_op, &outputs);
+    int64_t form = form_number_of_result(engine, log, result, from_op, &outputs);
     int64_t nodes = form == FAILED ? FAILED : nodes_word(engine);
     if (nodes == FAILED)
         return -1;
@@ -150,16 +200,20 @@ static int write_close(Engine *engine, Log *log, int64_t at, PyObject *result, i
         return -1;
     if (engine->measurer != NULL && measure_given(engine, log, at, result, from_op) < 0)
         return -1;
-    return log->listening ? tell(engine, log, at, "close") : 0;
+    return log->listening ? tell_listeners(engine, log, at, "close") : 0;
 }
 
 int close_event(Engine *engine, Log *log, int64_t at, PyObject *result, int from_op)
 {
+    if (is_forked_child())
+        return 0;
     char was_on = log->on; /* after a compiled region it was off */
     log->on = 0;
     PyObject *tracer = pause_tracer(engine);
+    PyObject *traced = pause_trace();
     int done = write_close(engine, log, at, result, from_op);
     log->on = was_on;
+    resume_trace(traced);
     resume_tracer(tracer);
     return done;
 }

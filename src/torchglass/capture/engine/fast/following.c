@@ -1,17 +1,24 @@
-/* Looking at the variables of a call that is followed (capture/variables/activation.py).
+/* Inspects the variables of a followed call after a line or an instruction (capture/variables/activation.py).
  *
- * What most lines do is done here: nothing; a name that holds the same object as before; a plain local that got another
- * number, text, tensor, object or container. All else is Python's, by the methods of the same names: arrays, whose content
- * is compared; containers that have changed; closures, namespaces and attributes; deletions.
+ * An Action (plan.py) says what the line may have stored. Each store is compared with the entry of its variable (Known), and a
+ * change is reported. Handled here is what most lines do: nothing, storing the same object again, or storing a number, text,
+ * tensor, object or container in a plain local. All else is left to the methods of Activation: arrays, whose content is
+ * compared; containers that have changed; variables of closures and modules; attributes; deletions.
  */
 #include "following.h"
 
 enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* plan.py: Target */
 enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S_ENDED, STORE_FIELDS }; /* bytecode.py: Store */
-#define TO_INNER_FRAME 24 /* frames.py tries these on frames that it knows; where they do not hold, C does not read */
+/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. frames.py tries these on frames that it knows; if they do not
+ * hold, is_readable is 0 and C reads no locals. */
+#define TO_INNER_FRAME 24
 #define TO_SLOTS 72
 
-static struct { PyObject *always, *depth, *done, *forget_inner, *in_place, *kind, *kinds, *look, *recall, *slot_of, *snapshots, *stored, *tell; } names; /* of attributes, interned */
+/* Names of attributes. */
+static struct {
+    PyObject *always, *depth, *done, *forget_inner, *in_place, *kind, *kinds, *look;
+    PyObject *recall, *slot_of, *snapshots, *stored, *tell;
+} names;
 
 /* ---------------------------------------------------------------- reading */
 
@@ -75,7 +82,7 @@ int is_taken_here(long role)
     return role == ATOM || role == OBJECT || role == OPAQUE || role == TEXT || role == CONTAINER;
 }
 
-/* What tells that a container was changed in place; None where nothing inside of it can be. Owned. */
+/* The signature of a container (signing.c), owned; None: it cannot change in place, or such changes are not followed. */
 static PyObject *signature_of(Call *call, PyObject *value)
 {
     PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots), *signature = NULL;
@@ -101,13 +108,13 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
             kept = value;
         Py_INCREF(kept);
     }
-    /* Not before: to make a reference may have the collector run, and that anything. */
+    /* Not earlier: making a weak reference may start a garbage collection, which may run any code. */
     PyObject *old_kept = entry->kept, *old_kind = entry->kind, *old_signature = entry->signature;
     entry->id = (unsigned long long)(uintptr_t)value;
     entry->kept = kept;
     entry->kind = Py_NewRef(kind);
     entry->signature = NULL;
-    Py_XDECREF(old_kept); /* behind the others: that may run code */
+    Py_XDECREF(old_kept); /* after the fields are set, because this may run code */
     Py_XDECREF(old_kind);
     Py_XDECREF(old_signature);
     if (role == CONTAINER) {
@@ -118,7 +125,7 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
     return 0;
 }
 
-/* Whether two numbers or short texts are the same (same_atom): -0.0 is not 0.0. */
+/* Whether two numbers or short texts are the same (snapshots.py: same_atom). -0.0 and 0.0 differ. */
 static int is_same_atom(PyObject *old, PyObject *new)
 {
     PyTypeObject *cls = Py_TYPE(new);
@@ -133,7 +140,7 @@ static int is_same_atom(PyObject *old, PyObject *new)
     return PyObject_RichCompareBool(old, new, Py_EQ);
 }
 
-/* ---------------------------------------------------------------- telling */
+/* ---------------------------------------------------------------- reporting a change */
 
 int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
 {
@@ -147,7 +154,7 @@ int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
     return was_told < 0 ? -1 : 0;
 }
 
-/* What a change begins with, then the values before and after, and the call's number. */
+/* The fields of a change: its first fields, the values before and after, and the number of the call. Takes over `old`. */
 PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(facts);
@@ -164,7 +171,7 @@ PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *ser
     return fields;
 }
 
-/* What the entry knows is told, and what is known of the new value is taken. */
+/* Report that a variable has a new value, and remember that in its entry. */
 static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *value, PyObject *kind, PyFrameObject *frame)
 {
     const int could_change = is_set(entry->signature);
@@ -174,7 +181,7 @@ static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *v
     if (old == NULL)
         return -1;
     if (take(call, entry, value, kind, role_of(kind)) < 0
-        || (could_change && !is_set(entry->signature) && forget_open(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
+        || (could_change && !is_set(entry->signature) && forget_variable(call, PyTuple_GET_ITEM(target, KEY)) < 0)) {
         Py_DECREF(old);
         return -1;
     }
@@ -184,7 +191,7 @@ static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *v
     return done;
 }
 
-/* A plain local has another value (Activation._stored): 1 done, 0 Python's affair, -1 error. */
+/* A plain local refers to another object (Activation._stored). 1: done; 0: left to Python; -1: error. */
 static int store_here(Call *call, PyObject *target, Known *entry, PyObject *value, PyFrameObject *frame)
 {
     PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
@@ -209,7 +216,7 @@ static int store_here(Call *call, PyObject *target, Known *entry, PyObject *valu
     return done;
 }
 
-/* What was stored can change in place: who could do that is found out, and it need not be looked at once more. */
+/* The new value can change in place: decide which code could do that, and note that this line need not check it. */
 static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entry, PyObject **fresh)
 {
     PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
@@ -217,13 +224,13 @@ static int settle_stored(Call *call, PyObject *key, PyObject *value, Known *entr
     Py_XDECREF(slot_of);
     if (has_slot <= 0)
         return has_slot;
-    if (settle(call, key, value, entry) < 0 || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
+    if (sort_by_access(call, key, value, entry) < 0 || (*fresh == NULL && (*fresh = PyList_New(0)) == NULL))
         return -1;
     return PyList_Append(*fresh, key);
 }
 
-/* A store may have been done. */
-static int look_at_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObject **fresh)
+/* Handle one store that the line may have done. */
+static int inspect_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObject **fresh)
 {
     PyObject *key = PyTuple_GET_ITEM(fast, 1), *target = PyTuple_GET_ITEM(fast, 2); /* borrowed from the action */
     PyObject *value = read_slot(frame, PyLong_AsSsize_t(PyTuple_GET_ITEM(fast, 0)));
@@ -232,20 +239,20 @@ static int look_at_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObj
     if (entry != NULL && entry->id != (unsigned long long)(uintptr_t)value) {
         done = store_here(call, target, entry, value, frame);
         if (done == 0)
-            done = ask(PyObject_CallMethodObjArgs((PyObject *)call, names.stored, target, entry, value, frame, NULL));
+            done = as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.stored, target, entry, value, frame, NULL));
         if (done >= 0 && is_set(entry->signature))
             done = settle_stored(call, key, value, entry, fresh);
     } else if (entry != NULL) {
         PyObject *store = PyTuple_GET_ITEM(target, STORE); /* borrowed from the target */
         if (PyTuple_GET_ITEM(store, S_ENDED) != Py_None)
-            done = ask(PyObject_CallMethodOneArg((PyObject *)call, names.forget_inner, store));
+            done = as_done(PyObject_CallMethodOneArg((PyObject *)call, names.forget_inner, store));
     }
     Py_XDECREF(entry);
     Py_DECREF(value);
     return done < 0 ? -1 : 0;
 }
 
-/* Whether a variable is mentioned whose value only code that names it can change; any may be where it is not known. */
+/* Whether the line names a variable that is alone (looking.c); `mentioned` is None if the names are not known. */
 static int is_any_alone(const Call *call, PyObject *mentioned)
 {
     if (!PyTuple_Check(mentioned))
@@ -256,7 +263,7 @@ static int is_any_alone(const Call *call, PyObject *mentioned)
     return found;
 }
 
-/* Whether there is something that the line's calls may have changed in place; -1 error. */
+/* Whether the line may have changed a container in place; -1: error. */
 static int may_have_changed(Call *call, PyObject *action)
 {
     if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None)
@@ -267,23 +274,24 @@ static int may_have_changed(Call *call, PyObject *action)
     return alone != 0 ? alone : is_true_attribute(call->plan, names.always);
 }
 
-/* Look at what a line or an instruction may have done, and tell (Activation.done). */
-int look_behind(Call *call, PyObject *action, PyFrameObject *frame)
+/* Inspect what a line or an instruction has stored, and report the changes (Activation.done). */
+int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame)
 {
     if (!is_readable || !is_set(call->slots) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
         || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS)))
-        return ask(PyObject_CallMethodObjArgs((PyObject *)call, names.done, action, frame, NULL));
+        return as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.done, action, frame, NULL));
     PyObject *all = PyTuple_GET_ITEM(action, FAST), *fresh = NULL; /* borrowed from the action, which the caller holds */
     int done = 0;
     for (Py_ssize_t at = 0; done == 0 && at < PyTuple_GET_SIZE(all); at++)
-        done = look_at_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
-    int look = done < 0 ? 0 : may_have_changed(call, action), same = look > 0 ? look_in_place(call, action, fresh, frame) : 0;
-    if (same < 0)
+        done = inspect_store(call, PyTuple_GET_ITEM(all, at), frame, &fresh);
+    int look = done < 0 ? 0 : may_have_changed(call, action);
+    enum Checked checked = look > 0 ? check_in_place(call, action, fresh, frame) : CHECKED;
+    if (checked == CHECK_FAILED)
         done = -1;
-    else if (look > 0 && !same) {
+    else if (checked == ASK_PYTHON) {
         PyObject *looked_at = fresh == NULL ? PyTuple_New(0) : PyList_AsTuple(fresh);
         done = looked_at == NULL ? -1
-                                 : ask(PyObject_CallMethodObjArgs((PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
+                                 : as_done(PyObject_CallMethodObjArgs((PyObject *)call, names.look, PyTuple_GET_ITEM(action, MUTATOR),
                                                                   PyTuple_GET_ITEM(action, MENTIONED), frame, looked_at, NULL));
         Py_XDECREF(looked_at);
     }
@@ -312,7 +320,7 @@ static PyObject *done_by_c(PyObject *module, PyObject *const *args, Py_ssize_t c
         PyErr_SetString(PyExc_TypeError, "a call, an action and a frame are wanted");
         return NULL;
     }
-    if (look_behind((Call *)args[0], args[1], (PyFrameObject *)args[2]) < 0)
+    if (inspect_stores((Call *)args[0], args[1], (PyFrameObject *)args[2]) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -320,19 +328,18 @@ static PyObject *done_by_c(PyObject *module, PyObject *const *args, Py_ssize_t c
 /* ---------------------------------------------------------------- the module's part */
 
 static PyMethodDef functions[] = {
-    {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL, "Look at what a line or an instruction may have done."},
+    {"done", (PyCFunction)(void (*)(void))done_by_c, METH_FASTCALL, "Inspect what a line or an instruction has stored."},
     {NULL},
 };
 
 int following_ready(PyObject *module)
 {
-    struct { PyObject **place; const char *text; } all[] = {
+    const AttributeName all[] = {
         {&names.always, "always"}, {&names.depth, "depth"}, {&names.done, "done"}, {&names.forget_inner, "_forget_inner"},
         {&names.in_place, "in_place"}, {&names.kind, "kind"}, {&names.kinds, "kinds"}, {&names.look, "look"},
         {&names.recall, "recall"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.stored, "_stored"}, {&names.tell, "tell"},
     };
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
-        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
-            return -1;
+    if (INTERN_NAMES(all) < 0)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

@@ -1,6 +1,16 @@
-/* What the pages about following variables share: what is known of a variable and of a call (known.c), looking behind a line
- * (following.c), how a call begins and ends (beginning.c), the trace function of a call (tracing.c), the callbacks of sys.monitoring (monitoring.c),
- * what a container holds (signing.c) and whether that has changed (looking.c). The Python beside capture/variables/ is the definition. */
+/* Shared by the files that follow variables. capture/variables/ is the definition in Python.
+ *
+ *   known.c       the objects that Python and C share: of a variable, and of a call
+ *   beginning.c   the arguments of a call that begins; the end of a call
+ *   following.c   inspects what a line or an instruction has stored
+ *   signing.c     signatures of containers, by which a change in place is found
+ *   looking.c     compares signatures after code that may have changed a container in place
+ *   tracing.c     the trace functions, up to Python 3.11
+ *   monitoring.c  the callbacks of sys.monitoring, from Python 3.12 on
+ *
+ * Words. To *follow* a call is to report the changes of its variables. The *entry* of a variable (Known) holds its last value,
+ * or a summary of it. The *role* of a value says how it is kept: see the enum. A value is *told* when the sink has recorded it.
+ */
 #ifndef TORCHGLASS_FOLLOWING_H
 #define TORCHGLASS_FOLLOWING_H
 
@@ -8,13 +18,22 @@
 
 enum { FAST, TARGETS, MUTATOR, MENTIONED, ROOTS, EXACT, HANDLES, IS_QUIET, IS_SHARED, ACTION_FIELDS }; /* plan.py: Action */
 
-enum { ATOM, TEXT, CONTAINER, ARRAY, STAMPED, OBJECT, OPAQUE }; /* how values are kept (snapshots.py) */
+/* The role of a value (snapshots.py): what its entry keeps of it. */
+enum {
+    ATOM,      /* a number, a truth value, None: itself */
+    TEXT,      /* text or bytes: itself if it is short */
+    CONTAINER, /* a signature */
+    ARRAY,     /* an array: a fingerprint of its memory */
+    STAMPED,   /* a tensor: the stamp of the watch, such as its version */
+    OBJECT,    /* a weak reference */
+    OPAQUE     /* only its identity */
+};
 #define LONGEST_TEXT 200
 
-/* What is known of one variable (snapshots.py: Known). */
+/* The last value of one variable (snapshots.py: Known). */
 typedef struct {
     PyObject_HEAD
-    unsigned long long id; /* the address of what it held: it may be gone */
+    unsigned long long id; /* the address of the value, which may be gone by now */
     char is_told, is_loose;
     PyObject *kept, *kind, *signature;
 } Known;
@@ -22,12 +41,17 @@ typedef struct {
 /* One call whose variables are followed (activation.py: Activation). */
 typedef struct {
     PyObject_HEAD
-    PyObject *engine, *plan, *serial, *slots, *known, *open, *alone, *pending, *error, *local;
+    PyObject *engine, *plan, *serial, *slots;
+    PyObject *known;   /* a dict: name -> Known */
+    PyObject *open;    /* those of `known` whose containers any code may change (looking.c) */
+    PyObject *alone;   /* those whose containers only code that names the variable can change */
+    PyObject *pending; /* the Action of the running line, to be inspected when it is done */
+    PyObject *error, *local;
     char is_exact, opcodes_before;
     int skipped_line;
 } Call;
 
-/* What is known of a call of which something was told (events.py: ToldCall). */
+/* What was recorded of a call (events.py: ToldCall). */
 typedef struct {
     PyObject_HEAD
     long long above;         /* the stack of its callers */
@@ -35,8 +59,8 @@ typedef struct {
 } ToldCall;
 
 extern PyTypeObject KnownType, CallType, ToldCallType;
-/* Marks for nothing and for what the sink was told, the kind of nothing, and the classes Known and Activation; NULL before
- * they are given. */
+/* Marks in place of a value (UNBOUND: there is none; TOLD: it is as recorded last), the kind of no value, and the classes Known
+ * and Activation. NULL before follow_with. */
 extern PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 #define BUILTIN_KINDS 8
 typedef struct { PyTypeObject *cls; PyObject *kind; } BuiltinKind;
@@ -54,30 +78,28 @@ static inline int is_filled(const PyObject *dict)
 }
 
 int is_ready(PyObject *call);                                       /* whether it is a call that Python has made whole */
-int look_behind(Call *call, PyObject *action, PyFrameObject *frame); /* at what a line or an instruction may have done */
+int inspect_stores(Call *call, PyObject *action, PyFrameObject *frame); /* after a line or an instruction (Activation.done) */
 long stored_line(PyObject *action);                                 /* of its first store; 0 where it has none */
 PyObject *kept_as(PyObject *snapshots, PyObject *value);            /* how its type is kept, owned; Python says it of a new one */
 PyObject **first_slot(PyFrameObject *frame);                        /* where its locals are, until the call returns */
 PyObject *read_slot(PyFrameObject *frame, Py_ssize_t at);           /* what it holds, owned; the mark for nothing where it is empty */
-PyObject *sign(PyObject *snapshots, PyObject *value, long depth);   /* of what a container holds */
-int is_closed(PyObject *snapshots, PyObject *value, long role);     /* Snapshots.is_closed; -1 error */
+PyObject *sign(PyObject *snapshots, PyObject *value, long depth);   /* the signature of a container (signing.c) */
+int is_closed(PyObject *snapshots, PyObject *value, long role);     /* whether it can change only through itself; -1 error */
 int attribute_as_long(PyObject *object, PyObject *name, long *found); /* 0, or -1 error */
 Known *entry_of(Call *call, PyObject *key);                         /* of a variable, owned; made if there is none */
 PyObject *kind_for(Call *call, PyObject *value);                    /* kept_as, of the engine that follows the call */
 long role_of(PyObject *kind);
 int is_taken_here(long role);                                       /* whether `take` knows what to keep of such a value */
 int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role); /* let the entry know it (Snapshots.take) */
-int settle(Call *call, PyObject *key, PyObject *value, Known *entry); /* what can change it (Activation._settle) */
-int forget_open(Call *call, PyObject *key);                         /* nothing inside of it can change any more */
+int sort_by_access(Call *call, PyObject *key, PyObject *value, Known *entry); /* `open` or `alone` (Activation._sort_by_access) */
+int forget_variable(Call *call, PyObject *key);                     /* no longer check it: it cannot change in place any more */
 int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame);
 PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial); /* of a change; takes over `old` */
-/* A call of known code begins, owned; None: it is not one that begins here. NULL error. */
-PyObject *begin_followed(PyObject *engine, PyObject *running, PyObject *plan, PyFrameObject *frame);
 int end_followed(Call *call, PyObject *error);                      /* Engine.left */
-int is_over(Call *call, PyFrameObject *frame);                      /* whether a last look would find nothing; -1 error */
-/* At what the line's calls may have changed: 1 done; 0: Python has to look. -1 error. */
-int look_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
-int ask(PyObject *answer);                                          /* of Python, which is let go of: 0, or -1 error */
+enum Checked { CHECK_FAILED = -1, ASK_PYTHON, CHECKED }; /* ASK_PYTHON: Python has to make the whole check */
+enum Checked check_at_end(Call *call, PyFrameObject *frame); /* CHECKED: nothing has changed since the last check */
+/* Check what a line may have changed in place; `fresh`: a list of the variables that it has stored, or NULL. */
+enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame);
 int is_true_attribute(PyObject *object, PyObject *name);            /* -1 error */
 
 int known_ready(PyObject *module);

@@ -1,32 +1,41 @@
-/* How arguments and results stood (forms.py), as sequences of words: what was met before is a number at once.
+/* The forms of arguments, results and variables (../forms.py), and the ids of the tensors in them.
  *
- * A word is a tag, or what belongs to the tag before it. Only what is told apart by a few words is read here: tensors,
- * ints, floats, None, True, False, text that Python interned, dtypes and their like, functions by their names, slices,
- * lists, tuples and dicts of these, and what is shown as the name of its class alone. A call with anything else is described by Python as a whole.
+ * A value is read into a *key*: 64-bit integers in pairs, a tag and what belongs to it. F.softmax(x, dim=-1) has the key
+ *
+ *     INT 1 (positional arguments), TENSOR 0, NAMED <address of "dim">, INT -1
+ *
+ * The table engine->forms turns a key that the session has met into the number of its form, without a call into Python.
+ * For a new key Python makes the form. What a key cannot hold is left to Python as a whole: see read_item.
  */
 #include "fast.h"
 
+/* The tags. RESULT_OF begins the key of a result or a variable: Python's form of it is (1, description), as if it were the one
+ * argument of a call. */
 enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE, DICT, FUNCTION };
 #define FORM_ROW 8 /* a kind of row (journal/layout.py) */
-#define MOST_WORDS 512
+#define LONGEST_KEY 512
 #define LONGEST_LIST 64
 #define DEEPEST 8
+#define MOST_IDS (LONGEST_LIST + 8)
 
+/* A value that is being read: its key and the ids of its tensors so far. */
 typedef struct {
     Engine *engine;
-    Log *log;
-    int from_op, has_classes; /* the second: a class stands in the words, which must be able to go with its session */
-    int64_t words[MOST_WORDS];
+    Log *log;        /* of the event; NULL while a variable is read */
+    int from_op;     /* the tensors are what an op returned, and autograd has not returned yet */
+    int has_classes; /* the key holds the address of a class: it may not outlive the session, which keeps the class */
+    int64_t key[LONGEST_KEY];
     Py_ssize_t length;
-    int64_t ids[LONGEST_LIST + 8];
+    int64_t ids[MOST_IDS];
     Py_ssize_t id_count;
-    PyObject *names; /* a list that holds the keys of dicts, which may go meanwhile; NULL: dicts are Python's affair */
+    PyObject *names; /* a list that keeps the names in dicts alive; NULL: dicts are left to Python */
 } Reading;
 
-enum { READ, NOT_HERE, ERROR };
+/* What the functions named read_… return. */
+enum { READ, LEAVE_TO_PYTHON, ERROR };
 
-/* Nothing is read yet; not cleared as a whole, since most of it is room. `log` is NULL where a variable is read. */
-static void begin(Reading *reading, Engine *engine, Log *log, int from_op)
+/* The arrays stay as they are: clearing them would cost more than reading most calls. */
+static void begin_reading(Reading *reading, Engine *engine, Log *log, int from_op)
 {
     reading->engine = engine;
     reading->log = log;
@@ -36,30 +45,31 @@ static void begin(Reading *reading, Engine *engine, Log *log, int from_op)
     reading->names = NULL;
 }
 
-static int add(Reading *reading, int64_t tag, int64_t word)
+static int add(Reading *reading, int64_t tag, int64_t content)
 {
-    if (reading->length + 2 > MOST_WORDS)
-        return NOT_HERE;
-    reading->words[reading->length++] = tag;
-    reading->words[reading->length++] = word;
+    if (reading->length + 2 > LONGEST_KEY)
+        return LEAVE_TO_PYTHON;
+    reading->key[reading->length++] = tag;
+    reading->key[reading->length++] = content;
     return READ;
 }
 
 static int read_tensor(Reading *reading, PyObject *tensor)
 {
-    if (reading->id_count >= (Py_ssize_t)(sizeof reading->ids / sizeof reading->ids[0]))
-        return NOT_HERE;
-    int64_t value = reading->from_op ? made_value(reading->engine, tensor) : plain_value_of(reading->engine, tensor);
+    if (reading->id_count >= MOST_IDS)
+        return LEAVE_TO_PYTHON;
+    int64_t value = reading->from_op ? value_after_op(reading->engine, tensor) : plain_value_of(reading->engine, tensor);
     if (value == FAILED)
         return ERROR;
     reading->ids[reading->id_count++] = value;
     return add(reading, TENSOR, 0);
 }
 
-static int is_word(PyObject *object)
+/* Whether it is a dtype, a layout or a memory format: objects that live as long as the process. */
+static int is_torch_constant(PyObject *object)
 {
-    for (int at = 0; at < torch.word_count; at++)
-        if ((PyObject *)Py_TYPE(object) == torch.words[at])
+    for (int at = 0; at < torch.constant_type_count; at++)
+        if ((PyObject *)Py_TYPE(object) == torch.constant_types[at])
             return 1;
     return 0;
 }
@@ -70,11 +80,11 @@ static int read_items(Reading *reading, int64_t tag, PyObject *items, int depth)
 {
     Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
     if (count > LONGEST_LIST || depth >= DEEPEST)
-        return NOT_HERE;
+        return LEAVE_TO_PYTHON;
     int done = add(reading, tag, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++) {
         if (at >= PySequence_Fast_GET_SIZE(items))
-            return NOT_HERE; /* somebody has shortened the list meanwhile */
+            return LEAVE_TO_PYTHON; /* code that ran meanwhile has shortened the list */
         PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, at)); /* the list may be changed by what we call */
         done = read_item(reading, item, depth + 1);
         Py_DECREF(item);
@@ -84,28 +94,30 @@ static int read_items(Reading *reading, int64_t tag, PyObject *items, int depth)
 
 #define MOST_NAMES 1024
 #define LONGEST_NAME 32
-static PyObject *names_kept; /* a dict: names that are not interned → the same, interned */
+static PyObject *interned_names; /* a dict: names that are not interned → the same, interned */
 
-/* The object that stands for a name, borrowed from who passed it or from the names that are kept; NULL: there is none.
- * Python interns the names that a program writes; those that torch's C++ passes to an op are made anew each time. */
-static PyObject *one_name(PyObject *name)
+/* The interned string of an argument's name, borrowed; NULL with no exception: it is left to Python. Python interns the names
+ * that a program writes, but torch's C++ passes new strings to each call of an op. */
+static PyObject *interned_name(PyObject *name)
 {
-    if (!PyUnicode_CheckExact(name) || PyUnicode_CHECK_INTERNED(name))
-        return PyUnicode_CheckExact(name) ? name : NULL;
+    if (!PyUnicode_CheckExact(name))
+        return NULL;
+    if (PyUnicode_CHECK_INTERNED(name))
+        return name;
     Py_ssize_t length = PyUnicode_GET_LENGTH(name);
     if (!PyUnicode_IS_COMPACT_ASCII(name) || length > LONGEST_NAME
-        || (names_kept == NULL && (names_kept = PyDict_New()) == NULL))
+        || (interned_names == NULL && (interned_names = PyDict_New()) == NULL))
         return NULL;
-    PyObject *known = PyDict_GetItemWithError(names_kept, name);
-    if (known != NULL || PyErr_Occurred() || PyDict_GET_SIZE(names_kept) >= MOST_NAMES)
-        return known;
-    known = PyUnicode_FromStringAndSize((const char *)PyUnicode_1BYTE_DATA(name), length); /* theirs stays as it is */
-    if (known == NULL)
+    PyObject *interned = PyDict_GetItemWithError(interned_names, name);
+    if (interned != NULL || PyErr_Occurred() || PyDict_GET_SIZE(interned_names) >= MOST_NAMES)
+        return interned;
+    interned = PyUnicode_FromStringAndSize((const char *)PyUnicode_1BYTE_DATA(name), length); /* a copy: theirs stays as it is */
+    if (interned == NULL)
         return NULL;
-    PyUnicode_InternInPlace(&known);
-    const int done = PyDict_SetItem(names_kept, known, known);
-    Py_DECREF(known); /* the dict has it, for ever */
-    return done < 0 ? NULL : known;
+    PyUnicode_InternInPlace(&interned);
+    const int done = PyDict_SetItem(interned_names, interned, interned);
+    Py_DECREF(interned); /* the dict keeps it as long as the process lives */
+    return done < 0 ? NULL : interned;
 }
 
 static int read_slice(Reading *reading, PySliceObject *slice, int depth)
@@ -122,11 +134,11 @@ static int read_dict(Reading *reading, PyObject *items, int depth)
     PyObject *name, *item;
     Py_ssize_t at = 0, size = PyDict_GET_SIZE(items);
     if (reading->names == NULL || size > LONGEST_LIST || depth >= DEEPEST)
-        return NOT_HERE;
+        return LEAVE_TO_PYTHON;
     int done = add(reading, DICT, size);
     while (done == READ && PyDict_Next(items, &at, &name, &item)) {
         if (PyDict_GET_SIZE(items) != size || !PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name))
-            return NOT_HERE; /* other keys; or somebody has changed it meanwhile */
+            return LEAVE_TO_PYTHON; /* a key that is no plain name, or code that ran meanwhile has changed the dict */
         if (PyList_Append(reading->names, name) < 0)
             return ERROR;
         done = add(reading, NAMED, (int64_t)(intptr_t)name);
@@ -142,14 +154,15 @@ static int read_int(Reading *reading, PyObject *item)
 {
     int overflow;
     long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
-    return overflow ? NOT_HERE : add(reading, INT, number);
+    return overflow ? LEAVE_TO_PYTHON : add(reading, INT, number);
 }
 
-/* What is shown as the name of its class alone; asked of Python, which keeps the class, once for each. */
+/* An object that is shown only as the name of its class, such as <Conv2d>. Python decides this once for each class, and keeps
+ * the class. */
 static int read_opaque(Reading *reading, PyObject *item, int depth)
 {
     if (reading->log == NULL && depth == 0)
-        return NOT_HERE; /* what a variable holds itself: there more is told of some classes (variables.c: form_of_class) */
+        return LEAVE_TO_PYTHON; /* of a variable's own value more is shown for some classes (variables.c: form_of_class) */
     Engine *engine = reading->engine;
     const int64_t cls = (int64_t)(intptr_t)Py_TYPE(item);
     uint64_t hash;
@@ -164,20 +177,22 @@ static int read_opaque(Reading *reading, PyObject *item, int depth)
             return ERROR;
     }
     reading->has_classes = 1;
-    return is_opaque ? add(reading, OPAQUE, cls) : NOT_HERE;
+    return is_opaque ? add(reading, OPAQUE, cls) : LEAVE_TO_PYTHON;
 }
 
-/* `<function name>` */
+/* A function, shown as <function name>. */
 static int read_function(Reading *reading, const PyFunctionObject *function)
 {
-    PyObject *name = function->func_name; /* borrowed; one that is not interned may go */
-    return PyUnicode_CHECK_INTERNED(name) ? add(reading, FUNCTION, (int64_t)(intptr_t)name) : NOT_HERE;
+    PyObject *name = function->func_name; /* borrowed; only an interned name may stand in a key */
+    return PyUnicode_CHECK_INTERNED(name) ? add(reading, FUNCTION, (int64_t)(intptr_t)name) : LEAVE_TO_PYTHON;
 }
 
+/* Read tensors, ints, floats, None, True, False, ..., interned text, dtypes and their like, functions with interned names,
+ * slices, devices, sizes, lists, tuples and dicts of these, and what is shown only as the name of its class. */
 static int read_item(Reading *reading, PyObject *item, int depth)
 {
     PyTypeObject *cls = Py_TYPE(item);
-    if (cls == torch.Tensor || cls == torch.Parameter)
+    if (is_plain_tensor(item))
         return read_tensor(reading, item);
     if (cls == &PyLong_Type)
         return read_int(reading, item);
@@ -193,7 +208,7 @@ static int read_item(Reading *reading, PyObject *item, int depth)
         memcpy(&bits, &number, 8);
         return add(reading, FLOAT, bits);
     }
-    if ((cls == &PyUnicode_Type && PyUnicode_CHECK_INTERNED(item)) || is_word(item))
+    if ((cls == &PyUnicode_Type && PyUnicode_CHECK_INTERNED(item)) || is_torch_constant(item))
         return add(reading, OBJECT, (int64_t)(intptr_t)item);
     if (cls == &PyFunction_Type)
         return read_function(reading, (PyFunctionObject *)item);
@@ -204,56 +219,56 @@ static int read_item(Reading *reading, PyObject *item, int depth)
     if ((PyObject *)cls == torch.size_type)
         return read_items(reading, SIZE, item, depth);
     if ((PyObject *)cls == torch.device_type) {
-        Py_hash_t device = PyObject_Hash(item); /* made of type and index: tells devices apart */
+        Py_hash_t device = PyObject_Hash(item); /* it is made of type and index, so it differs for different devices */
         return device == -1 ? ERROR : add(reading, DEVICE, device);
     }
-    if (cls == &PyUnicode_Type || cls == &PyDict_Type)
-        return NOT_HERE;
+    if (cls == &PyUnicode_Type) /* its address would be no key: an equal text may be another object */
+        return LEAVE_TO_PYTHON;
     return read_opaque(reading, item, depth);
 }
 
-/* Objects whose addresses stand in a key must live as long as it; classes do (forms.py: Readers). */
+/* Append to `kept` the objects whose addresses stand in the key, since they must live as long as the key. Classes are kept by
+ * Python (../forms.py: Readers). */
 static int keep_objects(PyObject *kept, const Reading *reading)
 {
-    for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2)
-        if ((reading->words[at] == OBJECT || reading->words[at] == NAMED || reading->words[at] == FUNCTION)
-            && PyList_Append(kept, (PyObject *)(intptr_t)reading->words[at + 1]) < 0)
+    for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2) {
+        const int64_t tag = reading->key[at];
+        const int is_address = tag == OBJECT || tag == NAMED || tag == FUNCTION;
+        if (is_address && PyList_Append(kept, (PyObject *)(intptr_t)reading->key[at + 1]) < 0)
             return -1;
+    }
     return 0;
 }
 
-static int put_ids(Log *log, const Reading *reading, int64_t *first)
+/* Append ids to the log, and set `first` to the place of the first one; where the log has no room `first` stays as it is. */
+static int put_ids(Log *log, const int64_t *ids, Py_ssize_t count, int64_t *first)
 {
-    int64_t begin = add_ids(log, reading->ids, reading->id_count);
-    if (begin == FAILED)
+    int64_t place = add_ids(log, ids, count);
+    if (place == FAILED)
         return -1;
-    if (begin != NONE)
-        *first = begin;
+    if (place != NONE)
+        *first = place;
     return 0;
 }
 
-/* Python describes all of it: (number of the form, list of values). */
-static int64_t take_described(Log *log, PyObject *answer, int64_t *first)
+/* Take Python's answer for a value that is not read here, (number of the form, [id of a tensor, …]): return the number and
+ * write the ids. */
+static int64_t take_answer(Log *log, PyObject *answer, int64_t *first)
 {
     if (answer == NULL)
         return FAILED;
     long long number;
-    PyObject *found;
+    PyObject *list;
     int64_t result = FAILED, *ids = NULL;
-    if (PyArg_ParseTuple(answer, "LO!", &number, &PyList_Type, &found)) {
-        Py_ssize_t count = PyList_GET_SIZE(found);
+    if (PyArg_ParseTuple(answer, "LO!", &number, &PyList_Type, &list)) {
+        Py_ssize_t count = PyList_GET_SIZE(list);
         ids = PyMem_Malloc((size_t)(count + 1) * 8);
         if (ids == NULL)
             PyErr_NoMemory();
         for (Py_ssize_t at = 0; ids != NULL && at < count; at++)
-            ids[at] = PyLong_AsLongLong(PyList_GET_ITEM(found, at));
-        if (!PyErr_Occurred()) {
-            int64_t begin = count ? add_ids(log, ids, count) : NONE;
-            if (begin != FAILED)
-                result = number;
-            if (begin != FAILED && begin != NONE)
-                *first = begin;
-        }
+            ids[at] = PyLong_AsLongLong(PyList_GET_ITEM(list, at));
+        if (!PyErr_Occurred() && (count == 0 || put_ids(log, ids, count, first) == 0))
+            result = number;
     }
     PyMem_Free(ids);
     Py_DECREF(answer);
@@ -268,50 +283,71 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count)
     return packed;
 }
 
-static int64_t described_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+/* Leave the whole call to Python. */
+static int64_t number_by_python(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
 {
     PyObject *packed = pack(args, count);
     if (packed == NULL)
         return FAILED;
-    PyObject *answer = call_unseen(engine->describe_call, packed, kwargs == NULL ? Py_None : kwargs);
+    PyObject *answer = call_unseen(engine->intern_call, packed, kwargs == NULL ? Py_None : kwargs);
     Py_DECREF(packed);
-    return take_described(log, answer, first);
+    return take_answer(log, answer, first);
 }
 
 /* ---------------------------------------------------------------- forms that are new in this session
  *
- * Programs use the same few in every recording: what Python made of a sequence of words is kept for the process. */
+ *   number_of_new_key   the number of the form in this session, remembered in engine->forms for the key
+ *     form_of_key       the form and its bytes; Python makes them once, and they are remembered for the process, because
+ *                       programs use the same few forms in every recording
+ *     intern            the number that the session gave to this form, or a new number and a row in the journal
+ *
+ * Other keys may lead to the same form, and Python interns forms, too: so a new key need not be a new form. */
 
-#define MOST_KNOWN 4096
-static Table known; /* words → a place in the list */
-static PyObject *known_forms, *known_objects; /* lists: pairs of a form and its bytes; what keys refer to */
+#define MOST_FORMS 4096
+static Table form_places;      /* key → its place in the list below */
+static PyObject *process_forms; /* a list of pairs (form, bytes of its row) */
+static PyObject *process_kept;  /* a list of the objects whose addresses stand in those keys */
 
-/* Python's form of what was read, and its bytes, as it was before, or as `make` says of these arguments. Owned. */
-static PyObject *find_form(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
+/* How Python makes a form that is not known yet: a callback of the engine, and its arguments (the second may be NULL). */
+typedef struct {
+    PyObject *make_form, *first, *second;
+} FormMaker;
+
+/* Remember a form for the process, if there is room and its key may live so long. */
+static int remember_form(const Reading *reading, uint64_t hash, PyObject *pair)
 {
     uint64_t same;
-    int64_t place = table_find(&known, reading->words, reading->length, &same);
+    if (reading->has_classes || PyList_GET_SIZE(process_forms) >= MOST_FORMS)
+        return 0;
+    if (table_find(&form_places, reading->key, reading->length, &same) != NONE)
+        return 0; /* Python has come here for the same key meanwhile */
+    if (keep_objects(process_kept, reading) < 0 || PyList_Append(process_forms, pair) < 0)
+        return -1;
+    return table_add(&form_places, reading->key, reading->length, hash, PyList_GET_SIZE(process_forms) - 1);
+}
+
+/* (form, bytes of its row), owned. */
+static PyObject *form_of_key(Engine *engine, const Reading *reading, uint64_t hash, const FormMaker *maker)
+{
+    uint64_t same;
+    int64_t place = table_find(&form_places, reading->key, reading->length, &same);
     if (place != NONE)
-        return Py_NewRef(PyList_GET_ITEM(known_forms, place));
-    PyObject *form = call_unseen(make, given[0], given[1]);
+        return Py_NewRef(PyList_GET_ITEM(process_forms, place));
+    PyObject *form = call_unseen(maker->make_form, maker->first, maker->second);
     PyObject *bytes = form == NULL ? NULL : PyObject_CallOneArg(engine->form_bytes, form);
     PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, form, bytes);
     Py_XDECREF(bytes);
     Py_XDECREF(form);
-    if (pair == NULL || (known_forms == NULL && (known_forms = PyList_New(0)) == NULL)
-        || (known_objects == NULL && (known_objects = PyList_New(0)) == NULL)) {
-        Py_XDECREF(pair);
+    if (pair == NULL)
         return NULL;
-    }
-    if (!reading->has_classes && PyList_GET_SIZE(known_forms) < MOST_KNOWN
-        && table_find(&known, reading->words, reading->length, &same) == NONE
-        && (keep_objects(known_objects, reading) < 0 || PyList_Append(known_forms, pair) < 0
-            || table_add(&known, reading->words, reading->length, hash, PyList_GET_SIZE(known_forms) - 1) < 0))
+    if ((process_forms == NULL && (process_forms = PyList_New(0)) == NULL)
+        || (process_kept == NULL && (process_kept = PyList_New(0)) == NULL)
+        || remember_form(reading, hash, pair) < 0)
         Py_CLEAR(pair);
     return pair;
 }
 
-/* The number of a form in this session, given now if it is new (forms.py: intern). */
+/* The number of a form in this session; a new form gets a number and a row (../forms.py: intern). */
 static int64_t intern(Engine *engine, PyObject *form, PyObject *bytes)
 {
     PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->form_ids, form));
@@ -332,96 +368,106 @@ int64_t number_of_form(Engine *engine, PyObject *form)
     return number;
 }
 
-/* A number that was given before all of them lost their meaning must not be remembered behind that. */
-static int64_t number_of(Engine *engine, const Reading *reading, uint64_t hash, PyObject *make, PyObject *const *given)
+static int64_t number_of_new_key(Engine *engine, const Reading *reading, uint64_t hash, const FormMaker *maker)
 {
     const int64_t generation = engine->form_generation;
-    PyObject *pair = find_form(engine, reading, hash, make, given);
+    PyObject *pair = form_of_key(engine, reading, hash, maker);
     int64_t number = pair == NULL ? FAILED : intern(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
     Py_XDECREF(pair);
+    /* If the numbers have begun anew meanwhile (../forms.py: carry), this one may be stale: return it, but do not cache it. */
     if (number == FAILED || generation != engine->form_generation)
         return number;
     if (keep_objects(engine->kept, reading) < 0
-        || table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        || table_add(&engine->forms, reading->key, reading->length, hash, number) < 0)
         return FAILED;
     return number;
 }
 
-static int64_t new_form_of_call(Engine *engine, const Reading *reading, uint64_t hash, PyObject *const *args,
+static int64_t number_of_new_call(Engine *engine, const Reading *reading, uint64_t hash, PyObject *const *args,
                                 Py_ssize_t count, PyObject *kwargs)
 {
     PyObject *packed = pack(args, count);
     if (packed == NULL)
         return FAILED;
-    PyObject *const given[] = {packed, kwargs == NULL ? Py_None : kwargs};
-    int64_t number = number_of(engine, reading, hash, engine->form_of_call, given);
+    const FormMaker maker = {engine->make_call_form, packed, kwargs == NULL ? Py_None : kwargs};
+    int64_t number = number_of_new_key(engine, reading, hash, &maker);
     Py_DECREF(packed);
     return number;
 }
 
-int64_t form_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+/* ---------------------------------------------------------------- the arguments and the result of a call */
+
+static int read_named_arguments(Reading *reading, PyObject *kwargs)
+{
+    PyObject *name, *item;
+    Py_ssize_t at = 0, size = PyDict_GET_SIZE(kwargs);
+    int done = READ;
+    while (done == READ && PyDict_Next(kwargs, &at, &name, &item)) {
+        name = interned_name(name);
+        if (name == NULL || PyDict_GET_SIZE(kwargs) != size)
+            return PyErr_Occurred() ? ERROR : LEAVE_TO_PYTHON;
+        done = add(reading, NAMED, (int64_t)(intptr_t)name);
+        Py_INCREF(item); /* the dict may be changed by what we call */
+        if (done == READ)
+            done = read_item(reading, item, 0);
+        Py_DECREF(item);
+    }
+    return done;
+}
+
+int64_t form_number_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
 {
     Reading reading;
     uint64_t hash;
-    begin(&reading, engine, log, 0);
-    *first = log->id_base + log->id_at;
+    begin_reading(&reading, engine, log, 0);
+    *first = log->id_base + log->id_at; /* also of a call without tensors, as in Python: there its ids would begin */
     int done = add(&reading, INT, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++)
         done = read_item(&reading, args[at], 0);
-    if (kwargs != NULL && done == READ) {
-        PyObject *name, *item;
-        Py_ssize_t at = 0, size = PyDict_GET_SIZE(kwargs);
-        while (done == READ && PyDict_Next(kwargs, &at, &name, &item)) {
-            if ((name = one_name(name)) == NULL || PyDict_GET_SIZE(kwargs) != size)
-                done = PyErr_Occurred() ? ERROR : NOT_HERE;
-            else if ((done = add(&reading, NAMED, (int64_t)(intptr_t)name)) == READ) {
-                Py_INCREF(item);
-                done = read_item(&reading, item, 0);
-                Py_DECREF(item);
-            }
-        }
-    }
+    if (done == READ && kwargs != NULL)
+        done = read_named_arguments(&reading, kwargs);
     if (done == ERROR)
         return FAILED;
-    if (done == NOT_HERE)
-        return described_call(engine, log, args, count, kwargs, first);
-    if (put_ids(log, &reading, first) < 0)
+    if (done == LEAVE_TO_PYTHON)
+        return number_by_python(engine, log, args, count, kwargs, first);
+    if (put_ids(log, reading.ids, reading.id_count, first) < 0)
         return FAILED;
-    int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
+    int64_t number = table_find(&engine->forms, reading.key, reading.length, &hash);
     if (number != NONE)
         return number;
-    return new_form_of_call(engine, &reading, hash, args, count, kwargs);
+    return number_of_new_call(engine, &reading, hash, args, count, kwargs);
 }
 
-int64_t form_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first)
+int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first)
 {
     Reading reading;
     uint64_t hash;
-    begin(&reading, engine, log, from_op);
-    *first = NONE;
+    begin_reading(&reading, engine, log, from_op);
+    *first = NONE; /* of a result without tensors, as in Python */
     int done = add(&reading, RESULT_OF, 1);
     if (done == READ)
         done = read_item(&reading, result, 0);
     if (done == ERROR)
         return FAILED;
-    if (done == NOT_HERE)
-        return take_described(log, call_unseen(engine->describe_result, result, from_op ? Py_True : Py_False), first);
-    if (reading.id_count && put_ids(log, &reading, first) < 0)
+    if (done == LEAVE_TO_PYTHON)
+        return take_answer(log, call_unseen(engine->intern_result, result, from_op ? Py_True : Py_False), first);
+    if (reading.id_count && put_ids(log, reading.ids, reading.id_count, first) < 0)
         return FAILED;
-    int64_t number = table_find(&engine->forms, reading.words, reading.length, &hash);
+    int64_t number = table_find(&engine->forms, reading.key, reading.length, &hash);
     if (number != NONE)
         return number;
-    PyObject *const given[] = {result, NULL};
-    return number_of(engine, &reading, hash, engine->form_of_result, given);
+    const FormMaker maker = {engine->make_result_form, result, NULL};
+    return number_of_new_key(engine, &reading, hash, &maker);
 }
 
 /* ---------------------------------------------------------------- what a variable holds */
 
-/* An int is its own form; not kept for the process, since a loop counts through as many as it likes. */
+/* The number of an int, whose form is (1, value): it is made here, and not remembered for the process, because a loop may count
+ * through any number of ints. */
 static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
 {
     uint64_t hash;
-    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    int64_t number = table_find(&engine->forms, reading->key, reading->length, &hash);
     const int64_t generation = engine->form_generation;
     if ((*form = Py_BuildValue("(iO)", 1, value)) == NULL)
         return FAILED;
@@ -429,22 +475,22 @@ static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *val
         return number;
     number = number_of_form(engine, *form);
     if (number != FAILED && generation == engine->form_generation
-        && table_add(&engine->forms, reading->words, reading->length, hash, number) < 0)
+        && table_add(&engine->forms, reading->key, reading->length, hash, number) < 0)
         number = FAILED;
     return number;
 }
 
-/* The number of what was read. */
+/* The number of the form of a variable's value, after it was read; `form` is set to the form, owned. */
 static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
 {
     uint64_t hash;
     if (PyLong_CheckExact(value))
         return form_of_int(engine, reading, value, form);
-    PyObject *const given[] = {value, NULL};
-    int64_t number = table_find(&engine->forms, reading->words, reading->length, &hash);
+    const FormMaker maker = {engine->make_result_form, value, NULL};
+    int64_t number = table_find(&engine->forms, reading->key, reading->length, &hash);
     if (number == NONE)
-        number = number_of(engine, reading, hash, engine->form_of_result, given);
-    PyObject *pair = number == FAILED ? NULL : find_form(engine, reading, hash, engine->form_of_result, given);
+        number = number_of_new_key(engine, reading, hash, &maker);
+    PyObject *pair = number == FAILED ? NULL : form_of_key(engine, reading, hash, &maker);
     if (pair == NULL)
         return FAILED;
     *form = Py_NewRef(PyTuple_GET_ITEM(pair, 0));
@@ -452,10 +498,10 @@ static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObje
     return number;
 }
 
-int64_t form_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
+int64_t form_number_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
 {
     Reading reading;
-    begin(&reading, engine, NULL, 0);
+    begin_reading(&reading, engine, NULL, 0);
     *count = 0;
     *form = NULL;
     if ((PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value))

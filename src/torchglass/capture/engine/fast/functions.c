@@ -1,29 +1,39 @@
-/* The function mode (torch/functions.py): every torch function that Python code calls.
+/* The function mode (torch/functions.py): records each torch function that Python code calls.
  *
- * There is no frame of ours here, so none stands in a traceback, and the caller's frame is the place that open events
- * below are linked to.
+ * mode_call gets a function, its types and its arguments from torch. Python has made a FunctionPlan for each function, which says
+ * whether it is recorded (look_up). record_call opens the event, calls the function and closes the event. C has no frame, so
+ * no frame of ours is in a traceback, and the innermost frame is the caller's.
+ *
+ * The file also has what the other modes share with it: hiding from modes that we read tensors, ending interrupted optimizer
+ * steps, and counting threads. At its end are the replacements of two functions that look at frames: torch's
+ * handle_torch_function, and warnings.warn.
  */
 #include "fast.h"
 #include "structmember.h"
 
-enum { FORGETS = -2 };
+enum { FORGETS = -2 }; /* in place of a number: it sets an attribute of its first argument, and is not recorded (functions.py) */
+
+/* The fields of a FunctionPlan (functions.py). */
+enum {
+    PLAN_NUMBER,         /* of its row; NONE or FORGETS: it is not recorded */
+    PLAN_LISTENING_COPY, /* a copy of a function written in Python, in which the mode sees the calls inside; or None */
+    PLAN_REPLACEMENT,    /* what is called in place of the function; or None */
+    PLAN_ON_RETURN       /* called with the result; or None */
+};
 
 typedef struct {
     PyObject_HEAD
     Engine *engine;
-    PyObject *table;   /* what each function is to us: (number, copy to look inside, what to call instead, what more) */
-    PyObject *handler; /* the same in Python, for all that is unusual */
-    PyObject *changed;  /* FunctionTable.changed: what some plans say that there is more to do */
-    PyObject *on_write; /* the session's list of those who are told of changes */
-    PyObject *bound;    /* what torch calls: our handler, with the mode (asking.c) */
+    PyObject *table;    /* FunctionTable: a FunctionPlan for each function */
+    PyObject *handler;  /* the handler in Python, for calls that C leaves to it */
+    PyObject *changed;  /* FunctionTable.changed, which is `on_return` of functions that write in place */
+    PyObject *on_write; /* the session's list of callbacks for writes in place */
 } FunctionMode;
 
-/* ---------------------------------------------------------------- shared with the other two */
+/* ---------------------------------------------------------------- shared with ops.c and modules.c */
 
 long count_modes(void)
 {
-    if (is_direct)
-        return direct_modes();
     PyObject *answer = PyObject_CallNoArgs(torch.count_modes);
     if (answer == NULL)
         return -1;
@@ -45,9 +55,9 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
     return PyObject_Vectorcall(handler, all, (size_t)(count < 5 ? count : 5) + 1, NULL);
 }
 
-static PyObject *at_name, *frame_id_name, *code_name, *out_name;
+static PyObject *at_name, *frame_id_name, *code_name, *out_name, *enter_name, *exit_name;
 
-/* Whether a frame, or one above it, is this very one: an address alone may be another's by now. */
+/* Whether a frame, or one above it, has this address and this code. (With the address alone it may be a later frame.) */
 static int stands_above(PyFrameObject *frame, long long address, const PyObject *code)
 {
     int found = 0;
@@ -64,8 +74,8 @@ static int stands_above(PyFrameObject *frame, long long address, const PyObject 
     return found;
 }
 
-/* Whether the innermost step is under way (log.py: OpenStep.runs_above): an event inside of it is open, or the frame of
- * its wrapper is on the stack. 0: Python looks, and heals. -1 error. */
+/* Whether the innermost optimizer step is still running (log.py: OpenStep.runs_above): an event inside it is open, or the frame of its
+ * wrapper is on the stack; -1: error. */
 static int is_under_way(const Log *log, PyFrameObject *frame)
 {
     PyObject *step = Py_NewRef(PyList_GET_ITEM(log->steps, PyList_GET_SIZE(log->steps) - 1));
@@ -95,7 +105,7 @@ PyObject *fail_event(Engine *engine, Log *log, int64_t at)
 {
     PyObject *error = take_error();
     PyObject *done = PyObject_CallMethod(engine->session, "fail_event", "OLO", log, (long long)at, error);
-    if (done == NULL) { /* the program's own, raised meanwhile by a signal handler: it goes on instead */
+    if (done == NULL) { /* a signal handler of the program has raised meanwhile: that exception goes on instead */
         Py_DECREF(error);
         return NULL;
     }
@@ -116,46 +126,33 @@ static PyObject *only_mode(long count)
     return top;
 }
 
-/* Our own mode must not see that we read tensors, nor may anybody else's. */
+static _Thread_local int reading; /* this thread is inside enter_reading: no mode is on the stack */
+
 int enter_unseen(Unseen *unseen)
 {
-    unseen->mode = unseen->context = NULL;
-    long count = count_modes();
+    *unseen = NULL;
+    if (reading)
+        return 0;
+    const long count = count_modes();
     if (count <= 0)
         return (int)count;
-    if (count == 1) { /* mostly ours: to take it off is the shortest way to ask */
-        PyObject *mode = PyObject_CallNoArgs(torch.pop_mode);
-        if (mode == NULL || PyObject_TypeCheck(mode, &FunctionModeType)) {
-            unseen->mode = mode;
-            return mode == NULL ? -1 : 1;
-        }
-        PyObject *back = PyObject_CallOneArg(torch.push_mode, mode);
-        Py_DECREF(mode);
-        if (back == NULL)
-            return -1;
-        Py_DECREF(back);
-    }
-    unseen->context = PyObject_CallNoArgs(torch.no_functions);
-    PyObject *entered = unseen->context == NULL ? NULL : PyObject_CallMethod(unseen->context, "__enter__", NULL);
+    *unseen = PyObject_CallNoArgs(torch.no_functions);
+    PyObject *entered = *unseen == NULL ? NULL : PyObject_CallMethodNoArgs(*unseen, enter_name);
     Py_XDECREF(entered);
     if (entered == NULL)
-        Py_CLEAR(unseen->context);
+        Py_CLEAR(*unseen);
     return entered == NULL ? -1 : (int)count;
 }
 
-/* Whatever is raised meanwhile goes on. */
+/* An exception that is set stays set. */
 int leave_unseen(Unseen *unseen)
 {
-    if (unseen->mode == NULL && unseen->context == NULL)
+    if (*unseen == NULL)
         return 0;
-    PyObject *error = take_error(), *done;
-    if (unseen->mode != NULL)
-        done = PyObject_CallOneArg(torch.push_mode, unseen->mode);
-    else
-        done = PyObject_CallMethod(unseen->context, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    PyObject *error = take_error(), *all[] = {*unseen, Py_None, Py_None, Py_None};
+    PyObject *done = PyObject_VectorcallMethod(exit_name, all, 4, NULL);
     Py_XDECREF(done);
-    Py_CLEAR(unseen->mode);
-    Py_CLEAR(unseen->context);
+    Py_CLEAR(*unseen);
     if (error != NULL) {
         PyErr_Clear();
         put_error(error);
@@ -164,12 +161,17 @@ int leave_unseen(Unseen *unseen)
     return done == NULL ? -1 : 0;
 }
 
-int enter_reading(const Engine *engine, const Log *log, Unseen *unseen)
+int enter_reading(Unseen *unseen)
 {
-    unseen->mode = unseen->context = NULL;
-    if (is_direct && engine->measurer == NULL && !log->listening && direct_modes() <= 1)
-        return 0;
-    return enter_unseen(unseen);
+    const int count = enter_unseen(unseen);
+    reading += count >= 0;
+    return count;
+}
+
+int leave_reading(Unseen *unseen)
+{
+    reading--;
+    return leave_unseen(unseen);
 }
 
 PyObject *call_unseen(PyObject *callable, PyObject *first, PyObject *second)
@@ -183,11 +185,11 @@ PyObject *call_unseen(PyObject *callable, PyObject *first, PyObject *second)
     return answer;
 }
 
-/* ---------------------------------------------------------------- threads inside
+/* ---------------------------------------------------------------- threads inside a handler
  *
- * All of it is done with Python's lock held. */
+ * All of this runs with the lock of Python held. */
 
-static _Thread_local int handlers; /* under way in this thread */
+static _Thread_local int handlers; /* how many handlers this thread is inside */
 static int threads_inside;
 
 void enter_handler(void)
@@ -234,8 +236,7 @@ static PyObject *plan_of(FunctionMode *mode, PyObject *func)
     PyObject *plan = PyDict_GetItemWithError(mode->table, func); /* borrowed from the table */
     if (plan != NULL)
         return Py_NewRef(plan);
-    plan = PyErr_Occurred() ? NULL : learned_plan(mode->engine, mode->table, func);
-    return plan != NULL || PyErr_Occurred() ? plan : PyObject_GetItem(mode->table, func);
+    return PyErr_Occurred() ? NULL : PyObject_GetItem(mode->table, func);
 }
 
 /* Whether torch's own handle_torch_function called us: then a function written in Python stands above that. */
@@ -249,12 +250,14 @@ static int is_torchs_handler(void)
     return found;
 }
 
-/* Who called torch, owned. `own` is the frame that called us: that of a function written in Python, where there is one. */
+/* The frame that called torch, owned. `own` is the frame that called us; `from_python`: it is that of a torch function written in
+ * Python, so its caller called torch. */
 static PyFrameObject *place_of_call(PyFrameObject *own, int from_python)
 {
     return own != NULL && from_python ? PyFrame_GetBack(own) : (PyFrameObject *)Py_XNewRef((PyObject *)own);
 }
 
+/* The fields of a log that an open event changes. */
 typedef struct { long long parent, anchor, base; } State;
 
 static void restore(Log *log, const State *state)
@@ -264,6 +267,7 @@ static void restore(Log *log, const State *state)
     log->base = state->base;
 }
 
+/* Take all function modes off the stack, which an interrupted torch function may have left there. */
 static int drop_modes(void)
 {
     PyObject *error = take_error();
@@ -277,7 +281,7 @@ static int drop_modes(void)
     return 0;
 }
 
-/* Call the function; a copy of it, to look inside, with our mode on the stack: again, where it was taken off. */
+/* Call the function. A listening copy is called with our mode on the stack again, so that the mode sees the calls inside. */
 static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args, PyObject *kwargs, int pushes)
 {
     if (!pushes)
@@ -296,40 +300,38 @@ static PyObject *call_inside(FunctionMode *mode, PyObject *call, PyObject *args,
     return result;
 }
 
-/* What few calls need when they have returned: a cure; to say that ``out=`` was written into. */
-static int behind(FunctionMode *mode, Log *log, PyObject *result, PyObject *kwargs)
+/* After a few calls (FunctionTable.after_return): guard their backward pass, or report that `out=` was written. */
+static int after_return(FunctionMode *mode, Log *log, PyObject *result, PyObject *kwargs)
 {
     if (!log->branched && (kwargs == NULL || PyDict_GetItemWithError(kwargs, out_name) == NULL))
         return PyErr_Occurred() ? -1 : 0;
-    PyObject *done =
-        PyObject_CallMethod(mode->table, "behind", "OOO", log, result, kwargs == NULL ? Py_None : kwargs);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    return as_done(PyObject_CallMethod(mode->table, "after_return", "OOO", log, result, kwargs == NULL ? Py_None : kwargs));
 }
 
-/* Whether all that is to do about a change is to look at the first argument again: it is no list, nobody is told. */
-static int is_touch(const FunctionMode *mode, PyObject *args)
+/* Whether a write in place needs only a mark on the first argument: it is no list, and no callback is to be told. */
+static int only_marks_first(const FunctionMode *mode, PyObject *args)
 {
     return PyList_GET_SIZE(mode->on_write) == 0 && PyTuple_GET_SIZE(args) > 0
            && !PyList_Check(PyTuple_GET_ITEM(args, 0)) && !PyTuple_Check(PyTuple_GET_ITEM(args, 0));
 }
 
-/* Do what more there is to do when a function has returned (FunctionTable.changed, converted): what to show, owned. */
-static PyObject *call_special(FunctionMode *mode, PyObject *special, PyObject *args, PyObject *result, int seen)
+/* Call a plan's `on_return` (FunctionTable.changed or converted). Return what is recorded as the result, owned. */
+static PyObject *call_on_return(FunctionMode *mode, PyObject *on_return, PyObject *args, PyObject *result, int has_inner_events)
 {
-    if (!PyMethod_Check(special) || PyMethod_GET_FUNCTION(special) != mode->changed || !is_touch(mode, args))
-        return PyObject_CallFunctionObjArgs(special, args, result, seen ? Py_True : Py_False, NULL);
+    if (!PyMethod_Check(on_return) || PyMethod_GET_FUNCTION(on_return) != mode->changed || !only_marks_first(mode, args))
+        return PyObject_CallFunctionObjArgs(on_return, args, result, has_inner_events ? Py_True : Py_False, NULL);
     PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
-    if (!(seen && mode->engine->records_ops))
-        Py_DECREF(engine_touch(mode->engine, first)); /* gives None */
+    if (!(has_inner_events && mode->engine->records_ops))
+        Py_DECREF(engine_mark_changed(mode->engine, first)); /* gives None */
     return Py_NewRef(result == Py_None ? first : result);
 }
 
+/* Close the event of a call that has returned. */
 static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyObject *args, PyObject *kwargs, PyObject *result)
 {
-    PyObject *special = PyTuple_GET_ITEM(plan, 3), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
-    if (special != Py_None) {
-        PyObject *found = call_special(mode, special, args, result, log->at > at + 1);
+    PyObject *on_return = PyTuple_GET_ITEM(plan, PLAN_ON_RETURN), *shown = Py_NewRef(result); /* borrowed from the plan, which we own */
+    if (on_return != Py_None) {
+        PyObject *found = call_on_return(mode, on_return, args, result, log->at > at + 1);
         if (found == NULL) {
             Py_DECREF(shown);
             return -1;
@@ -338,15 +340,15 @@ static int finish(FunctionMode *mode, Log *log, int64_t at, PyObject *plan, PyOb
     }
     int done = close_event(mode->engine, log, at, shown, 0);
     Py_DECREF(shown);
-    return done < 0 ? -1 : behind(mode, log, result, kwargs);
+    return done < 0 ? -1 : after_return(mode, log, result, kwargs);
 }
 
-/* Close a call that an exception left, which goes on. */
+/* Close the event of a call that an exception left. The exception stays set. */
 static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *state)
 {
     PyObject *error = take_error();
     PyObject *done = PyObject_CallOneArg(mode->engine->finish_pops, error); /* a signal may have left one half way */
-    if (done == NULL) /* of a signal: it is what goes on now */
+    if (done == NULL) /* a signal handler has raised: that exception goes on instead */
         Py_SETREF(error, take_error());
     Py_XDECREF(done);
     put_error(error);
@@ -355,48 +357,50 @@ static void fail_call(FunctionMode *mode, Log *log, int64_t at, const State *sta
     fail_event(mode->engine, log, at);
 }
 
-/* Open the event of a call; `again` says whether the copy is to be called, to look inside. */
+/* Open the event of a call, and say in `listens` whether to call the listening copy. */
 static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *types, PyObject *args, PyObject *kwargs,
-                         PyFrameObject *own, int from_python, int *again)
+                         PyFrameObject *own, int from_python, int *listens)
 {
     Engine *engine = mode->engine;
-    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, 0)), at;
+    int64_t what = PyLong_AsLongLong(PyTuple_GET_ITEM(plan, PLAN_NUMBER)), at;
     const long long parent = log->parent;
     PyFrameObject *frame = place_of_call(own, from_python);
     at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
     Py_XDECREF(frame);
     if (at < 0)
         return at;
-    *again = PyTuple_GET_ITEM(plan, 1) != Py_None && are_plain(types)
+    *listens = PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) != Py_None && are_plain(types)
              && !(parent >= 0 && word_of(log, parent, WHAT) == what);
-    if (*again || engine->records_ops) {
+    if (*listens || engine->records_ops) {
         log->anchor = (long long)(intptr_t)own;
         log->base = log->at == at + 1 ? log->stack : word_of(log, at, STACK); /* or a signal handler was recorded since */
     }
     return PyErr_Occurred() ? FAILED : at;
 }
 
-/* What is to be called; borrowed from the plan, or from who calls us. */
-static PyObject *called(PyObject *plan, PyObject *func)
+/* What to call: the replacement in the plan, or the function itself. Borrowed. */
+static PyObject *callable_of(PyObject *plan, PyObject *func)
 {
-    return plan == NULL || PyTuple_GET_ITEM(plan, 2) == Py_None ? func : PyTuple_GET_ITEM(plan, 2);
+    return plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None ? func : PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT);
 }
 
-/* A call that is recorded. */
+/* Record a call. */
 static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject *func, PyObject *types, PyObject *args,
                              PyObject *kwargs, int from_python)
 {
     Engine *engine = mode->engine;
-    PyObject *call = called(plan, func);
+    PyObject *call = callable_of(plan, func);
     PyFrameObject *own = caller_frame();
     PyObject *result = NULL;
-    int again = 0;
+    int listens = 0;
     if (heal_steps(engine, log, own) < 0) {
         Py_XDECREF(own);
         return NULL;
     }
     const State state = {log->parent, log->anchor, log->base};
-    int64_t at = open_call(mode, log, plan, types, args, kwargs, own, from_python, &again);
+    reading++; /* our callers have made sure that no mode is on the stack */
+    int64_t at = open_call(mode, log, plan, types, args, kwargs, own, from_python, &listens);
+    reading--;
     if (at < 0) {
         restore(log, &state);
         if (at != FAILED || forgive(engine) == 0)
@@ -405,56 +409,67 @@ static PyObject *record_call(FunctionMode *mode, Log *log, PyObject *plan, PyObj
         Py_XDECREF(own);
         return result;
     }
-    result = call_inside(mode, again ? PyTuple_GET_ITEM(plan, 1) : call, args, kwargs, again);
+    result = call_inside(mode, listens ? PyTuple_GET_ITEM(plan, PLAN_LISTENING_COPY) : call, args, kwargs, listens);
     if (result == NULL) {
         fail_call(mode, log, at, &state);
     } else {
         restore(log, &state);
-        if (finish(mode, log, at, plan, args, kwargs, result) < 0 && forgive(engine) < 0)
+        reading++;
+        const int done = finish(mode, log, at, plan, args, kwargs, result);
+        reading--;
+        if (done < 0 && forgive(engine) < 0)
             Py_CLEAR(result);
     }
     Py_XDECREF(own);
     return result;
 }
 
-enum { BY_PYTHON = 2, TOUCHES = 3 };
+/* What to do with a call. */
+enum Verdict {
+    VERDICT_FAILED = -1,
+    CALL_ONLY,  /* it is not recorded */
+    RECORD,
+    BY_PYTHON,  /* the handler in Python decides */
+    MARK_CHANGED /* it is not recorded, but changes its first argument */
+};
 
-/* What a function is to us, and whether it is recorded just now: 1, 0 not at all, -1 error, BY_PYTHON it sees to it, TOUCHES
- * not at all, but what was known of its first argument no longer holds. */
-static int look_up(FunctionMode *mode, PyObject *func, PyObject **plan, Log **log)
+/* Find the plan and the log (both owned, or NULL), and decide. */
+static enum Verdict look_up(FunctionMode *mode, PyObject *func, PyObject **plan, Log **log)
 {
     int64_t what = NONE;
+    *log = (Log *)Py_XNewRef((PyObject *)current_log()); /* first: in a forked child this ends the recording */
     *plan = plan_of(mode, func);
-    *log = (Log *)Py_XNewRef((PyObject *)current_log());
     if (*plan != NULL)
-        what = PyLong_AsLongLong(PyTuple_GET_ITEM(*plan, 0));
+        what = PyLong_AsLongLong(PyTuple_GET_ITEM(*plan, PLAN_NUMBER));
     else if (PyErr_ExceptionMatches(PyExc_TypeError))
-        PyErr_Clear(); /* somebody's own callable that cannot be hashed */
+        PyErr_Clear(); /* a callable of the program that cannot be hashed */
     else
-        return -1;
+        return VERDICT_FAILED;
     if (*log == NULL || !mode->engine->running || PyList_GET_SIZE(torch.leaving))
         return BY_PYTHON;
-    return what == FORGETS ? TOUCHES : what >= 0 && (*log)->on;
+    if (what == FORGETS)
+        return MARK_CHANGED;
+    return what >= 0 && (*log)->on ? RECORD : CALL_ONLY;
 }
 
 static PyObject *call_function(FunctionMode *mode, PyObject *const *given, PyObject *args, PyObject *kwargs)
 {
     PyObject *plan, *result = NULL, *func = given[0], *types = given[1]; /* borrowed from who calls us */
     Log *log;
-    int recorded = look_up(mode, func, &plan, &log);
-    long crowded = recorded == 1 ? count_modes() : 0;
-    if (recorded == TOUCHES && is_touch(mode, args)) {
+    const enum Verdict verdict = look_up(mode, func, &plan, &log);
+    const long other_modes = verdict == RECORD ? count_modes() : 0;
+    if (verdict == MARK_CHANGED && only_marks_first(mode, args)) {
         PyObject *first = PyTuple_GET_ITEM(args, 0); /* borrowed from args, which our caller owns */
-        Py_DECREF(engine_touch(mode->engine, first)); /* gives None */
+        Py_DECREF(engine_mark_changed(mode->engine, first)); /* gives None */
         result = PyObject_Call(func, args, kwargs);
-        same_numbers(mode->engine, first); /* an attribute was set, most often `grad` */
-    } else if (recorded == 0)
-        result = PyObject_Call(called(plan, func), args, kwargs);
-    else if (recorded == 1 && crowded == 0 && !is_torchs_handler()) {
+        forget_measurement(mode->engine, first); /* an attribute was set, most often `grad` */
+    } else if (verdict == CALL_ONLY)
+        result = PyObject_Call(callable_of(plan, func), args, kwargs);
+    else if (verdict == RECORD && other_modes == 0 && !is_torchs_handler()) {
         enter_handler();
         result = record_call(mode, log, plan, func, types, args, kwargs, 0);
         leave_handler();
-    } else if (recorded > 0 && crowded >= 0) { /* with other modes on the stack each step must be hidden from them */
+    } else if (verdict > CALL_ONLY && other_modes >= 0) { /* Python hides each step from the other modes */
         PyObject *all[] = {func, types, args, kwargs == NULL ? Py_None : kwargs};
         result = call_python(mode->handler, (PyObject *)mode, all, 4);
     }
@@ -477,13 +492,14 @@ static PyObject *mode_call(FunctionMode *mode, PyObject *const *args, Py_ssize_t
     return result;
 }
 
-/* ---------------------------------------------------------------- torch's own way to a mode
+/* ---------------------------------------------------------------- torch.overrides.handle_torch_function
  *
- * A function of torch's that is written in Python asks whether anything overrides it, and if so calls
- * handle_torch_function. While that is ours, and the function is called again from here, it stands twice on the stack. */
+ * A torch function that is written in Python asks whether a mode overrides it, and if so calls handle_torch_function. Ours calls
+ * the function once more, so the function has two frames on the stack. */
 
+/* A list of the frames that called us and have a second frame below, innermost first. */
 struct twice { PyFrameObject *frame; struct twice *above; };
-static _Thread_local struct twice *under_way; /* frames that called us and are there a second time, innermost first */
+static _Thread_local struct twice *under_way;
 
 static int needs_python(PyObject *relevant)
 {
@@ -498,9 +514,9 @@ static int needs_python(PyObject *relevant)
     return 0;
 }
 
-/* Call a function as our mode's handler would, with the mode off the stack. */
+/* Call a function as our mode's handler does, with the mode off the stack. */
 static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args, PyObject *kwargs, PyObject *plan, Log *log,
-                              int recorded)
+                              enum Verdict verdict)
 {
     PyObject *popped = PyObject_CallNoArgs(torch.pop_mode), *result;
     if (popped == NULL)
@@ -508,8 +524,10 @@ static PyObject *call_as_mode(FunctionMode *mode, PyObject *func, PyObject *args
     struct twice here = {caller_frame(), under_way};
     under_way = &here;
     enter_handler();
-    result = recorded ? record_call(mode, log, plan, func, torch.plain_types, args, kwargs, 1)
-                      : PyObject_Call(called(plan, func), args, kwargs);
+    if (verdict == RECORD)
+        result = record_call(mode, log, plan, func, torch.plain_types, args, kwargs, 1);
+    else
+        result = PyObject_Call(callable_of(plan, func), args, kwargs);
     leave_handler();
     under_way = here.above;
     Py_XDECREF(here.frame);
@@ -539,19 +557,20 @@ PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_
 {
     PyObject *plan = NULL, *given = NULL, *kwargs = NULL, *result = NULL;
     Log *log = NULL;
-    int recorded = 2, has_names = names != NULL && PyTuple_GET_SIZE(names) > 0;
+    enum Verdict verdict = BY_PYTHON;
+    const int has_names = names != NULL && PyTuple_GET_SIZE(names) > 0;
     FunctionMode *mode = count >= 2 && !needs_python(args[1]) ? (FunctionMode *)only_mode(count_modes()) : NULL;
     if (mode != NULL)
-        recorded = look_up(mode, args[0], &plan, &log);
+        verdict = look_up(mode, args[0], &plan, &log);
     else if (PyErr_Occurred())
         return NULL;
-    if (recorded >= BY_PYTHON) { /* Python's own way leads to our handler in Python, or to somebody else's */
+    if (verdict >= BY_PYTHON) { /* torch's own function finds our handler in Python, or another mode */
         result = PyObject_Vectorcall(torch.handle_torch_function, args, (size_t)count, names);
-    } else if (recorded >= 0 && (given = PyTuple_New(count - 2)) != NULL) {
+    } else if (verdict >= CALL_ONLY && (given = PyTuple_New(count - 2)) != NULL) {
         for (Py_ssize_t at = 2; at < count; at++)
             PyTuple_SET_ITEM(given, at - 2, Py_NewRef(args[at]));
         if (!has_names || (kwargs = named_arguments(args + count, names)) != NULL)
-            result = call_as_mode(mode, args[0], given, kwargs, plan, log, recorded);
+            result = call_as_mode(mode, args[0], given, kwargs, plan, log, verdict);
     }
     Py_XDECREF(given);
     Py_XDECREF(kwargs);
@@ -561,9 +580,10 @@ PyObject *handle_torch_function(PyObject *self, PyObject *const *args, Py_ssize_
     return result;
 }
 
-/* ---------------------------------------------------------------- warnings
+/* ---------------------------------------------------------------- warnings.warn
  *
- * Who warns counts frames from where it stands: those that are there a second time are none of them. */
+ * `stacklevel` counts frames. Frames that the program would not have must not be counted: second frames of a function (above),
+ * and frames of our own functions that replace functions of torch (guards.py). */
 
 static int is_twice(const PyFrameObject *frame)
 {
@@ -573,21 +593,42 @@ static int is_twice(const PyFrameObject *frame)
     return 0;
 }
 
-static long frames_twice(long level)
+/* The kinds of frames. Above one of ours may be torch's handle_torch_function, and above that the function that called it, which has
+ * a second frame. */
+enum { COUNTS, OURS, TORCHS_HANDLER, HAS_SECOND };
+
+static int kind_of(PyFrameObject *frame, int below)
 {
-    long twice = 0;
+    if (below == TORCHS_HANDLER)
+        return HAS_SECOND;
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    int kind = is_twice(frame) ? HAS_SECOND : COUNTS;
+    if (PyUnicode_Tailmatch(code->co_filename, torch.own_folder, 0, PY_SSIZE_T_MAX, -1) == 1)
+        kind = OURS;
+    else if (below == OURS && code == torch.handler_code)
+        kind = TORCHS_HANDLER;
+    Py_DECREF(code);
+    return kind;
+}
+
+/* How many frames to skip between here and the frame that `level` means without us. */
+static long frames_to_skip(long level)
+{
+    long skipped = 0;
+    int kind = COUNTS;
     PyFrameObject *frame = caller_frame();
     while (frame != NULL && level > 0) {
         PyFrameObject *above = PyFrame_GetBack(frame);
-        if (is_twice(frame))
-            twice++;
+        kind = kind_of(frame, kind);
+        if (kind != COUNTS)
+            skipped++;
         else
             level--;
         Py_DECREF(frame);
         frame = above;
     }
     Py_XDECREF(frame);
-    return twice;
+    return skipped;
 }
 
 /* warnings.warn(message, category=None, stacklevel=1, source=None, …) */
@@ -597,14 +638,14 @@ PyObject *warn_past_copies(PyObject *self, PyObject *args, PyObject *kwargs)
     if (given == NULL && kwargs != NULL)
         given = PyDict_GetItemString(kwargs, "stacklevel"); /* borrowed from kwargs */
     long level = given != NULL && PyLong_CheckExact(given) ? PyLong_AsLong(given) : 1;
-    long twice = level > 1 && level < 1000 ? frames_twice(level) : 0;
-    if (twice == 0) {
+    long skipped = level > 1 && level < 1000 ? frames_to_skip(level) : 0;
+    if (skipped == 0) {
         PyErr_Clear();
         return PyObject_Call(torch.warn, args, kwargs);
     }
     PyObject *first = PyTuple_GetSlice(args, 0, PyTuple_GET_SIZE(args) > 2 ? 2 : PyTuple_GET_SIZE(args));
     PyObject *named = kwargs == NULL ? PyDict_New() : PyDict_Copy(kwargs), *result = NULL;
-    PyObject *deeper = PyLong_FromLong(level + twice);
+    PyObject *deeper = PyLong_FromLong(level + skipped);
     if (first != NULL && named != NULL && deeper != NULL && PyDict_SetItemString(named, "stacklevel", deeper) == 0
         && (PyTuple_GET_SIZE(args) < 4 || PyDict_SetItemString(named, "source", PyTuple_GET_ITEM(args, 3)) == 0))
         result = PyObject_Call(torch.warn, first, named);
@@ -633,7 +674,6 @@ static int mode_clear(FunctionMode *mode)
     Py_CLEAR(mode->handler);
     Py_CLEAR(mode->changed);
     Py_CLEAR(mode->on_write);
-    unbind_handler(&mode->bound);
     return 0;
 }
 
@@ -642,13 +682,6 @@ static void mode_dealloc(FunctionMode *mode)
     PyObject_GC_UnTrack(mode);
     mode_clear(mode);
     Py_TYPE(mode)->tp_free((PyObject *)mode);
-}
-
-static PyMethodDef mode_methods[];
-
-static PyObject *mode_attribute(PyObject *mode, char *name)
-{
-    return handler_or_attribute(mode, name, ((FunctionMode *)mode)->bound);
 }
 
 /* set_up(engine, table, handler, changed, on_write) */
@@ -663,8 +696,6 @@ static PyObject *mode_set_up(FunctionMode *mode, PyObject *args)
     Py_XSETREF(mode->engine, (Engine *)Py_NewRef(engine));
     Py_XSETREF(mode->table, Py_NewRef(table));
     Py_XSETREF(mode->handler, Py_NewRef(handler));
-    if (bind_handler((PyObject *)mode, &mode_methods[0], mode_attribute, &mode->bound) < 0)
-        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -676,13 +707,11 @@ static PyMethodDef mode_methods[] = {
 
 PyTypeObject FunctionModeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.FunctionMode",
-    .tp_doc = "Records the torch functions that it is told of.",
+    .tp_doc = "A function mode that records the torch functions that are called.",
     .tp_basicsize = sizeof(FunctionMode),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,
     .tp_dealloc = (destructor)mode_dealloc,
-    .tp_getattr = mode_attribute,
-    .tp_getattro = PyObject_GenericGetAttr,
     .tp_traverse = (traverseproc)mode_traverse,
     .tp_clear = (inquiry)mode_clear,
     .tp_methods = mode_methods,
@@ -690,9 +719,11 @@ PyTypeObject FunctionModeType = {
 
 int functions_ready(PyObject *module)
 {
-    if ((out_name = PyUnicode_InternFromString("out")) == NULL || (at_name = PyUnicode_InternFromString("at")) == NULL
-        || (frame_id_name = PyUnicode_InternFromString("frame_id")) == NULL
-        || (code_name = PyUnicode_InternFromString("code")) == NULL || PyType_Ready(&FunctionModeType) < 0)
+    const AttributeName all[] = {
+        {&out_name, "out"}, {&at_name, "at"}, {&frame_id_name, "frame_id"}, {&code_name, "code"}, {&enter_name, "__enter__"},
+        {&exit_name, "__exit__"},
+    };
+    if (INTERN_NAMES(all) < 0 || PyType_Ready(&FunctionModeType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "FunctionMode", (PyObject *)&FunctionModeType);
 }

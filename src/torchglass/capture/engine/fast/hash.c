@@ -1,6 +1,7 @@
-/* A hash of bits: equal ones have equal hashes, and others, in practice, have not (statistics/sketch.py).
+/* The hash of a sketch: equal bits have equal hashes, and different bits have different ones in practice (statistics/sketch.py).
  *
- * What each block of two thousand bytes adds hangs on it and on its place alone, so that blocks can be shared out.
+ * The hash is a sum over blocks of 2,048 bytes. What a block adds depends only on its bytes and its place, so the blocks can be
+ * hashed in any order.
  */
 #include "fast.h"
 #include "sums.h"
@@ -24,7 +25,7 @@ uint64_t stirred(uint64_t counter)
     return z ^ (z >> 31);
 }
 
-/* It is odd: so no block that differs is lost. */
+/* The factor of a block. It is odd, so the product differs for each sum of the block. */
 static uint64_t factor_of(int64_t block)
 {
     return stirred(FACTORS + (uint64_t)block) | 1;
@@ -36,7 +37,7 @@ static uint64_t hash_word(uint64_t word, uint64_t key)
     return (product << 32 | product >> 32) + word;
 }
 
-/* Stripes of as many blocks as that are, from one block on. */
+/* Hash some stripes, beginning with the first stripe of a block. */
 static void hash_plain(uint64_t lanes[8], const char *bytes, int64_t block, int64_t stripes)
 {
     for (; stripes > 0; stripes -= STRIPES, bytes += HASHED, block++) {
@@ -89,7 +90,7 @@ FOR_AVX512 static void hash_avx512(uint64_t lanes[8], const char *bytes, int64_t
         fourths = _mm512_fmadd_ps(xx, xx, fourths);                                                                   \
     } while (0)
 
-/* A block of numbers, hashed and summed in passing: the same as hash_avx512 and floats_block of sums.c. */
+/* Hash and sum a block of numbers in one pass: the same as hash_avx512 and floats_block of sums.c. */
 FOR_AVX512 void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3])
 {
     const float *by = weights;
@@ -97,7 +98,7 @@ FOR_AVX512 void hashed_block_avx512(const float *from, Hash *hash, double lanes[
     __m512i all = _mm512_loadu_si512(hash->lanes);
     __m512 flat0 = _mm512_setzero_ps(), sizes0 = flat0, cubes0 = flat0, fourths0 = flat0;
     __m512 flat1 = flat0, sizes1 = flat0, cubes1 = flat0, fourths1 = flat0;
-    for (int half = 0; half < 2; half++, bytes += HASHED, by += BLOCK / 2) { /* so many numbers are a block of bytes */
+    for (int half = 0; half < 2; half++, bytes += HASHED, by += BLOCK / 2) { /* a block of numbers is two blocks of the hash */
         __m512i sum = _mm512_setzero_si512(), words = sum;
         for (int stripe = 0; stripe < STRIPES; stripe += 2) {
             HASHED_AND_SUMMED(stripe, flat0, sizes0, cubes0, fourths0);
@@ -146,9 +147,9 @@ FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blo
 #define hash_avx2 hash_plain
 #endif
 
-static void (*const HASHES[PROCESSORS])(uint64_t *, const char *, int64_t, int64_t) = {hash_plain, hash_avx2, hash_avx512};
+static void (*const HASHES[PROCESSOR_KINDS])(uint64_t *, const char *, int64_t, int64_t) = {hash_plain, hash_avx2, hash_avx512};
 
-/* A key of the place in a quarter of the block, and one of the quarter. */
+/* A key is made of one for the quarter of the block and one for the place in the quarter. */
 void make_keys(void)
 {
     for (int at = 0; at < HASHED / 8; at++)
@@ -162,7 +163,7 @@ void add_hashed(Hash *hash, const uint64_t found[8])
         hash->lanes[lane] += found[lane] * factor;
 }
 
-/* All bytes but the last come in whole blocks. */
+/* Call this with whole blocks, but for the last bytes. */
 void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor)
 {
     const int64_t stripes = size / STRIPE;
@@ -180,7 +181,7 @@ void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor)
         hash->lanes[0] += sum * factor_of(hash->blocks);
 }
 
-/* Never 0, which stands for one that is not known. */
+/* The hash; never 0, which means that there is none. */
 uint64_t finished_hash(const Hash *hash, int64_t bytes)
 {
     uint64_t sum = 0;

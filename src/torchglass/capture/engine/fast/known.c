@@ -1,4 +1,5 @@
-/* What is known of a variable and of a call that is followed: fields that Python and C share. */
+/* The objects of a followed call whose fields Python and C share: Known (one variable), Call, and ToldCall (what was recorded of
+ * a call). Also small functions that read Python objects. */
 #include "following.h"
 #include "structmember.h"
 
@@ -6,7 +7,7 @@ PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 int is_readable;
 BuiltinKind builtin_kinds[BUILTIN_KINDS];
 
-/* ---------------------------------------------------------------- what is known of a variable (snapshots.py: Known) */
+/* ---------------------------------------------------------------- one variable (snapshots.py: Known) */
 
 static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -52,7 +53,7 @@ static PyMemberDef known_members[] = {
 };
 PyTypeObject KnownType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Known",
-    .tp_doc = "What is known of one variable.",
+    .tp_doc = "The last value of one variable.",
     .tp_basicsize = sizeof(Known),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_new = known_new,
@@ -108,14 +109,14 @@ PyTypeObject CallType = {
     .tp_members = call_members,
 };
 
-/* Whether Activation.__init__ has been through: only Python could make one without. */
+/* Whether Activation.__init__ has set all fields. */
 int is_ready(PyObject *call)
 {
     return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL && PyDict_Check(((Call *)call)->known)
            && ((Call *)call)->serial != NULL && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
 }
 
-/* ---------------------------------------------------------------- what was told of a call (events.py: ToldCall) */
+/* ---------------------------------------------------------------- what was recorded of a call (events.py: ToldCall) */
 
 static PyObject *told_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -157,7 +158,7 @@ static PyMemberDef told_call_members[] = {
 };
 PyTypeObject ToldCallType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.ToldCall",
-    .tp_doc = "What is known of a call of which something was told.",
+    .tp_doc = "What was recorded of one call.",
     .tp_basicsize = sizeof(ToldCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = told_call_new,
@@ -167,20 +168,11 @@ PyTypeObject ToldCallType = {
     .tp_members = told_call_members,
 };
 
-/* ---------------------------------------------------------------- asked of Python */
-
-int ask(PyObject *answer)
-{
-    Py_XDECREF(answer);
-    return answer == NULL ? -1 : 0;
-}
+/* ---------------------------------------------------------------- reading Python objects */
 
 int is_true_attribute(PyObject *object, PyObject *name)
 {
-    PyObject *found = PyObject_GetAttr(object, name);
-    int answer = found == NULL ? -1 : PyObject_IsTrue(found);
-    Py_XDECREF(found);
-    return answer;
+    return as_truth(PyObject_GetAttr(object, name));
 }
 
 int attribute_as_long(PyObject *object, PyObject *name, long *found)
@@ -193,7 +185,7 @@ int attribute_as_long(PyObject *object, PyObject *name, long *found)
 
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(the mark for nothing, the mark for what was told, no kind, kinds of types by address, Known, Activation, whether slots can be read) */
+/* follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE): set what activation.py defines */
 static PyObject *follow_with(PyObject *module, PyObject *args)
 {
     PyObject *nothing, *told, *kind, *kinds, *known, *call;
@@ -226,7 +218,7 @@ static PyObject *follow_with(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"follow_with", follow_with, METH_VARARGS, "Take over what the following of variables is defined with."},
+    {"follow_with", follow_with, METH_VARARGS, "Set the constants and classes of the variables probe."},
     {NULL},
 };
 

@@ -3,63 +3,51 @@
 #include "structmember.h"
 #include <stdatomic.h>
 
-static void let_go_of_records(Log *log)
+/* ---------------------------------------------------------------- memory that Python lends */
+
+void release_memory(Memory *memory)
 {
-    if (log->has_records) {
-        log->has_records = 0;
-        log->records = NULL;
-        PyBuffer_Release(&log->record_view);
-    }
+    memory->start = NULL;
+    PyBuffer_Release(&memory->view); /* does nothing where there is none */
 }
 
-static void let_go_of_ids(Log *log)
-{
-    if (log->has_ids) {
-        log->has_ids = 0;
-        log->ids = NULL;
-        PyBuffer_Release(&log->id_view);
-    }
-}
-
-/* The new memory is taken before the old one is given back: giving back may run code. */
-static int set_buffer(Log *log, PyObject *buffer, void *unused)
+/* Take the new memory before releasing the old one: releasing may run code. */
+int take_memory(Memory *memory, PyObject *buffer, int flags)
 {
     Py_buffer view;
-    if (buffer == NULL || PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE) < 0)
+    if (buffer == NULL || PyObject_GetBuffer(buffer, &view, flags) < 0)
         return -1;
-    let_go_of_records(log);
-    log->record_view = view;
-    log->records = view.buf;
-    log->has_records = 1;
+    release_memory(memory);
+    memory->view = view;
+    memory->start = view.buf;
     return 0;
+}
+
+/* ---------------------------------------------------------------- records and ids */
+
+static int set_buffer(Log *log, PyObject *buffer, void *unused)
+{
+    return take_memory(&log->records, buffer, PyBUF_WRITABLE);
 }
 
 static PyObject *get_buffer(Log *log, void *unused)
 {
-    return log->has_records ? Py_NewRef(log->record_view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return log->records.start != NULL ? Py_NewRef(log->records.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static int set_ids(Log *log, PyObject *ids, void *unused)
 {
-    Py_buffer view;
-    if (ids == NULL || PyObject_GetBuffer(ids, &view, PyBUF_SIMPLE) < 0)
-        return -1;
-    let_go_of_ids(log);
-    log->id_view = view;
-    log->ids = view.buf;
-    log->has_ids = 1;
-    return 0;
+    return take_memory(&log->ids, ids, PyBUF_SIMPLE);
 }
 
 static PyObject *get_ids(Log *log, void *unused)
 {
-    return log->has_ids ? Py_NewRef(log->id_view.obj) : PyMemoryView_FromMemory("", 0, PyBUF_READ);
+    return log->ids.start != NULL ? Py_NewRef(log->ids.view.obj) : PyMemoryView_FromMemory("", 0, PyBUF_READ);
 }
 
 static int log_traverse(Log *log, visitproc visit, void *arg)
 {
     Py_VISIT(log->steps);
-    Py_VISIT(log->unread);
     Py_VISIT(log->engine);
     return 0;
 }
@@ -67,7 +55,6 @@ static int log_traverse(Log *log, visitproc visit, void *arg)
 static int log_clear(Log *log)
 {
     Py_CLEAR(log->steps);
-    Py_CLEAR(log->unread);
     Py_CLEAR(log->engine);
     return 0;
 }
@@ -75,8 +62,8 @@ static int log_clear(Log *log)
 static void log_dealloc(Log *log)
 {
     PyObject_GC_UnTrack(log);
-    let_go_of_records(log);
-    let_go_of_ids(log);
+    release_memory(&log->records);
+    release_memory(&log->ids);
     log_clear(log);
     Py_TYPE(log)->tp_free((PyObject *)log);
 }
@@ -86,7 +73,7 @@ static void log_dealloc(Log *log)
 static PyMemberDef log_members[] = {
     WORD(at), WORD(first), WORD(end), WORD(shift), WORD(id_at), WORD(id_base), WORD(id_end), WORD(parent), WORD(stack),
     WORD(anchor), WORD(base), WORD(module), SWITCH(on), SWITCH(listening), SWITCH(branched),
-    {"steps", T_OBJECT_EX, offsetof(Log, steps), 0, NULL}, {"unread", T_OBJECT_EX, offsetof(Log, unread), 0, NULL},
+    {"steps", T_OBJECT_EX, offsetof(Log, steps), 0, NULL},
     {"engine", T_OBJECT, offsetof(Log, engine), 0, NULL}, {NULL},
 };
 static PyGetSetDef log_getset[] = {
@@ -109,35 +96,19 @@ PyTypeObject LogType = {
 
 /* ---------------------------------------------------------------- values */
 
-static void let_go_of_values(ValueFields *fields)
-{
-    if (fields->has_view) {
-        fields->has_view = 0;
-        fields->memory = NULL;
-        PyBuffer_Release(&fields->view);
-    }
-}
-
 static int set_value_buffer(ValueFields *fields, PyObject *buffer, void *unused)
 {
-    Py_buffer view;
-    if (buffer == NULL || PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE) < 0)
-        return -1;
-    let_go_of_values(fields);
-    fields->view = view;
-    fields->memory = view.buf;
-    fields->has_view = 1;
-    return 0;
+    return take_memory(&fields->memory, buffer, PyBUF_WRITABLE);
 }
 
 static PyObject *get_value_buffer(ValueFields *fields, void *unused)
 {
-    return fields->has_view ? Py_NewRef(fields->view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static void value_fields_dealloc(ValueFields *fields)
 {
-    let_go_of_values(fields);
+    release_memory(&fields->memory);
     Py_TYPE(fields)->tp_free((PyObject *)fields);
 }
 
@@ -164,17 +135,18 @@ PyTypeObject ValueFieldsType = {
 
 /* ---------------------------------------------------------------- this thread's log */
 
-/* The log of a thread, looked for; borrowed from the dictionary. */
+/* The log of a thread, borrowed from the dictionary of all logs; NULL: it is not recorded. */
 static Log *find_log(unsigned long ident)
 {
     static PyTypeObject *usual;
+    PyObject *type, *value, *traceback; /* an exception may be on its way */
+    PyErr_Fetch(&type, &value, &traceback);
     PyObject *key = PyLong_FromUnsignedLong(ident);
     PyObject *log = key == NULL ? NULL : PyDict_GetItemWithError(torch.logs, key);
     Py_XDECREF(key);
-    if (log == NULL) {
-        PyErr_Clear();
+    PyErr_Restore(type, value, traceback); /* drops an error of the lookup */
+    if (log == NULL)
         return NULL;
-    }
     if (Py_TYPE(log) != usual) { /* there is one class of logs */
         if (!PyObject_TypeCheck(log, &LogType))
             return NULL;
@@ -183,30 +155,61 @@ static Log *find_log(unsigned long ident)
     return (Log *)log;
 }
 
-/* Asked for several times an event, and mostly by the same thread while no other comes or goes: the answer is kept. */
+/* A page that the kernel clears in a forked child (MADV_WIPEONFORK), so that forks made by C libraries are noticed, too; and
+ * what to call in the child. */
+static struct { Py_buffer page; PyObject *leave; } fork_watch;
+
+int is_forked_child(void)
+{
+    const char *owns_journal = fork_watch.page.buf;
+    if (owns_journal == NULL || *(const volatile char *)owns_journal)
+        return 0;
+    PyObject *type, *value, *traceback; /* an exception may be on its way */
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *done = PyObject_CallNoArgs(fork_watch.leave);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, traceback);
+    return 1;
+}
+
+/* watch_forks(page, what to call in a child) */
+PyObject *watch_forks(PyObject *module, PyObject *args)
+{
+    PyObject *page, *leave;
+    if (!PyArg_ParseTuple(args, "OO", &page, &leave) || PyObject_GetBuffer(page, &fork_watch.page, PyBUF_SIMPLE) < 0)
+        return NULL;
+    fork_watch.leave = Py_NewRef(leave);
+    Py_RETURN_NONE;
+}
+
+/* Called several times an event. The result is used again while the thread is the same and the dictionary of logs has not
+ * changed, which its version tag says. */
 Log *current_log(void)
 {
     static unsigned long last;
     static uint64_t version;
-    static Log *known; /* borrowed from the dictionary, as long as that is as it was */
-    if (torch.logs == NULL)
+    static Log *known; /* borrowed from the dictionary, while that does not change */
+    if (torch.logs == NULL || is_forked_child())
         return NULL;
     const unsigned long ident = PyThread_get_thread_ident();
     const uint64_t now = version_of_dict(torch.logs);
     if (now == 0 || now != version || ident != last) {
         known = find_log(ident);
-        version = known == NULL ? 0 : version_of_dict(torch.logs); /* none, or no memory to look for it: that is asked again */
+        version = known == NULL ? 0 : version_of_dict(torch.logs); /* 0: look again next time */
         last = ident;
     }
     return known;
 }
 
-/* ---------------------------------------------------------------- room, and closing */
+/* ---------------------------------------------------------------- writing records and ids */
 
-static int ask(Log *log, const char *method, Py_ssize_t count)
+enum { NO_ARGUMENT = -1 };
+
+/* Call a method of the log that makes room: 1, 0, or -1 with an exception. */
+static int call_method(Log *log, const char *method, Py_ssize_t argument)
 {
-    PyObject *answer = count < 0 ? PyObject_CallMethod((PyObject *)log, method, NULL)
-                                 : PyObject_CallMethod((PyObject *)log, method, "n", count);
+    PyObject *answer = argument == NO_ARGUMENT ? PyObject_CallMethod((PyObject *)log, method, NULL)
+                                               : PyObject_CallMethod((PyObject *)log, method, "n", argument);
     if (answer == NULL)
         return -1;
     int is_true = PyObject_IsTrue(answer);
@@ -214,31 +217,31 @@ static int ask(Log *log, const char *method, Py_ssize_t count)
     return is_true;
 }
 
-/* Other threads may end a chunk, move it, or let go of it; they do so while we are in Python, so it is asked again. */
+/* Never keep this pointer over a call into Python: other threads may move or free the chunk meanwhile. */
 int64_t *record_at(Log *log, int64_t at)
 {
     int64_t place = at * RECORD_BYTES + log->shift;
-    if (!log->has_records || at < log->first || place < 0 || place + RECORD_BYTES > log->record_view.len)
+    if (log->records.start == NULL || at < log->first || place < 0 || place + RECORD_BYTES > log->records.view.len)
         return NULL;
-    return (int64_t *)(log->records + place);
+    return (int64_t *)(log->records.start + place);
 }
 
 int make_room(Log *log)
 {
-    return log->at < log->end ? 1 : ask(log, "more", -1);
+    return log->at < log->end ? 1 : call_method(log, "more", NO_ARGUMENT);
 }
 
 static int has_id_room(const Log *log, Py_ssize_t count)
 {
-    return log->has_ids && log->id_at >= 0 && log->id_at + count <= log->id_end
-           && (log->id_at + count) * 8 <= log->id_view.len;
+    return log->ids.start != NULL && log->id_at >= 0 && log->id_at + count <= log->id_end
+           && (log->id_at + count) * 8 <= log->ids.view.len;
 }
 
 int make_id_room(Log *log, Py_ssize_t count)
 {
     if (has_id_room(log, count))
         return 1;
-    int made = ask(log, "more_ids", count);
+    int made = call_method(log, "more_ids", count);
     return made <= 0 ? made : has_id_room(log, count);
 }
 
@@ -247,12 +250,12 @@ int64_t add_ids(Log *log, const int64_t *ids, Py_ssize_t count)
     int room = make_id_room(log, count);
     if (room <= 0)
         return room < 0 ? FAILED : NONE;
-    memcpy(log->ids + log->id_at, ids, (size_t)count * 8);
+    memcpy((int64_t *)log->ids.start + log->id_at, ids, (size_t)count * 8);
     log->id_at += count;
     return log->id_base + log->id_at - count;
 }
 
-/* START comes last: with it the record is there. */
+/* START is written last: it says that the record is complete. */
 int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS])
 {
     int64_t *record = record_at(log, at);
@@ -264,7 +267,7 @@ int write_record(Log *log, int64_t at, const int64_t words[RECORD_WORDS])
     return 1;
 }
 
-/* END comes last: a reader takes the others for good once it is there. */
+/* END is written last: once a reader sees it, the other words are final. */
 int close_record(Log *log, int64_t at, const int64_t closing[5])
 {
     int64_t *record = at < log->at ? record_at(log, at) : NULL;
@@ -274,11 +277,9 @@ int close_record(Log *log, int64_t at, const int64_t closing[5])
         *(volatile int64_t *)(record + END) = closing[4];
         return 0;
     }
-    PyObject *done = PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at, (long long)closing[0],
+    return as_done(PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at, (long long)closing[0],
                                          (long long)closing[1], (long long)closing[2], (long long)closing[3],
-                                         (long long)closing[4]);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+                                         (long long)closing[4]));
 }
 
 int64_t word_of(Log *log, int64_t at, int word)
@@ -287,29 +288,4 @@ int64_t word_of(Log *log, int64_t at, int word)
     if (record != NULL)
         return record[word];
     return as_number(PyObject_CallMethod((PyObject *)log, "word", "Li", (long long)at, word));
-}
-
-/* left_open(memory, where the first record begins, how many) → which of them have no end, counted from the first */
-PyObject *left_open(PyObject *module, PyObject *args)
-{
-    Py_buffer memory;
-    Py_ssize_t begin, count;
-    if (!PyArg_ParseTuple(args, "y*nn", &memory, &begin, &count))
-        return NULL;
-    PyObject *found = PyList_New(0);
-    const int fits = begin >= 0 && count >= 0 && begin <= memory.len && count <= (memory.len - begin) / RECORD_BYTES;
-    for (Py_ssize_t at = 0; found != NULL && fits && at < count; at++) {
-        int64_t end;
-        memcpy(&end, (const char *)memory.buf + begin + at * RECORD_BYTES + END * 8, 8);
-        PyObject *number = end == NONE ? PyLong_FromSsize_t(at) : NULL;
-        if (end == NONE && (number == NULL || PyList_Append(found, number) < 0))
-            Py_CLEAR(found);
-        Py_XDECREF(number);
-    }
-    PyBuffer_Release(&memory);
-    if (found != NULL && !fits) {
-        PyErr_SetString(PyExc_ValueError, "there are not so many records");
-        Py_CLEAR(found);
-    }
-    return found;
 }

@@ -1,232 +1,287 @@
-/* Whether what a line may have changed in place is what it was (capture/variables/activation.py: look), and who can change it.
+/* Checks containers for changes in place after a line that may have made some (capture/variables/activation.py: look).
  *
- * Mostly it is: then nothing is to be done. A container that has changed is told by Python; where there are arrays, or
- * what other calls see too and can change, Python looks, at all of it.
+ * The containers of a followed call are in one of two dicts, by who can change them:
+ *
+ *   alone   only code that names the variable, because nothing else refers to the container
+ *   open    any code that runs meanwhile, because something else refers to it as well
+ *
+ * So after a line only the `alone` variables that it names are checked, and all of `open`. Two more words belong to the plan,
+ * which all calls of one code object share:
+ *
+ *   always  the code has variables that other calls share (of closures, of the module, watched attributes)
+ *   alert   a set: the calls to check wherever any value may change, since `open` is not empty or the plan is `always`
+ *
+ * Usually the signature of a container (signing.c) is the same as before, and there is nothing to do. If it differs, Python
+ * reports the change (Activation._changed). Where something has to be checked that these functions cannot check, such as an
+ * array or a closure, they return ASK_PYTHON, and Python repeats the whole check (Activation.look). The second half of the
+ * file decides whether a variable is alone or open.
  */
 #include "following.h"
 
 enum { M_OFFSET, M_LINE, M_MENTIONS, M_SHADOWED, M_INTO }; /* bytecode.py: Mutator */
-#define REFERENCES_OF_ONE_LOCAL 2 /* the slot and we */
+#define REFERENCES_OF_ONE_LOCAL 2 /* the variable's slot, and this function */
 
-static struct { PyObject *alert, *aliased, *always, *cells, *changed, *depth, *is_muted, *namespace, *paths, *slot_of, *snapshots, *unmute; } names; /* of attributes, interned */
+/* Names of attributes. */
+static struct {
+    PyObject *alert, *aliased, *always, *cells, *changed, *depth;
+    PyObject *is_muted, *namespace, *paths, *slot_of, *snapshots, *unmute;
+} names;
 
-/* What a look is at: all borrowed from who looks. */
+/* One check of a call's containers. */
 typedef struct {
     Call *call;
     PyFrameObject *frame;
-    PyObject *mutator, *mentioned, *fresh, *snapshots, *slot_of; /* mutator: NULL where changes are not told */
-    long depth;
-} Look;
+    PyObject *mutator;   /* borrowed; the code that may have changed something. NULL: compare only, report nothing */
+    PyObject *mentioned; /* borrowed; a tuple of the names in that code. None: it may name any */
+    PyObject *fresh;     /* borrowed; a list of the variables that the line has stored, which need no check; or NULL */
+    PyObject *snapshots; /* owned, as is the next one; end_check drops both */
+    PyObject *slot_of;   /* a dict: name -> slot of the frame */
+    long depth;          /* how many levels of a container its signature describes */
+} Check;
 
-/* Look at a container (Activation._compare): 1 done, and a change is told; 0: Python has to look. -1 error. */
-static int compare(const Look *look, PyObject *name, Known *entry, PyObject *value)
+/* Compare a container with its signature, and have Python report a change (Activation._compare). */
+static enum Checked compare(const Check *state, PyObject *name, Known *entry, PyObject *value)
 {
     int is_container = PyList_CheckExact(value) || PyTuple_CheckExact(value) || PyDict_CheckExact(value);
     if (entry->id != (unsigned long long)(uintptr_t)value || !is_container || !is_set(entry->signature))
-        return 0;
-    PyObject *before = Py_NewRef(entry->signature), *now = sign(look->snapshots, value, look->depth);
-    int same = now == NULL ? -1 : PyObject_RichCompareBool(before, now, Py_EQ);
-    if (same == 0 && look->mutator != NULL) {
-        PyObject *what = PyTuple_Pack(3, value, look->mutator, look->frame);
-        same = what == NULL ? -1 : 1;
-        if (what != NULL
-            && ask(PyObject_CallMethodObjArgs((PyObject *)look->call, names.changed, name, entry, now, what, NULL)) < 0)
-            same = -1;
+        return ASK_PYTHON;
+    PyObject *before = Py_NewRef(entry->signature);
+    PyObject *now = sign(state->snapshots, value, state->depth);
+    int is_same = now == NULL ? -1 : PyObject_RichCompareBool(before, now, Py_EQ);
+    enum Checked result = is_same < 0 ? CHECK_FAILED : is_same ? CHECKED : ASK_PYTHON;
+    if (is_same == 0 && state->mutator != NULL) {
+        PyObject *what = PyTuple_Pack(3, value, state->mutator, state->frame);
+        PyObject *done = NULL;
+        if (what != NULL)
+            done = PyObject_CallMethodObjArgs((PyObject *)state->call, names.changed, name, entry, now, what, NULL);
+        result = done == NULL ? CHECK_FAILED : CHECKED;
+        Py_XDECREF(done);
         Py_XDECREF(what);
     }
     Py_XDECREF(now);
     Py_DECREF(before);
-    return same;
+    return result;
 }
 
-/* Look at one variable; `settles`: who can change it may be another by now. */
-static int look_at(const Look *look, PyObject *name, PyObject *entry, int settles)
+/* Check one variable; `sorts_again`: it may have to move between `alone` and `open`. */
+static enum Checked check_variable(const Check *state, PyObject *name, PyObject *entry, int sorts_again)
 {
-    PyObject *slot = PyDict_GetItemWithError(look->slot_of, name); /* borrowed from the plan's table */
+    PyObject *slot = PyDict_GetItemWithError(state->slot_of, name); /* borrowed from the plan's table */
     if (slot == NULL || !PyObject_TypeCheck(entry, &KnownType))
-        return PyErr_Occurred() ? -1 : 0;
-    PyObject *value = read_slot(look->frame, PyLong_AsSsize_t(slot));
-    int done = compare(look, name, (Known *)entry, value);
-    if (done > 0 && settles && settle(look->call, name, value, (Known *)entry) < 0)
-        done = -1;
+        return PyErr_Occurred() ? CHECK_FAILED : ASK_PYTHON;
+    PyObject *value = read_slot(state->frame, PyLong_AsSsize_t(slot));
+    enum Checked result = compare(state, name, (Known *)entry, value);
+    if (result == CHECKED && sorts_again && sort_by_access(state->call, name, value, (Known *)entry) < 0)
+        result = CHECK_FAILED;
     Py_DECREF(value);
-    return done;
+    return result;
 }
 
-/* Look at those that only code can change which names them: the line's own. */
-static int look_at_alone(const Look *look)
+/* Check the variables that are alone and named by the line. */
+static enum Checked check_alone(const Check *state)
 {
-    PyObject *names_of_line = PyTuple_Check(look->mentioned) ? Py_NewRef(look->mentioned) : PySequence_Tuple(look->call->alone);
-    int done = names_of_line == NULL ? -1 : 1;
-    for (Py_ssize_t at = 0; done > 0 && at < PyTuple_GET_SIZE(names_of_line); at++) {
-        PyObject *name = PyTuple_GET_ITEM(names_of_line, at);
-        PyObject *entry = Py_XNewRef(PyDict_GetItemWithError(look->call->alone, name)); /* settling may take it out */
+    PyObject *alone = state->call->alone;
+    PyObject *named = PyTuple_Check(state->mentioned) ? Py_NewRef(state->mentioned) : PySequence_Tuple(alone);
+    if (named == NULL)
+        return CHECK_FAILED;
+    enum Checked result = CHECKED;
+    for (Py_ssize_t at = 0; result == CHECKED && at < PyTuple_GET_SIZE(named); at++) {
+        PyObject *name = PyTuple_GET_ITEM(named, at);
+        PyObject *entry = Py_XNewRef(PyDict_GetItemWithError(alone, name)); /* sorting may take it out */
         if (entry != NULL)
-            done = look_at(look, name, entry, 1);
+            result = check_variable(state, name, entry, 1);
         Py_XDECREF(entry);
     }
-    Py_XDECREF(names_of_line);
-    return PyErr_Occurred() ? -1 : done;
+    Py_DECREF(named);
+    return PyErr_Occurred() ? CHECK_FAILED : result;
 }
 
-/* Look at those that any call may change. */
-static int look_at_open(const Look *look)
+/* Check the open variables, but for those that the line has stored. */
+static enum Checked check_open(const Check *state)
 {
-    PyObject *items = PyDict_Items(look->call->open); /* ours: who can change a variable may become another */
-    int done = items == NULL ? -1 : 1;
-    for (Py_ssize_t at = 0; done > 0 && at < PyList_GET_SIZE(items); at++) {
-        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 0), *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 1);
-        int settles = PyTuple_Check(look->mentioned) ? PySequence_Contains(look->mentioned, name) : 1;
-        int skipped = look->fresh == NULL ? 0 : PySequence_Contains(look->fresh, name);
-        if (settles < 0 || skipped < 0)
-            done = -1;
-        else if (!skipped)
-            done = look_at(look, name, entry, settles);
+    PyObject *items = PyDict_Items(state->call->open); /* a copy, since sorting changes the dict */
+    enum Checked result = items == NULL ? CHECK_FAILED : CHECKED;
+    for (Py_ssize_t at = 0; result == CHECKED && at < PyList_GET_SIZE(items); at++) {
+        PyObject *name = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 0);
+        PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(items, at), 1);
+        int sorts_again = PyTuple_Check(state->mentioned) ? PySequence_Contains(state->mentioned, name) : 1;
+        int is_fresh = state->fresh == NULL ? 0 : PySequence_Contains(state->fresh, name);
+        if (sorts_again < 0 || is_fresh < 0)
+            result = CHECK_FAILED;
+        else if (!is_fresh)
+            result = check_variable(state, name, entry, sorts_again);
     }
     Py_XDECREF(items);
-    return done;
+    return result;
 }
 
-/* Whether of what other calls see too there is nothing that can change in place: 1, 0, -1 error. */
-static int shares_nothing(Call *call)
+/* Whether the variables that other calls share (of closures, of the module, watched attributes) hold no container; -1: error. */
+static int shares_no_container(Call *call)
 {
-    int always = is_true_attribute(call->plan, names.always), other;
+    int always = is_true_attribute(call->plan, names.always);
     if (always <= 0)
         return always < 0 ? -1 : 1;
-    if ((other = is_true_attribute(call->plan, names.namespace)) != 0 || (other = is_true_attribute(call->plan, names.paths)) != 0)
-        return other < 0 ? -1 : 0;
+    int has_namespace = is_true_attribute(call->plan, names.namespace);
+    if (has_namespace != 0)
+        return has_namespace < 0 ? -1 : 0;
+    int has_paths = is_true_attribute(call->plan, names.paths);
+    if (has_paths != 0)
+        return has_paths < 0 ? -1 : 0;
     PyObject *cells = PyObject_GetAttr((PyObject *)call, names.cells);
-    int nothing = cells == NULL ? -1 : PyList_Check(cells);
-    for (Py_ssize_t at = 0; nothing > 0 && at < PyList_GET_SIZE(cells); at++) {
-        PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(cells, at), 1); /* borrowed from the list, which is not changed */
-        nothing = PyObject_TypeCheck(entry, &KnownType) && !is_set(((Known *)entry)->signature);
+    int shares_none = cells == NULL ? -1 : PyList_Check(cells);
+    for (Py_ssize_t at = 0; shares_none > 0 && at < PyList_GET_SIZE(cells); at++) {
+        PyObject *entry = PyTuple_GET_ITEM(PyList_GET_ITEM(cells, at), 1); /* borrowed from the list, which does not change */
+        shares_none = PyObject_TypeCheck(entry, &KnownType) && !is_set(((Known *)entry)->signature);
     }
     Py_XDECREF(cells);
-    return nothing;
+    return shares_none;
 }
 
-/* Begin a look: 1; 0 where Python has to. -1 error. `end` it in any case. */
-static int begin_look(Look *look, Call *call, PyFrameObject *frame)
+/* Fill in `state`. CHECKED means: go on. Call end_check in any case. */
+static enum Checked begin_check(Check *state, Call *call, PyFrameObject *frame)
 {
-    *look = (Look){call, frame, NULL, Py_None, NULL, NULL, NULL, 0};
-    int nothing = shares_nothing(call);
-    if (nothing <= 0 || !is_readable || !is_set(call->slots))
-        return nothing < 0 ? -1 : 0;
-    look->snapshots = PyObject_GetAttr(call->engine, names.snapshots);
-    look->slot_of = look->snapshots == NULL ? NULL : PyObject_GetAttr(call->plan, names.slot_of);
-    if (look->slot_of == NULL || attribute_as_long(look->snapshots, names.depth, &look->depth) < 0)
-        return -1;
-    return look->depth > 1; /* else what is inside is not known */
+    *state = (Check){.call = call, .frame = frame, .mentioned = Py_None};
+    int shares_none = shares_no_container(call);
+    if (shares_none < 0)
+        return CHECK_FAILED;
+    if (!shares_none || !is_readable || !is_set(call->slots))
+        return ASK_PYTHON;
+    state->snapshots = PyObject_GetAttr(call->engine, names.snapshots);
+    if (state->snapshots != NULL)
+        state->slot_of = PyObject_GetAttr(call->plan, names.slot_of);
+    if (state->slot_of == NULL || attribute_as_long(state->snapshots, names.depth, &state->depth) < 0)
+        return CHECK_FAILED;
+    return state->depth > 1 ? CHECKED : ASK_PYTHON; /* with one level the signature does not describe the members */
 }
 
-static int end_look(const Look *look, int same)
+static enum Checked end_check(const Check *state, enum Checked result)
 {
-    Py_XDECREF(look->snapshots);
-    Py_XDECREF(look->slot_of);
-    return PyErr_Occurred() ? -1 : same;
+    Py_XDECREF(state->snapshots);
+    Py_XDECREF(state->slot_of);
+    return PyErr_Occurred() ? CHECK_FAILED : result;
 }
 
-int look_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
+enum Checked check_in_place(Call *call, PyObject *action, PyObject *fresh, PyFrameObject *frame)
 {
-    PyObject *shadowed = PyTuple_GET_ITEM(PyTuple_GET_ITEM(action, MUTATOR), M_SHADOWED); /* borrowed from the action */
+    PyObject *mutator = PyTuple_GET_ITEM(action, MUTATOR); /* borrowed from the action, as is the next one */
+    PyObject *shadowed = PyTuple_GET_ITEM(mutator, M_SHADOWED);
     if (!PyAnySet_Check(shadowed) || PySet_GET_SIZE(shadowed))
-        return 0;
-    Look look;
-    int same = begin_look(&look, call, frame);
-    look.mutator = PyTuple_GET_ITEM(action, MUTATOR);
-    look.mentioned = PyTuple_GET_ITEM(action, MENTIONED);
-    look.fresh = fresh;
-    if (same > 0)
-        same = look_at_alone(&look);
-    if (same > 0)
-        same = look_at_open(&look);
-    return end_look(&look, same);
+        return ASK_PYTHON;
+    Check state;
+    enum Checked result = begin_check(&state, call, frame);
+    state.mutator = mutator;
+    state.mentioned = PyTuple_GET_ITEM(action, MENTIONED);
+    state.fresh = fresh;
+    if (result == CHECKED)
+        result = check_alone(&state);
+    if (result == CHECKED)
+        result = check_open(&state);
+    return end_check(&state, result);
 }
 
-/* Python gives a call a last, thorough look (Activation.end): that differs from any other for arrays only. */
-int is_over(Call *call, PyFrameObject *frame)
+/* When a call ends Python checks its variables once more (Activation.end). Only arrays are checked more thoroughly then, so
+ * Python need not do it if this finds nothing. */
+enum Checked check_at_end(Call *call, PyFrameObject *frame)
 {
-    Look look;
-    int same = begin_look(&look, call, frame);
-    PyObject *nothing = same > 0 ? PyTuple_New(0) : NULL; /* is mentioned: so nothing is settled, only compared */
-    if (same > 0 && nothing != NULL) {
-        look.mentioned = nothing;
-        same = look_at_open(&look);
+    Check state;
+    enum Checked result = begin_check(&state, call, frame);
+    if (result == CHECKED) {
+        PyObject *no_names = PyTuple_New(0); /* so no variable is sorted again */
+        if (no_names == NULL)
+            return end_check(&state, CHECK_FAILED);
+        state.mentioned = no_names;
+        result = check_open(&state);
+        Py_DECREF(no_names);
     }
-    Py_XDECREF(nothing);
-    return end_look(&look, same);
+    return end_check(&state, result);
 }
 
-/* ---------------------------------------------------------------- who can change it */
+/* ---------------------------------------------------------------- alone or open */
 
-/* Whether it must be looked at wherever a value may change (Activation._be_alert). */
-static int be_alert(Call *call)
+/* Put the call into the plan's set of alert calls, or take it out (Activation._update_alertness). */
+static int update_alertness(Call *call)
 {
+    int is_alert = is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always);
+    if (is_alert < 0)
+        return -1;
     PyObject *alert = PyObject_GetAttr(call->plan, names.alert);
-    int wanted = alert == NULL ? -1 : is_filled(call->open) ? 1 : is_true_attribute(call->plan, names.always), done = -1;
-    if (wanted > 0 && (done = PySet_Add(alert, call->serial)) == 0) {
-        int muted = is_true_attribute(call->plan, names.is_muted);
-        done = muted <= 0 ? muted : ask(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
-    } else if (wanted == 0)
+    if (alert == NULL)
+        return -1;
+    int done;
+    if (is_alert) {
+        done = PySet_Add(alert, call->serial);
+        int is_muted = done < 0 ? -1 : is_true_attribute(call->plan, names.is_muted);
+        done = is_muted <= 0 ? is_muted : as_done(PyObject_CallMethodOneArg(call->engine, names.unmute, call->plan));
+    } else
         done = PySet_Discard(alert, call->serial) < 0 ? -1 : 0;
-    Py_XDECREF(alert);
+    Py_DECREF(alert);
     return done;
 }
 
-/* Let go of an entry of a table, if it is there: 1 it was, 0, -1 error. */
-static int drop(PyObject *table, PyObject *key)
+/* Remove a key from a dict, if it is there. */
+static int drop(PyObject *dict, PyObject *key)
 {
-    int there = PyDict_Contains(table, key);
-    return there <= 0 ? there : PyDict_DelItem(table, key) < 0 ? -1 : 1;
+    int is_there = PyDict_Contains(dict, key);
+    return is_there <= 0 ? is_there : PyDict_DelItem(dict, key);
 }
 
-int forget_open(Call *call, PyObject *key)
+int forget_variable(Call *call, PyObject *key)
 {
     PyObject *slot_of = PyObject_GetAttr(call->plan, names.slot_of);
     int has_slot = slot_of == NULL ? -1 : PyDict_Contains(slot_of, key);
     Py_XDECREF(slot_of);
     if (has_slot <= 0)
         return has_slot;
-    return drop(call->alone, key) < 0 || drop(call->open, key) < 0 ? -1 : be_alert(call);
+    if (drop(call->alone, key) < 0 || drop(call->open, key) < 0)
+        return -1;
+    return update_alertness(call);
 }
 
-/* Whether nothing but code that names the variable can change the value: 1, 0, -1 error. */
+/* Whether only code that names the variable can change the value; -1: error. */
 static int is_alone(Call *call, PyObject *key, PyObject *value, long role)
 {
     if (Py_REFCNT(value) > REFERENCES_OF_ONE_LOCAL)
         return 0;
-    PyObject *aliased = PyObject_GetAttr(call->plan, names.aliased), *snapshots = NULL;
-    int is_aliased = aliased == NULL ? -1 : PySet_Contains(aliased, key), closed = -1;
-    if (is_aliased == 0 && (snapshots = PyObject_GetAttr(call->engine, names.snapshots)) != NULL)
-        closed = is_closed(snapshots, value, role);
-    Py_XDECREF(snapshots);
+    PyObject *aliased = PyObject_GetAttr(call->plan, names.aliased);
+    int is_aliased = aliased == NULL ? -1 : PySet_Contains(aliased, key);
     Py_XDECREF(aliased);
-    return is_aliased > 0 ? 0 : closed;
+    if (is_aliased != 0)
+        return is_aliased < 0 ? -1 : 0;
+    PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
+    int closed = snapshots == NULL ? -1 : is_closed(snapshots, value, role);
+    Py_XDECREF(snapshots);
+    return closed;
 }
 
-int settle(Call *call, PyObject *key, PyObject *value, Known *entry)
+int sort_by_access(Call *call, PyObject *key, PyObject *value, Known *entry)
 {
+    if (!is_set(entry->signature))
+        return 0;
     long role = role_of(entry->kind);
-    int is_open = role == STAMPED ? PyDict_Contains(call->open, key) : 0;
-    if (is_open != 0 || !is_set(entry->signature))
-        return is_open < 0 ? -1 : 0;
+    if (role == STAMPED) {
+        int is_open = PyDict_Contains(call->open, key);
+        if (is_open != 0)
+            return is_open < 0 ? -1 : 0;
+    }
     int alone = is_alone(call, key, value, role);
-    PyObject *wanted = alone > 0 ? call->alone : call->open, *other = alone > 0 ? call->open : call->alone;
-    int there = alone < 0 ? -1 : PyDict_Contains(wanted, key);
-    if (there != 0)
-        return there < 0 ? -1 : 0;
-    return drop(other, key) < 0 || PyDict_SetItem(wanted, key, (PyObject *)entry) < 0 ? -1 : be_alert(call);
+    if (alone < 0)
+        return -1;
+    PyObject *to = alone ? call->alone : call->open;
+    PyObject *from = alone ? call->open : call->alone;
+    int is_there = PyDict_Contains(to, key);
+    if (is_there != 0)
+        return is_there < 0 ? -1 : 0;
+    if (drop(from, key) < 0 || PyDict_SetItem(to, key, (PyObject *)entry) < 0)
+        return -1;
+    return update_alertness(call);
 }
 
 int looking_ready(void)
 {
-    struct { PyObject **place; const char *text; } all[] = {
+    const AttributeName all[] = {
         {&names.alert, "alert"}, {&names.aliased, "aliased"}, {&names.always, "always"}, {&names.cells, "cells"},
         {&names.changed, "_changed"}, {&names.depth, "depth"}, {&names.is_muted, "is_muted"}, {&names.namespace, "namespace"},
         {&names.paths, "paths"}, {&names.slot_of, "slot_of"}, {&names.snapshots, "snapshots"}, {&names.unmute, "unmute"},
     };
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
-        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
-            return -1;
-    return 0;
+    return INTERN_NAMES(all);
 }

@@ -1,10 +1,14 @@
-/* The call of a module (torch/modules.py): what stands in the code of nn.Module.__call__ while something is recorded. */
+/* Records the call of a module (torch/modules.py): while recordings run, nn.Module.__call__ calls module_call.
+ *
+ * A module has a *row* for each place where it is called: its row depends on the row of the calling module. Python makes new
+ * rows (identify), and after the first call it writes the module's settings (describe).
+ */
 #include "fast.h"
 #include "structmember.h"
 
 static PyObject *compiled_call, *plain_call; /* names of attributes */
 
-/* What torch's own __call__ does. */
+/* Call the module as torch's own __call__ does. */
 static PyObject *call_plainly(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     if (compiled_call == NULL) {
@@ -37,7 +41,7 @@ static int remember_row(Engine *engine, const int64_t place[2], uint64_t hash, i
     PyObject *ref = PyWeakref_NewRef(module, NULL);
     if (ref == NULL)
         return -1;
-    if (index != NONE) { /* the address was another module's */
+    if (index != NONE) { /* the address was that of another module */
         engine->module_rows[index] = row;
         return PyList_SetItem(engine->module_refs, index, ref);
     }
@@ -59,20 +63,17 @@ static int remember_row(Engine *engine, const int64_t place[2], uint64_t hash, i
     return done < 0 ? -1 : table_add(&engine->module_places, place, 2, hash, index);
 }
 
-/* Of one that is new: Python is asked with no mode on. */
+/* Ask Python for a new row, with all modes off. */
 static int64_t new_row_of(Engine *engine, int64_t caller, PyObject *module)
 {
     Unseen unseen;
-    int64_t row = meet_module(engine, caller, module);
-    if (row != NONE)
-        return row;
     if (enter_unseen(&unseen) < 0)
         return FAILED;
-    row = as_number(PyObject_CallFunction(engine->identify, "LO", caller, module));
+    int64_t row = as_number(PyObject_CallFunction(engine->identify, "LO", caller, module));
     return leave_unseen(&unseen) < 0 ? FAILED : row;
 }
 
-/* The row of a module below the one that is under way. */
+/* The row of a module that the innermost running module calls. */
 static int64_t row_of(Engine *engine, Log *log, PyObject *module)
 {
     const int64_t place[2] = {log->module, (int64_t)(intptr_t)module};
@@ -93,7 +94,7 @@ static int is_described(Engine *engine, int64_t row)
         Py_ssize_t room = 2 * row + 256;
         char *described = PyMem_Realloc(engine->described, (size_t)room);
         if (described == NULL)
-            return 1; /* without its settings, then */
+            return 1; /* out of memory: do without its settings */
         memset(described + engine->described_room, 0, (size_t)(room - engine->described_room));
         engine->described = described;
         engine->described_room = room;
@@ -101,25 +102,27 @@ static int is_described(Engine *engine, int64_t row)
     return engine->described[row];
 }
 
-/* Python is asked with no mode on; what is done here reads tensors as an event does. */
-static int ask_description(Engine *engine, Log *log, int64_t row, PyObject *module)
+/* Have Python write the settings of a module, with all modes off. */
+static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
 {
     Unseen unseen;
     if (enter_unseen(&unseen) < 0)
         return -1;
-    PyObject *described = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
-    Py_XDECREF(described);
-    return leave_unseen(&unseen) < 0 || described == NULL ? -1 : 1;
+    PyObject *answer = PyObject_CallFunction(engine->describe, "OLO", log, (long long)row, module);
+    if (answer != NULL && row < engine->described_room)
+        engine->described[row] = 1;
+    Py_XDECREF(answer);
+    return leave_unseen(&unseen) < 0 || answer == NULL ? -1 : 0;
 }
 
-static int describe(Engine *engine, Log *log, int64_t row, PyObject *module)
+static int read_settings(Engine *engine, Log *log)
 {
-    int done = describe_module(engine, log, row, module);
-    if (done == 0)
-        done = ask_description(engine, log, row, module);
-    if (done > 0 && row < engine->described_room)
-        engine->described[row] = 1;
-    return done < 0 ? -1 : 0;
+    Unseen unseen;
+    if (enter_unseen(&unseen) < 0)
+        return -1;
+    PyObject *answer = PyObject_CallOneArg(engine->settings, (PyObject *)log);
+    Py_XDECREF(answer);
+    return leave_unseen(&unseen) < 0 || answer == NULL ? -1 : 0;
 }
 
 /* ---------------------------------------------------------------- one call */
@@ -128,13 +131,13 @@ static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObje
                          int64_t *row)
 {
     Unseen unseen;
-    if (enter_reading(engine, log, &unseen) < 0)
+    if (enter_reading(&unseen) < 0)
         return FAILED;
     int64_t at = FAILED;
     *row = row_of(engine, log, module);
     if (*row != FAILED)
         at = open_event(engine, log, -2 - *row, frame, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
-    if (leave_unseen(&unseen) < 0)
+    if (leave_reading(&unseen) < 0)
         return FAILED;
     return at;
 }
@@ -142,26 +145,20 @@ static int64_t open_call(Engine *engine, Log *log, PyObject *module, PyFrameObje
 /* Before its record is closed: what it shows of itself, and with the outermost call the settings of all that were met. */
 static int finish_call(Engine *engine, Log *log, int64_t row, PyObject *module)
 {
-    Unseen unseen;
     if (!is_described(engine, row) && describe(engine, log, row, module) < 0)
         return -1;
-    if (log->module != NONE || log->unread == NULL || PyList_GET_SIZE(log->unread) == 0)
-        return 0;
-    if (enter_unseen(&unseen) < 0)
-        return -1;
-    int done = read_settings(engine, log);
-    return leave_unseen(&unseen) < 0 ? -1 : done;
+    return log->module == NONE ? read_settings(engine, log) : 0;
 }
 
 static int close_call(Engine *engine, Log *log, int64_t at, int64_t row, PyObject *module, PyObject *result)
 {
     Unseen unseen;
-    if (enter_reading(engine, log, &unseen) < 0)
+    if (enter_reading(&unseen) < 0)
         return -1;
     int done = finish_call(engine, log, row, module);
     if (done == 0)
         done = close_event(engine, log, at, result, 0);
-    return leave_unseen(&unseen) < 0 ? -1 : done;
+    return leave_reading(&unseen) < 0 ? -1 : done;
 }
 
 static PyObject *record_call(Engine *engine, Log *log, PyObject *module, PyObject *args, PyObject *kwargs)

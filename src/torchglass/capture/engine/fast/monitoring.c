@@ -1,25 +1,31 @@
 /* The callbacks of sys.monitoring by which calls are followed from Python 3.12 on (capture/variables/monitoring.py).
  *
- * What most events do is done here: nothing, for good where Python is told so; a look behind an instruction
- * (following.c); a call of known code that begins, or ends with nothing more to be looked at. All else is left to the
- * callback in Python, as a whole and before anything is done. A callback that is compiled has no frame: the frame that is
- * under way is the program's own.
+ * Handled here is what most events need: nothing, often for good (DISABLE); inspecting what an instruction has stored
+ * (following.c); beginning a call of known code; ending a call whose variables need no last check. All other events are left to
+ * the callback in Python, before anything is done. A compiled callback has no frame, so the innermost frame is the program's.
  */
 #include "following.h"
 #include "structmember.h"
 
-static struct { PyObject *after, *alert, *always, *begin, *closed, *code, *fault, *is_loud, *is_muted, *is_on, *owns_thread; } names; /* of attributes, interned */
+/* Names of attributes. */
+static struct {
+    PyObject *after, *alert, *always, *begin, *closed, *code, *fault;
+    PyObject *is_loud, *is_muted, *is_on, *owns_thread;
+} names;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *engine, *plans, *running, *imports; /* the engine, and three of its dicts */
-    PyObject *disable;                            /* what tells Python that an event is not wanted there any more */
-    PyObject *python;                             /* the callback that this one stands for */
-    int depth;                                    /* how many frames away the one is that an event is of, from 1 on */
+    PyObject *engine;
+    PyObject *plans;   /* a dict of the engine: address of a code object -> its plan, or None if it is not followed */
+    PyObject *running; /* a dict of the engine: address of a frame -> its Call */
+    PyObject *imports; /* a dict of the engine: not empty while a module is imported */
+    PyObject *disable; /* sys.monitoring.DISABLE: returned for an instruction whose events are not wanted any more */
+    PyObject *python;  /* the callback in Python that this one replaces */
+    int depth;         /* which frame an event is about; 1: the innermost */
 } Callback;
 
-/* ---------------------------------------------------------------- what an event is of */
+/* ---------------------------------------------------------------- the frame and the call of an event */
 
 /* The frame, owned; NULL where there is none or no memory for it. */
 static PyFrameObject *frame_of(const Callback *callback)
@@ -33,7 +39,7 @@ static PyFrameObject *frame_of(const Callback *callback)
     return frame;
 }
 
-/* By the address of its key, owned; NULL without an exception where there is nothing. */
+/* The item whose key is an address, owned; NULL with no exception: there is none. */
 static PyObject *found_by_address(PyObject *dict, const void *address)
 {
     PyObject *key = PyLong_FromVoidPtr((void *)address);
@@ -52,9 +58,9 @@ static Call *call_of(const Callback *callback, const PyFrameObject *frame)
     return (Call *)found;
 }
 
-/* ---------------------------------------------------------------- how it is answered */
+/* ---------------------------------------------------------------- the answer of a callback */
 
-/* What the program's signal handlers have raised goes on, from there; a fault of ours costs an event. */
+/* Report an error of ours, which costs one event. An exception that a signal handler of the program raised is passed on. */
 static PyObject *faulted(const Callback *callback)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -77,7 +83,7 @@ static PyObject *ask_python(const Callback *callback, PyObject *const *args, siz
     return PyObject_Vectorcall(callback->python, args, PyVectorcall_NARGS(flags), NULL);
 }
 
-/* ---------------------------------------------------------------- a call begins, or goes on */
+/* ---------------------------------------------------------------- a call begins, or a generator resumes */
 
 /* Whether calls on this thread are followed at all: 1, 0, -1 error. */
 static int is_followed(const Callback *callback)
@@ -85,10 +91,7 @@ static int is_followed(const Callback *callback)
     int closed = is_true_attribute(callback->engine, names.closed);
     if (closed != 0)
         return closed < 0 ? -1 : 0;
-    PyObject *answer = PyObject_CallMethodNoArgs(callback->engine, names.owns_thread);
-    int owns = answer == NULL ? -1 : PyObject_IsTrue(answer);
-    Py_XDECREF(answer);
-    return owns;
+    return as_truth(PyObject_CallMethodNoArgs(callback->engine, names.owns_thread));
 }
 
 static int begin(const Callback *callback, PyObject *plan, PyFrameObject *frame, int silent)
@@ -101,12 +104,7 @@ static int begin(const Callback *callback, PyObject *plan, PyFrameObject *frame,
     int followed = is_followed(callback);
     if (followed <= 0)
         return followed;
-    PyObject *call = silent ? Py_NewRef(Py_None) : begin_followed(callback->engine, callback->running, plan, frame);
-    int is_pythons = call == Py_None;
-    Py_XDECREF(call);
-    if (call == NULL || !is_pythons)
-        return call == NULL ? -1 : 0;
-    return ask(PyObject_CallMethodObjArgs(callback->engine, names.begin, frame, plan, silent ? Py_True : Py_False, NULL));
+    return as_done(PyObject_CallMethodObjArgs(callback->engine, names.begin, frame, plan, silent ? Py_True : Py_False, NULL));
 }
 
 static PyObject *begin_or_go_on(const Callback *callback, PyObject *const *args, size_t flags, int silent)
@@ -143,25 +141,32 @@ static PyObject *on_resume(const Callback *callback, PyObject *const *args, size
 
 /* ---------------------------------------------------------------- an instruction is about to be done */
 
-enum { SILENCE, NOTHING, LOOK, HANDLER, FAULT }; /* do not tell again; there is nothing now; look; an exception is handled here */
+enum Verdict {
+    SILENCE, /* this instruction needs no more events */
+    NOTHING, /* nothing to do this time */
+    INSPECT, /* inspect what the instruction before has stored */
+    HANDLER, /* an exception is handled here: left to Python */
+    FAULT
+};
 
-/* What there is to do: where only a change in place could be seen, some call has to be alert to it. */
-static int wanted(PyObject *plan, PyObject *action)
+/* What to do before an instruction. If it can only have changed a container in place, there is nothing to do unless a call is
+ * alert (looking.c). */
+static enum Verdict judge(PyObject *plan, PyObject *action)
 {
     PyObject *mentioned = PyTuple_GET_ITEM(action, MENTIONED); /* borrowed from the action */
     if (PyTuple_GET_ITEM(action, IS_QUIET) != Py_True || !PyTuple_Check(mentioned) || PyTuple_GET_SIZE(mentioned))
-        return PyTuple_GET_ITEM(action, HANDLES) == Py_True ? HANDLER : LOOK;
+        return PyTuple_GET_ITEM(action, HANDLES) == Py_True ? HANDLER : INSPECT;
     int alert = is_true_attribute(plan, names.alert);
     if (alert != 0)
-        return alert < 0 ? FAULT : LOOK;
+        return alert < 0 ? FAULT : INSPECT;
     int is_loud = is_true_attribute(plan, names.is_loud);
     if (is_loud != 0)
         return is_loud < 0 ? FAULT : NOTHING;
     return PyObject_SetAttr(plan, names.is_muted, Py_True) < 0 ? FAULT : SILENCE;
 }
 
-/* At what the instruction before has done. */
-static int look(const Callback *callback, PyObject *plan, PyObject *action)
+/* Inspect what the instruction before has stored. */
+static int inspect(const Callback *callback, PyObject *plan, PyObject *action)
 {
     PyFrameObject *frame = frame_of(callback);
     Call *call = frame == NULL ? NULL : call_of(callback, frame);
@@ -171,7 +176,7 @@ static int look(const Callback *callback, PyObject *plan, PyObject *action)
         if (closed < 0)
             done = -1;
         else if (!closed && !(call->skipped_line && call->skipped_line == stored_line(action)))
-            done = look_behind(call, action, frame);
+            done = inspect_stores(call, action, frame);
     }
     Py_XDECREF(call);
     Py_XDECREF(frame);
@@ -187,8 +192,10 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
             action = Py_XNewRef(PyDict_GetItemWithError(after, args[1]));
         Py_XDECREF(after);
     }
-    int verdict = PyErr_Occurred() ? FAULT : action == NULL ? SILENCE : wanted(plan, action);
-    if (verdict == LOOK && look(callback, plan, action) < 0)
+    enum Verdict verdict = FAULT;
+    if (!PyErr_Occurred())
+        verdict = action == NULL ? SILENCE : judge(plan, action);
+    if (verdict == INSPECT && inspect(callback, plan, action) < 0)
         verdict = FAULT;
     Py_XDECREF(action);
     Py_XDECREF(plan);
@@ -199,16 +206,16 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
 
 /* ---------------------------------------------------------------- a call ends */
 
-/* Whether a call has something more to be looked at when it ends; -1 error. */
-static int wants_last_look(Call *call, PyFrameObject *frame)
+/* Whether Python has to check the variables of a call once more when it ends; -1: error. */
+static int needs_last_check(Call *call, PyFrameObject *frame)
 {
     if (!is_filled(call->open))
         return is_true_attribute(call->plan, names.always);
-    int over = is_over(call, frame);
-    return over < 0 ? -1 : !over;
+    const enum Checked checked = check_at_end(call, frame);
+    return checked == CHECK_FAILED ? -1 : checked == ASK_PYTHON;
 }
 
-/* A call that has nothing more to be looked at: it is no longer one of those that run. */
+/* End a call whose variables need no last check. */
 static int leave(const Callback *callback, Call *call, PyFrameObject *frame)
 {
     PyObject *key = PyLong_FromVoidPtr(frame);
@@ -230,17 +237,17 @@ static PyObject *on_return(const Callback *callback, PyObject *const *args, size
         return ask_python(callback, args, flags);
     PyFrameObject *frame = frame_of(callback);
     Call *call = frame == NULL ? NULL : call_of(callback, frame);
-    int own = call == NULL ? 0 : is_of(call, args[0]), last = own > 0 ? wants_last_look(call, frame) : 0;
+    int own = call == NULL ? 0 : is_of(call, args[0]), last = own > 0 ? needs_last_check(call, frame) : 0;
     int done = PyErr_Occurred() ? -1 : 0;
     if (own > 0 && last == 0)
         done = leave(callback, call, frame);
-    int is_pythons = call != NULL && done == 0 && (own == 0 || last > 0); /* also what was left behind at that address */
+    int is_pythons = call != NULL && done == 0 && (own == 0 || last > 0); /* also an old entry of another call at this address */
     Py_XDECREF(call);
     Py_XDECREF(frame);
     return is_pythons ? ask_python(callback, args, flags) : nothing_or_fault(callback, done);
 }
 
-/* Python tells of every call that an exception leaves: of ours few are. */
+/* Python reports each call that an exception leaves; few of them are followed. */
 static PyObject *on_unwind(const Callback *callback, PyObject *const *args, size_t flags)
 {
     if (!is_filled(callback->imports)) {
@@ -258,32 +265,32 @@ static PyObject *on_unwind(const Callback *callback, PyObject *const *args, size
 
 typedef PyObject *(*Event)(const Callback *, PyObject *const *, size_t);
 
-static PyObject *told(PyObject *self, Event event, Py_ssize_t wanted, PyObject *const *args, size_t flags)
+static PyObject *handle(PyObject *self, Event event, Py_ssize_t arguments, PyObject *const *args, size_t flags)
 {
-    if (PyVectorcall_NARGS(flags) != wanted || !PyCode_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "what sys.monitoring tells of an event is wanted");
+    if (PyVectorcall_NARGS(flags) != arguments || !PyCode_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "the arguments of a callback of sys.monitoring are wanted");
         return NULL;
     }
-    Py_INCREF(self); /* Python holds it only as long as nobody registers another, which we may do meanwhile */
+    Py_INCREF(self); /* Python drops it if another callback is registered, which we may do meanwhile */
     PyObject *result = ((Callback *)self)->engine == NULL ? Py_NewRef(Py_None) : event((Callback *)self, args, flags);
     Py_DECREF(self);
     return result;
 }
 
-#define TOLD_OF(event, count)                                                                                          \
-    static PyObject *told_of_##event(PyObject *self, PyObject *const *args, size_t flags, PyObject *keywords)          \
+#define DEFINE_HANDLER(event, count)                                                                                          \
+    static PyObject *handle_##event(PyObject *self, PyObject *const *args, size_t flags, PyObject *keywords)          \
     {                                                                                                                  \
-        return told(self, on_##event, count, args, flags);                                                             \
+        return handle(self, on_##event, count, args, flags);                                                             \
     }
-TOLD_OF(start, 2)
-TOLD_OF(resume, 2)
-TOLD_OF(instruction, 2)
-TOLD_OF(return, 3)
-TOLD_OF(unwind, 3)
+DEFINE_HANDLER(start, 2)
+DEFINE_HANDLER(resume, 2)
+DEFINE_HANDLER(instruction, 2)
+DEFINE_HANDLER(return, 3)
+DEFINE_HANDLER(unwind, 3)
 
 static const struct { const char *name; vectorcallfunc call; } events[] = {
-    {"start", told_of_start}, {"resume", told_of_resume}, {"instruction", told_of_instruction}, {"return", told_of_return},
-    {"unwind", told_of_unwind},
+    {"start", handle_start}, {"resume", handle_resume}, {"instruction", handle_instruction}, {"return", handle_return},
+    {"unwind", handle_unwind},
 };
 
 #define OBJECTS(each) each(engine) each(plans) each(running) each(imports) each(disable) each(python)
@@ -336,7 +343,7 @@ static PyObject *callback_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 
 static PyTypeObject CallbackType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.Callback",
-    .tp_doc = "Told of one kind of event by sys.monitoring.",
+    .tp_doc = "A callback of sys.monitoring for one kind of event.",
     .tp_basicsize = sizeof(Callback),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Callback, vectorcall),
@@ -349,14 +356,13 @@ static PyTypeObject CallbackType = {
 
 int monitoring_ready(PyObject *module)
 {
-    struct { PyObject **place; const char *text; } all[] = {
+    const AttributeName all[] = {
         {&names.after, "after"}, {&names.alert, "alert"}, {&names.always, "always"}, {&names.begin, "begin"},
         {&names.closed, "closed"}, {&names.code, "code"}, {&names.fault, "fault"}, {&names.is_loud, "is_loud"},
         {&names.is_muted, "is_muted"}, {&names.is_on, "is_on"}, {&names.owns_thread, "owns_thread"},
     };
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
-        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
-            return -1;
+    if (INTERN_NAMES(all) < 0)
+        return -1;
     if (PyType_Ready(&CallbackType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType);

@@ -1,8 +1,10 @@
-"""What the compiled engine takes over of torch and Python, once in a process."""
+"""What the compiled engine takes from torch and Python, once for each process."""
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchglass.capture.engine.log import LEAVING, LOGS
@@ -10,7 +12,6 @@ from torchglass.capture.torch.names import HANDLER, HAS_TORCH
 
 if TYPE_CHECKING or HAS_TORCH:
     import torch
-    from torch.overrides import handle_torch_function
 
     from torchglass.capture.torch import private
 
@@ -23,7 +24,7 @@ METHODS = ("stride", "data_ptr", "is_neg", "is_conj", "untyped_storage", "storag
 
 
 def torch_names() -> dict[str, Any]:
-    """What C calls, by the names that it has there; TypeError where this torch lacks something."""
+    """Return what C calls, by the names that it has there; raise TypeError if this torch lacks something."""
     lacking = [name for name, feature in private.MISSING.items() if feature in NEEDED]
     if lacking:
         raise TypeError(f"it has no {', '.join(lacking)}")
@@ -33,7 +34,7 @@ def torch_names() -> dict[str, Any]:
         "Parameter": torch.nn.Parameter,
         "Size": torch.Size,
         "device_type": torch.device,
-        "words": (torch.dtype, torch.layout, torch.memory_format),
+        "constant_types": (torch.dtype, torch.layout, torch.memory_format),
         "storage_address": private.storage_address,
         "storage_bytes": torch.UntypedStorage.nbytes,
         "count_modes": private.count_function_modes,
@@ -42,13 +43,15 @@ def torch_names() -> dict[str, Any]:
         "mode_at": private.function_mode_at,
         "no_functions": private.no_functions,
         "call_boxed": private.call_boxed,
-        "functions": private.variable_functions,
         "detach": torch.ops.aten.detach.default,
-        "handle_torch_function": handle_torch_function,
+        "handle_torch_function": private.handle_torch_function,
         "handler_code": HANDLER,
         "next_node": private.next_node,
         "current_node": private.current_node,
+        "get_tracing_state": private.get_tracing_state,
+        "set_tracing_state": private.set_tracing_state,
         "warn": warnings.warn,
+        "own_folder": f"{Path(__file__).parents[2]}{os.sep}",
         "logs": LOGS,
         "leaving": LEAVING,
     }
@@ -56,7 +59,7 @@ def torch_names() -> dict[str, Any]:
 
 
 def _attribute(name: str) -> Any:
-    """As torch's own class has it; Tensor itself must not have another."""
+    """Return an attribute of torch's own base class; Tensor itself must not override it."""
     owners = [cls for cls in torch.Tensor.__mro__ if name in vars(cls)]
     if not owners or owners[0] is torch.Tensor:
         raise TypeError(f"Tensor.{name} is not torch's own")

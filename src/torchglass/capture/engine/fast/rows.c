@@ -1,13 +1,14 @@
-/* The rows of a journal (journal/shared.py): what is met for the first time is written here, one behind the other. */
+/* Writes rows into the journal (journal/shared.py): a row for each form, stack, code object … that is met for the first time.
+ *
+ * A row is its length and checksum, its kind and number, and a payload. Rows follow each other without gaps.
+ */
 #include "fast.h"
 #include "structmember.h"
 #include <stdatomic.h>
 
 #define HEAD 20 /* length, checksum, kind, number */
 
-/* ---------------------------------------------------------------- what stands in them */
-
-/* A number as Python spells it; `place` has room for LONGEST_NUMBER. Returns the place behind it. */
+/* A number as Python spells it; `place` has room for LONGEST_NUMBER. Return the end of it. */
 char *put_number(char *place, int64_t number)
 {
     char digits[LONGEST_NUMBER], *first = digits + sizeof digits;
@@ -24,49 +25,32 @@ char *put_number(char *place, int64_t number)
 
 /* ---------------------------------------------------------------- where rows go; the base of RowWriter */
 
-static void let_go_of_rows(RowFields *fields)
-{
-    if (fields->has_view) {
-        fields->has_view = 0;
-        fields->memory = NULL;
-        PyBuffer_Release(&fields->view);
-    }
-}
-
-/* The new memory is taken before the old one is given back: giving back may run code. */
 static int set_buffer(RowFields *fields, PyObject *buffer, void *unused)
 {
-    Py_buffer view;
-    if (buffer == NULL || PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE) < 0)
-        return -1;
-    let_go_of_rows(fields);
-    fields->view = view;
-    fields->memory = view.buf;
-    fields->has_view = 1;
-    return 0;
+    return take_memory(&fields->memory, buffer, PyBUF_WRITABLE);
 }
 
 static PyObject *get_buffer(RowFields *fields, void *unused)
 {
-    return fields->has_view ? Py_NewRef(fields->view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static void row_fields_dealloc(RowFields *fields)
 {
-    let_go_of_rows(fields);
+    release_memory(&fields->memory);
     Py_TYPE(fields)->tp_free((PyObject *)fields);
 }
 
 int has_room(const RowFields *fields, Py_ssize_t length)
 {
-    return fields->has_view && fields->at >= 0 && fields->at + HEAD + length <= fields->end
-           && fields->at + HEAD + length <= fields->view.len;
+    const int64_t end = fields->at + HEAD + length;
+    return fields->memory.start != NULL && fields->at >= 0 && end <= fields->end && end <= fields->memory.view.len;
 }
 
-/* The head comes last: until it is there, no row is. Python runs nothing in between. */
+/* The head is written last: without it there is no row yet. Python runs nothing in between. */
 static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
 {
-    char *place = fields->memory + fields->at, head[HEAD], name[12];
+    char *place = fields->memory.start + fields->at, head[HEAD], name[12];
     memcpy(name, &kind, 4);
     memcpy(name + 4, &number, 8);
     uint32_t size = (uint32_t)length, sum = checksum_of(0, (const unsigned char *)name, sizeof name);
@@ -82,12 +66,11 @@ static void put_row(RowFields *fields, uint32_t kind, int64_t number, const char
 
 int add_journal_row(RowFields *fields, uint32_t kind, int64_t number, const char *payload, Py_ssize_t length)
 {
-    while (!has_room(fields, length)) { /* other threads may come in between, and fill what was made */
-        PyObject *made = PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length);
-        int is_made = made == NULL ? -1 : PyObject_IsTrue(made);
-        Py_XDECREF(made);
+    is_forked_child(); /* this ends the recording in a child, so there is no room any more */
+    while (!has_room(fields, length)) { /* other threads may run meanwhile, and fill the room that was made */
+        int is_made = as_truth(PyObject_CallMethod((PyObject *)fields, "more", "n", HEAD + length));
         if (is_made <= 0)
-            return is_made; /* nothing may be written any more */
+            return is_made; /* 0: nothing may be written any more */
     }
     put_row(fields, kind, number, payload, length);
     return 0;

@@ -1,32 +1,33 @@
-/* Copies of what values hold (statistics/saved.py is the definition): each piece of memory once, as long as it is the same.
+/* Copies the bytes of values (statistics/saved.py is the definition). Values that share memory share the copy.
  *
- * Python gives large regions, of a file that is mapped or of its own memory; here bytes are put into them one behind the
- * other. Whether the memory of a value was copied before is asked of the bytes themselves: no count of versions knows of
- * what numpy writes, and comparing costs less than to copy.
+ * Python provides large *regions*, in a mapped file or in its own memory, and the copies are put there one after the other.
+ * To find out whether the memory of a value was copied already, its bytes are compared with the last copy: versions do not count
+ * what numpy writes, and comparing costs less than copying.
  */
 #include "fast.h"
 #include "saved.h"
 #include "structmember.h"
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PLACES 4096 /* pieces of memory of which it is known where a copy lies; a power of two */
+#define PLACES 4096 /* copies that are remembered, by the hash of their storage; a power of two */
 #define ALIGNMENT 16
-#define LARGE_ENOUGH (1 << 18) /* bytes: to let other threads run meanwhile */
-#define WRITTEN 2048           /* bytes from which on a call of the system costs less than pages that are mapped */
+#define LARGE_ENOUGH (1 << 18) /* bytes that are worth letting other threads run meanwhile */
+#define WORTH_A_WRITE 2048     /* bytes for which pwrite costs less than writing into mapped pages */
 
-/* What Python gave. */
+/* A region, as Python provided it. */
 typedef struct {
     Py_buffer view;
     int is_there;
-    int64_t place, base; /* as the journal names it, and what to add to offsets in it */
-    int64_t at;          /* where the next bytes go */
-    int64_t room;        /* copies that it may still take */
-    int64_t used;        /* bytes of those that it has */
+    int64_t place, base; /* its name in the journal, and what to add to an offset in it */
+    int64_t at;          /* the offset of the next copy */
+    int64_t room;        /* how many copies may still be added */
+    int64_t used;        /* bytes of its copies */
     int64_t newest;      /* the last value that refers to it */
     int users;           /* threads that copy or compare without Python's lock */
-    int file;            /* what is mapped there, or -1 */
-    dev_t device;        /* which file that was: the program may close what is not its own, and the number is used again */
+    int file;            /* descriptor of the mapped file, or -1 */
+    dev_t device;        /* device and inode of that file: if the program closed the descriptor, another file may have it now */
     ino_t inode;
 } Region;
 
@@ -52,25 +53,31 @@ static Copied *place_of(SavedBytes *saved, uintptr_t storage)
     return &saved->places[((uint64_t)storage * 0x9E3779B97F4A7C15u) >> 52];
 }
 
-/* Give bytes to the system, which sees them in the mapping too. A page of a file that is touched for the first time costs
- * as much as to write thirty; 0: it was not done, or not all of it. */
+/* Write bytes into the mapped file by pwrite, since a page that is touched for the first time costs as much as writing thirty. 0:
+ * not done, or not completely. */
 static int is_written(const Region *to, int64_t offset, const char *from, int64_t length)
 {
     struct stat now;
-    if (to->file < 0 || length < WRITTEN || fstat(to->file, &now) < 0 || now.st_dev != to->device
+    struct rlimit most; /* beyond it a write sends SIGXFSZ */
+    if (to->file < 0 || length < WORTH_A_WRITE || fstat(to->file, &now) < 0 || now.st_dev != to->device
         || now.st_ino != to->inode)
+        return 0;
+    if (getrlimit(RLIMIT_FSIZE, &most) < 0
+        || (most.rlim_cur != RLIM_INFINITY && (rlim_t)(to->base + offset + length) > most.rlim_cur))
         return 0;
     while (length > 0) {
         const ssize_t done = pwrite(to->file, from, (size_t)length, (off_t)(to->base + offset));
         if (done <= 0 && errno != EINTR)
             return 0;
         const int64_t step = done > 0 ? done : 0;
-        offset += step, from += step, length -= step;
+        offset += step;
+        from += step;
+        length -= step;
     }
     return 1;
 }
 
-/* By value: others may come, and the regions lie elsewhere. */
+/* `to` is a copy of the region: while the lock is released, another thread may move the array of regions. */
 static void copy_bytes(const Region to, int64_t offset, const char *from, int64_t length)
 {
     const int before = errno; /* the program's */
@@ -93,17 +100,18 @@ static int are_equal(const char *one, const char *other, int64_t length)
     return different == 0;
 }
 
-static int64_t tell(SavedBytes *saved, const Shown *shown, int64_t region, int64_t offset, int64_t length, int64_t first,
+/* Fill in the journal's words for a value that shows bytes from `first` on of a copy of `length` bytes. */
+static int put_words(SavedBytes *saved, const Shown *shown, int64_t region, int64_t offset, int64_t length, int64_t first,
                     int64_t words[4])
 {
-    Region *found = &saved->regions[region];
-    if (shown->number > found->newest)
-        found->newest = shown->number;
+    Region *shared = &saved->regions[region];
+    if (shown->number > shared->newest)
+        shared->newest = shown->number;
     saved->kept++;
-    words[0] = found->base + offset;
+    words[0] = shared->base + offset;
     words[1] = length;
     words[2] = first;
-    words[3] = found->place;
+    words[3] = shared->place;
     return KEPT;
 }
 
@@ -118,12 +126,12 @@ static int is_copied(SavedBytes *saved, const Shown *shown, int64_t words[4])
     saved->regions[known.region].users++;
     const char *copy = (const char *)saved->regions[known.region].view.buf + known.offset;
     const int same = are_equal(copy + first, shown->memory, shown->length);
-    saved->regions[known.region].users--; /* others may have come, and the regions lie elsewhere */
-    return same && tell(saved, shown, known.region, known.offset, known.length, first, words) == KEPT;
+    saved->regions[known.region].users--; /* looked up again: the array may have moved meanwhile */
+    return same && put_words(saved, shown, known.region, known.offset, known.length, first, words) == KEPT;
 }
 
-/* A region of so many bytes at least; its number, NONE where there is no more, FAILED. `unused`: where the rest begins of
- * the one before, which may be given back; NONE: it stays in use. */
+/* Get a region of at least so many bytes from Python; return its number. NONE: there is no more memory. `unused`: the offset from
+ * which the region before is unused and may be given back; NONE: it stays in use. */
 static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
 {
     PyObject *given = PyObject_CallFunction(saved->more, "LL", (long long)bytes, (long long)unused), *buffer;
@@ -145,22 +153,24 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
     region.place = place;
     region.base = base;
     region.room = room;
-    if (region.file >= 0 && fstat(region.file, &file) == 0)
-        region.device = file.st_dev, region.inode = file.st_ino;
-    else
+    if (region.file >= 0 && fstat(region.file, &file) == 0) {
+        region.device = file.st_dev;
+        region.inode = file.st_ino;
+    } else
         region.file = -1;
     Region *more = PyMem_Realloc(saved->regions, (size_t)(saved->count + 1) * sizeof(Region));
     if (more == NULL || region.view.len < bytes) {
         PyBuffer_Release(&region.view);
         saved->regions = more == NULL ? saved->regions : more;
-        return PyErr_NoMemory(), FAILED;
+        PyErr_NoMemory();
+        return FAILED;
     }
     saved->regions = more;
     more[saved->count] = region;
     return saved->count++;
 }
 
-/* Where so many bytes can go. */
+/* The number of a region with room for so many bytes; NONE: there is none; FAILED. */
 static int64_t find_region(SavedBytes *saved, int64_t length)
 {
     int64_t unused = NONE;
@@ -168,16 +178,16 @@ static int64_t find_region(SavedBytes *saved, int64_t length)
         const Region *now = &saved->regions[saved->current];
         if (now->is_there && now->at + length <= now->view.len && now->room > 0)
             return saved->current;
-        if (length <= now->view.len / 4) { /* else it gets one for itself, and the small ones go on here */
+        if (length <= now->view.len / 4) { /* else it gets a region of its own, and smaller copies still go here */
             unused = now->base + now->at;
-            saved->current = NONE; /* other threads run in Python, and must not fill what is given back there */
+            saved->current = NONE; /* another thread must not fill what Python is given back now */
         }
     }
     const int64_t fresh = new_region(saved, length, unused);
     if (fresh < 0)
         return fresh;
     const Region *now = &saved->regions[fresh];
-    if (saved->current < 0 || now->view.len - length > now->view.len / 4) /* not one that it fills */
+    if (saved->current < 0 || now->view.len - length > now->view.len / 4) /* unless this copy almost fills it */
         saved->current = fresh;
     return fresh;
 }
@@ -187,14 +197,14 @@ int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4])
     if (is_copied(saved, shown, words))
         return KEPT;
     if (shown->has_gaps)
-        return KEPT_ELSEWHERE;
+        return LEFT_TO_SAVER;
     if (saved->used + shown->length > saved->most) {
         saved->is_full = 1;
         return NOT_KEPT;
     }
     const int64_t number = find_region(saved, shown->length);
     if (number < 0)
-        return number == NONE ? KEPT_ELSEWHERE : -1;
+        return number == NONE ? LEFT_TO_SAVER : -1;
     Region *region = &saved->regions[number];
     const int64_t offset = region->at;
     region->at += (shown->length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -205,12 +215,13 @@ int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4])
     copy_bytes(*region, offset, shown->memory, shown->length);
     saved->regions[number].users--;
     *place_of(saved, shown->storage) = (Copied){shown->storage, shown->memory, shown->length, offset, number};
-    return (int)tell(saved, shown, number, offset, shown->length, 0, words);
+    return put_words(saved, shown, number, offset, shown->length, 0, words);
 }
 
-/* ---------------------------------------------------------------- asked by Python */
+/* ---------------------------------------------------------------- methods of SavedBytes */
 
-/* keep(number, storage, address, length, item, has gaps) → the four words, True: elsewhere, None: there is no room */
+/* keep(number, storage, address, length, item, has gaps) -> four words for the journal; True: Python has to copy it; None: there is
+ * no room */
 static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
 {
     long long number, storage, address, length;
@@ -222,7 +233,7 @@ static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
     switch (save_bytes(saved, &shown, words)) {
     case KEPT:
         return Py_BuildValue("LLLL", (long long)words[0], (long long)words[1], (long long)words[2], (long long)words[3]);
-    case KEPT_ELSEWHERE:
+    case LEFT_TO_SAVER:
         Py_RETURN_TRUE;
     case NOT_KEPT:
         Py_RETURN_NONE;
@@ -230,7 +241,7 @@ static PyObject *saved_keep(SavedBytes *saved, PyObject *args)
     return NULL;
 }
 
-static void let_region_go(Region *region)
+static void release_region(Region *region)
 {
     if (region->is_there) {
         region->is_there = 0;
@@ -238,7 +249,7 @@ static void let_region_go(Region *region)
     }
 }
 
-/* forget(value) → places of the regions to which only values before that one refer; they are let go of. */
+/* forget(value): release the regions to which only values before that one refer -> their places in the journal */
 static PyObject *saved_forget(SavedBytes *saved, PyObject *args)
 {
     long long before;
@@ -260,12 +271,12 @@ static PyObject *saved_forget(SavedBytes *saved, PyObject *args)
         Py_DECREF(place);
         if (region->place < 0) /* what lies in a file stays there */
             saved->used -= region->used;
-        let_region_go(&saved->regions[at]);
+        release_region(&saved->regions[at]);
     }
     return gone;
 }
 
-/* drop(place, what was to add): that region is not looked at any more; False: it is in use. */
+/* drop(place, base): release a region; False: it is in use. */
 static PyObject *saved_drop(SavedBytes *saved, PyObject *args)
 {
     long long place, base;
@@ -277,17 +288,17 @@ static PyObject *saved_drop(SavedBytes *saved, PyObject *args)
             continue;
         if (at == saved->current || region->users)
             Py_RETURN_FALSE;
-        let_region_go(region);
+        release_region(region);
     }
     Py_RETURN_TRUE;
 }
 
-/* close(): nothing more is kept, and no region is held on to. */
+/* close(): release all regions. */
 static PyObject *saved_close(SavedBytes *saved, PyObject *unused)
 {
     for (int64_t at = 0; at < saved->count; at++)
         if (!saved->regions[at].users)
-            let_region_go(&saved->regions[at]);
+            release_region(&saved->regions[at]);
     saved->current = -1;
     Py_RETURN_NONE;
 }
@@ -320,20 +331,28 @@ static void saved_dealloc(SavedBytes *saved)
     PyObject_GC_UnTrack(saved);
     saved_clear(saved);
     for (int64_t at = 0; at < saved->count; at++)
-        let_region_go(&saved->regions[at]);
+        release_region(&saved->regions[at]);
     PyMem_Free(saved->regions);
     Py_TYPE(saved)->tp_free((PyObject *)saved);
 }
 
-/* Memory that is not cleared first: whoever has it fills it. */
+/* Memory that is not cleared. */
 typedef struct { PyObject_HEAD char *memory; Py_ssize_t size; } Block;
 
 static int block_init(Block *block, PyObject *args, PyObject *kwargs)
 {
     if (block->memory != NULL || !PyArg_ParseTuple(args, "n", &block->size))
-        return PyErr_Occurred() ? -1 : (PyErr_SetString(PyExc_TypeError, "it has its memory"), -1);
+        {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "it has its memory");
+        return -1;
+    }
     block->memory = block->size > 0 ? PyMem_RawMalloc((size_t)block->size) : NULL;
-    return block->memory != NULL ? 0 : (PyErr_NoMemory(), -1);
+    if (block->memory == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
 }
 
 static int block_buffer(Block *block, Py_buffer *view, int flags)
@@ -375,7 +394,7 @@ static PyMemberDef saved_members[] = {
 };
 PyTypeObject SavedBytesType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.SavedBytes",
-    .tp_doc = "Copies of what values hold.",
+    .tp_doc = "Copies of the bytes of values.",
     .tp_basicsize = sizeof(SavedBytes),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = PyType_GenericNew,

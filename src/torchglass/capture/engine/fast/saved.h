@@ -1,4 +1,4 @@
-/* What saved.c and measuring.c share: where copies of values lie. */
+/* Copies of the bytes of values: shared by saved.c and measuring.c. */
 #ifndef TORCHGLASS_SAVED_H
 #define TORCHGLASS_SAVED_H
 
@@ -6,17 +6,17 @@
 
 typedef struct SavedBytes SavedBytes;
 
-/* Bytes that a value shows, and of what they are a part. */
+/* The bytes that a value shows, and the memory of which they are a part. */
 typedef struct {
     int64_t number;      /* of the value */
-    uintptr_t storage;   /* where the memory begins that it may share with others */
-    const char *memory;  /* its own first byte */
-    int64_t length;      /* from there to behind its last byte */
+    uintptr_t storage;   /* address of the storage, which other values may share */
+    const char *memory;  /* its first byte */
+    int64_t length;      /* from its first byte to its last one */
     int item;            /* bytes of an element */
-    int has_gaps;        /* most of the bytes are not its own: they are not copied for its sake */
+    int has_gaps;        /* most of these bytes are not its own, so they are not copied for this value */
 } Shown;
 
-enum { NOT_KEPT, KEPT, KEPT_ELSEWHERE }; /* elsewhere: not here, since it has gaps */
-int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4]); /* -1: error; the words are the journal's */
+enum { NOT_KEPT, KEPT, LEFT_TO_SAVER }; /* LEFT_TO_SAVER: Python copies it, without the gaps (statistics/saver.py) */
+int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4]); /* -1: error; the words go into the journal */
 
 #endif

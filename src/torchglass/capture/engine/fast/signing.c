@@ -1,49 +1,66 @@
-/* What a container holds, as something that differs after a change (capture/variables/snapshots.py: _sign).
+/* Signatures of containers (capture/variables/snapshots.py: _sign).
  *
- * Lists, tuples and dicts of few members are signed here, their members by value or by identity; sets, long ones and the
- * containers of the standard library by Python, as are arrays and tensors inside of one.
+ * A signature is a tuple of numbers and texts that differs once the container was changed in place:
+ *
+ *     [1, "a", 2.5]  ->  (id(list), 3, (1, "a", (id(float), "2.5")))
+ *
+ * Numbers and texts are in it by value, containers and arrays by identity and content, all other members by identity. Lists,
+ * tuples and dicts with few members are signed here; Python signs sets, long containers, the containers of the standard
+ * library, and the arrays and tensors in a container.
  */
 #include "following.h"
 
-#define MOST_MEMBERS 64 /* twice ENDS */
+#define MOST_MEMBERS 64 /* twice ENDS of snapshots.py */
 
-static PyObject *python_sign; /* _sign, for ever; NULL before it is given */
+static PyObject *python_sign; /* _sign, as long as the process lives; NULL before it is given */
 static PyObject *depth_name;  /* of an attribute, interned */
 
-/* (id of its type, text), which is taken over */
-static PyObject *of_type(PyObject *value, PyObject *text)
+static PyObject *id_of(const void *object)
 {
-    return text == NULL ? NULL : Py_BuildValue("NN", PyLong_FromVoidPtr(Py_TYPE(value)), text);
+    return PyLong_FromVoidPtr((void *)object);
 }
 
+/* A number, a truth value or None: (id of its type, its text). */
+static PyObject *sign_atom(PyObject *value)
+{
+    PyObject *text = PyObject_Repr(value);
+    if (text == NULL)
+        return NULL;
+    return Py_BuildValue("NN", id_of(Py_TYPE(value)), text);
+}
+
+/* A text or bytes: itself if it is short, else (id of its type, length, hash). */
 static PyObject *sign_text(PyObject *value)
 {
     if (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_TEXT)
         return Py_NewRef(value);
     Py_ssize_t length = PyObject_Size(value);
-    Py_hash_t hash = length < 0 ? -1 : PyObject_Hash(value);
-    return hash == -1 ? NULL : Py_BuildValue("Nnn", PyLong_FromVoidPtr(Py_TYPE(value)), length, (Py_ssize_t)hash);
+    if (length < 0)
+        return NULL;
+    Py_hash_t hash = PyObject_Hash(value);
+    if (hash == -1)
+        return NULL;
+    return Py_BuildValue("Nnn", id_of(Py_TYPE(value)), length, (Py_ssize_t)hash);
 }
 
-/* A member that may itself hold something: with what it holds where that is looked at, else by identity. */
-static PyObject *sign_inside(PyObject *snapshots, PyObject *value, long depth)
+/* A member that is neither a number nor a text: by identity, with its content if `depth` allows one more level. */
+static PyObject *sign_object(PyObject *snapshots, PyObject *value, long depth)
 {
-    PyObject *kind = depth > 1 ? kept_as(snapshots, value) : NULL, *inside;
+    if (depth <= 1)
+        return id_of(value);
+    PyObject *kind = kept_as(snapshots, value);
     if (kind == NULL)
-        return PyErr_Occurred() ? NULL : PyLong_FromVoidPtr(value);
-    PyObject *role = Py_NewRef(PyTuple_GET_ITEM(kind, 0));
-    long which = PyLong_AsLong(role);
+        return NULL;
+    const long role = role_of(kind);
+    PyObject *content = NULL;
+    if (role == CONTAINER)
+        content = sign(snapshots, value, depth - 1);
+    else if (role == ARRAY || role == STAMPED)
+        content = PyObject_CallMethod(snapshots, "signature", "OO", value, PyTuple_GET_ITEM(kind, 0));
     Py_DECREF(kind);
-    if (which == CONTAINER)
-        inside = sign(snapshots, value, depth - 1);
-    else if (which == ARRAY || which == STAMPED)
-        inside = PyObject_CallMethod(snapshots, "signature", "OO", value, role);
-    else {
-        Py_DECREF(role);
-        return PyLong_FromVoidPtr(value);
-    }
-    Py_DECREF(role);
-    return inside == NULL ? NULL : Py_BuildValue("NN", PyLong_FromVoidPtr(value), inside);
+    if (content != NULL)
+        return Py_BuildValue("NN", id_of(value), content);
+    return PyErr_Occurred() ? NULL : id_of(value);
 }
 
 static PyObject *sign_member(PyObject *snapshots, PyObject *value, long depth)
@@ -54,71 +71,99 @@ static PyObject *sign_member(PyObject *snapshots, PyObject *value, long depth)
     if (cls == &PyUnicode_Type || cls == &PyBytes_Type)
         return sign_text(value);
     if (value == Py_None || cls == &PyBool_Type || cls == &PyFloat_Type || cls == &PyComplex_Type)
-        return of_type(value, PyObject_Repr(value));
-    return sign_inside(snapshots, value, depth);
+        return sign_atom(value);
+    return sign_object(snapshots, value, depth);
 }
 
 /* `member` is borrowed from a container that others may change while it is signed. */
-static int add_member(PyObject *snapshots, PyObject *signs, PyObject *member, long depth)
+static int add_member(PyObject *snapshots, PyObject *signatures, PyObject *member, long depth)
 {
     Py_INCREF(member);
-    PyObject *sign = sign_member(snapshots, member, depth);
+    PyObject *signature = sign_member(snapshots, member, depth);
     Py_DECREF(member);
-    int done = sign == NULL ? -1 : PyList_Append(signs, sign);
-    Py_XDECREF(sign);
+    if (signature == NULL)
+        return -1;
+    int done = PyList_Append(signatures, signature);
+    Py_DECREF(signature);
     return done;
 }
 
-/* 1 done, 0 another thread has changed it meanwhile, -1 error. */
-static int add_items(PyObject *snapshots, PyObject *signs, PyObject *dict, long depth)
+enum Added { ADD_FAILED = -1, WAS_CHANGED, ADDED }; /* WAS_CHANGED: another thread has changed the container meanwhile */
+
+static enum Added add_items(PyObject *snapshots, PyObject *signatures, PyObject *dict, long depth)
 {
     Py_ssize_t at = 0, length = PyDict_GET_SIZE(dict);
     PyObject *key, *value;
     while (PyDict_Next(dict, &at, &key, &value)) {
         Py_INCREF(value);
-        int done = add_member(snapshots, signs, key, depth);
+        int done = add_member(snapshots, signatures, key, depth);
         if (done == 0)
-            done = add_member(snapshots, signs, value, depth);
+            done = add_member(snapshots, signatures, value, depth);
         Py_DECREF(value);
         if (done < 0)
-            return -1;
+            return ADD_FAILED;
         if (PyDict_GET_SIZE(dict) != length)
-            return 0;
+            return WAS_CHANGED;
     }
-    return 1;
+    return ADDED;
 }
 
-static int add_members(PyObject *snapshots, PyObject *signs, PyObject *value, long depth)
+static PyObject *member_at(PyObject *value, Py_ssize_t at)
+{
+    return PyList_CheckExact(value) ? PyList_GET_ITEM(value, at) : PyTuple_GET_ITEM(value, at);
+}
+
+static enum Added add_members(PyObject *snapshots, PyObject *signatures, PyObject *value, long depth)
 {
     if (PyDict_CheckExact(value))
-        return add_items(snapshots, signs, value, depth);
-    for (Py_ssize_t at = 0; at < Py_SIZE(value); at++) {
-        PyObject *member = PyList_CheckExact(value) ? PyList_GET_ITEM(value, at) : PyTuple_GET_ITEM(value, at);
-        if (add_member(snapshots, signs, member, depth) < 0)
-            return -1;
-    }
-    return 1;
+        return add_items(snapshots, signatures, value, depth);
+    for (Py_ssize_t at = 0; at < Py_SIZE(value); at++)
+        if (add_member(snapshots, signatures, member_at(value, at), depth) < 0)
+            return ADD_FAILED;
+    return ADDED;
+}
+
+/* How many members a list, tuple or dict has; -1: it is none of these, or it is too long to be signed here. */
+static Py_ssize_t short_length(PyObject *value)
+{
+    Py_ssize_t length = -1;
+    if (PyDict_CheckExact(value))
+        length = PyDict_GET_SIZE(value);
+    else if (PyList_CheckExact(value) || PyTuple_CheckExact(value))
+        length = Py_SIZE(value);
+    return length > MOST_MEMBERS ? -1 : length;
 }
 
 PyObject *sign(PyObject *snapshots, PyObject *value, long depth)
 {
-    int is_dict = PyDict_CheckExact(value), is_short = is_dict || PyList_CheckExact(value) || PyTuple_CheckExact(value);
-    Py_ssize_t length = !is_short ? 0 : is_dict ? PyDict_GET_SIZE(value) : Py_SIZE(value);
-    if (!is_short || length > MOST_MEMBERS)
-        return python_sign == NULL ? PyErr_Format(PyExc_RuntimeError, "no function signs this") : PyObject_CallFunction(python_sign, "OlO", value, depth, snapshots);
-    PyObject *signs = PyList_New(0), *result = NULL;
-    int done = signs == NULL ? -1 : add_members(snapshots, signs, value, depth);
-    if (done > 0)
-        result = Py_BuildValue("NnN", PyLong_FromVoidPtr(Py_TYPE(value)), length, PyList_AsTuple(signs));
-    else if (done == 0)
-        result = Py_BuildValue("Nn", PyLong_FromVoidPtr(Py_TYPE(value)), length);
-    Py_XDECREF(signs);
+    const Py_ssize_t length = short_length(value);
+    if (length < 0) {
+        if (python_sign == NULL)
+            return PyErr_Format(PyExc_RuntimeError, "no function signs this");
+        return PyObject_CallFunction(python_sign, "OlO", value, depth, snapshots);
+    }
+    PyObject *signatures = PyList_New(0);
+    if (signatures == NULL)
+        return NULL;
+    PyObject *result = NULL;
+    const enum Added added = add_members(snapshots, signatures, value, depth);
+    if (added == ADDED)
+        result = Py_BuildValue("NnN", id_of(Py_TYPE(value)), length, PyList_AsTuple(signatures));
+    else if (added == WAS_CHANGED)
+        result = Py_BuildValue("Nn", id_of(Py_TYPE(value)), length);
+    Py_DECREF(signatures);
     return result;
 }
 
 /* ---------------------------------------------------------------- whether others can change it */
 
-/* Whether what a member holds is looked at, and can change: 1, 0, -1 error. */
+/* Whether objects of this role can change in place. */
+static int role_is_mutable(long role)
+{
+    return role == CONTAINER || role == ARRAY || role == STAMPED;
+}
+
+/* Whether a member can change in place, and its signature would tell; -1: error. */
 static int is_mutable(PyObject *snapshots, PyObject *member)
 {
     PyTypeObject *cls = Py_TYPE(member);
@@ -127,42 +172,53 @@ static int is_mutable(PyObject *snapshots, PyObject *member)
     Py_INCREF(member); /* the container may be changed by what is asked of Python */
     PyObject *kind = kept_as(snapshots, member);
     Py_DECREF(member);
-    long role = kind == NULL ? -1 : role_of(kind);
-    Py_XDECREF(kind);
-    return kind == NULL ? -1 : role > TEXT && role < OBJECT;
+    if (kind == NULL)
+        return -1;
+    const long role = role_of(kind);
+    Py_DECREF(kind);
+    return role_is_mutable(role);
 }
 
+/* Whether a list, tuple or dict has a member that can change in place; -1: error. */
 static int has_mutable(PyObject *snapshots, PyObject *value)
 {
     int found = 0;
-    if (PyDict_CheckExact(value)) {
+    if (PyDict_CheckExact(value)) { /* only the values: a key cannot change */
         Py_ssize_t at = 0, length = PyDict_GET_SIZE(value);
         PyObject *key, *member;
         while (found == 0 && PyDict_GET_SIZE(value) == length && PyDict_Next(value, &at, &key, &member))
-            found = is_mutable(snapshots, member); /* what can change is no key */
+            found = is_mutable(snapshots, member);
         return found;
     }
     for (Py_ssize_t at = 0; found == 0 && at < Py_SIZE(value); at++)
-        found = is_mutable(snapshots, PyList_CheckExact(value) ? PyList_GET_ITEM(value, at) : PyTuple_GET_ITEM(value, at));
+        found = is_mutable(snapshots, member_at(value, at));
     return found;
 }
 
-/* Whether only who holds the value itself can change what is looked at (Snapshots.is_closed). */
+static int is_closed_by_python(PyObject *snapshots, PyObject *value, long role)
+{
+    PyObject *answer = PyObject_CallMethod(snapshots, "is_closed", "Ol", value, role);
+    if (answer == NULL)
+        return -1;
+    const int closed = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return closed;
+}
+
+/* Whether a value can change only through itself, and not through one of its members (Snapshots.is_closed); -1: error. */
 int is_closed(PyObject *snapshots, PyObject *value, long role)
 {
-    int is_dict = PyDict_CheckExact(value);
-    if (role != CONTAINER || !(is_dict || PyList_CheckExact(value) || PyTuple_CheckExact(value))) {
-        PyObject *answer = PyObject_CallMethod(snapshots, "is_closed", "Ol", value, role);
-        int closed = answer == NULL ? -1 : PyObject_IsTrue(answer);
-        Py_XDECREF(answer);
-        return closed;
-    }
-    long depth;
-    if ((is_dict ? PyDict_GET_SIZE(value) : Py_SIZE(value)) > MOST_MEMBERS)
+    const int is_signed_here = PyDict_CheckExact(value) || PyList_CheckExact(value) || PyTuple_CheckExact(value);
+    if (role != CONTAINER || !is_signed_here)
+        return is_closed_by_python(snapshots, value, role);
+    if (short_length(value) < 0)
         return 0;
+    long depth;
     if (attribute_as_long(snapshots, depth_name, &depth) < 0)
         return -1;
-    int found = depth <= 1 ? 0 : has_mutable(snapshots, value);
+    if (depth <= 1)
+        return 1;
+    const int found = has_mutable(snapshots, value);
     return found < 0 ? -1 : !found;
 }
 
@@ -178,7 +234,7 @@ static PyObject *sign_by_c(PyObject *module, PyObject *args)
     return sign(snapshots, value, depth);
 }
 
-/* sign_with(_sign): from now on it is asked for what is not signed here */
+/* sign_with(_sign): it signs the containers that are not signed here */
 static PyObject *sign_with(PyObject *module, PyObject *function)
 {
     Py_XSETREF(python_sign, Py_NewRef(function));
@@ -186,8 +242,8 @@ static PyObject *sign_with(PyObject *module, PyObject *function)
 }
 
 static PyMethodDef functions[] = {
-    {"sign", sign_by_c, METH_VARARGS, "Type, length and members of a container."},
-    {"sign_with", sign_with, METH_O, "Take over what signs all other containers."},
+    {"sign", sign_by_c, METH_VARARGS, "Return the signature of a container."},
+    {"sign_with", sign_with, METH_O, "Take the function that signs all other containers."},
     {NULL},
 };
 

@@ -1,8 +1,9 @@
-/* By what numbers are known again (statistics/sketch.py is the definition): a hash of the bits, sums with weights by
- * place in the flat order, sums with weights by place on each axis, and sums that do not ask for the place.
+/* Makes sketches: content fingerprints, by which the same numbers are recognized (statistics/sketch.py is the definition).
  *
- * Numbers come in their logical order, some blocks of 1,024 at a time, read where they lie or gathered; a piece stays in a
- * near cache for all that is asked of it.
+ * A sketch has a hash of the bits, sums with weights by the place in the flat order, sums with weights by the place on each
+ * axis, and sums without weights. The numbers are taken in their logical order, some blocks of 1,024 at a time, so that they
+ * stay in a near cache while all sums are made. They are read in place, or gathered first. The kernels are in sums.c,
+ * sums_avx2.c and hash.c.
  */
 #include "fast.h"
 #include "sums.h"
@@ -13,30 +14,31 @@
 
 #define PIECE (8 * BLOCK) /* numbers that are gathered or widened together … */
 #define LARGE_PIECE (16 * BLOCK) /* … and those that are read where they lie, before the next sums are made of them */
-#define TILE 16 /* elements of a row that are gathered in turn */
-#define MODEST 20 /* an exponent */
-#define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
+#define TILE 16 /* elements of a row that are gathered before those of the next row */
+#define MODEST 20 /* numbers with a smaller exponent are summed as they are, others are scaled first */
+#define LARGE_ENOUGH (1 << 16) /* elements that are worth letting other threads run meanwhile */
 
 typedef struct {
     double flat[2 * LANES], axes[2 * LANES]; /* folded to PRIME at the end */
-    double sum, squares, sizes, cubes, fourths, low, high;
-    int64_t odd;
+    double sum, squares, sizes, cubes, fourths, low, high; /* `sizes`: of absolute values */
+    int64_t odd; /* numbers that are not finite or too large, which are in no sum */
 } Sums;
 
+/* Whether float32 holds all numbers of this kind exactly. */
 static int is_narrow(int kind)
 {
     return kind != F8 && kind < I4;
 }
 
-/* Where the next number stands: on its axes, the last one innermost. */
+/* The place of the next number: its index on each axis, the last one innermost. */
 typedef struct {
     int count;
     int64_t sizes[MOST_AXES + 1], index[MOST_AXES + 1];
-    double factor; /* of all axes but the last two */
-    int shift;
+    double factor; /* product of the weights of all axes but the last two */
+    int shift;     /* sum of their shifts: which of the PRIME sums a number is added to */
 } Place;
 
-/* What the axes but the last two say: they seldom change. */
+/* Compute factor and shift of the axes but the last two, whose indices seldom change. */
 static void weigh(Place *place)
 {
     place->factor = 1.0;
@@ -60,7 +62,7 @@ static void begin_place(Place *place, const Order *order)
     weigh(place);
 }
 
-/* So many rows further; no further than to the end of the last axis but one. */
+/* Move on by some rows, at most to the end of the last axis but one. */
 static void next_rows(Place *place, int64_t rows)
 {
     int axis = place->count - 2;
@@ -80,8 +82,8 @@ static int64_t least(int64_t one, int64_t other)
     return one < other ? one : other;
 }
 
-/* Sums with the weights of the axes, of numbers that follow one another. */
-static void add_axes(Sums *sums, Place *place, const void *numbers, int count, int is_wide, const Ways *ways)
+/* Add numbers that follow each other to the sums with the weights of the axes. */
+static void add_axes(Sums *sums, Place *place, const void *numbers, int count, int is_wide, const SumKernels *kernels)
 {
     const int last = place->count - 1;
     for (int done = 0; done < count;) {
@@ -90,14 +92,14 @@ static void add_axes(Sums *sums, Place *place, const void *numbers, int count, i
         int64_t rows = 1, run = least(least(count - done, size - at), BLOCK - at % BLOCK);
         if (at == 0 && run == size && last) /* whole rows, as far as they go on in one block of weights above */
             rows = least(least((count - done) / size, place->sizes[last - 1] - above_at), BLOCK - above_at % BLOCK);
-        Above above = {place->factor * block_weight(block), above_at, (int)((place->shift + block) % PRIME), last > 0};
+        OuterPosition above = {place->factor * block_weight(block), above_at, (int)((place->shift + block) % PRIME), last > 0};
         if (last) {
             above.factor *= block_weight(above_at / BLOCK);
             above.shift = (int)((above.shift + above_at / BLOCK) % PRIME);
         }
         const int lane = (int)(at % LANES);
         double found[2 * LANES], *to = sums->axes;
-        if (lane) { /* it begins between the lanes: what is found is turned back */
+        if (lane) { /* the run does not begin at the first lane: its sums are moved by so many lanes below */
             memset(found, 0, sizeof found);
             to = found;
             above.factor *= last ? wide_weights[above_at % BLOCK] : 1.0;
@@ -107,9 +109,9 @@ static void add_axes(Sums *sums, Place *place, const void *numbers, int count, i
         if (lane)
             above.shift = 0;
         if (is_wide)
-            ways->doubles_rows((const double *)numbers + done, wide_weights + at % BLOCK, (int)run, (int)rows, &above, to);
+            kernels->doubles_rows((const double *)numbers + done, wide_weights + at % BLOCK, (int)run, (int)rows, &above, to);
         else
-            ways->floats_rows((const float *)numbers + done, weights + at % BLOCK, (int)run, (int)rows, &above, to);
+            kernels->floats_rows((const float *)numbers + done, weights + at % BLOCK, (int)run, (int)rows, &above, to);
         for (int each = 0; lane && each < LANES; each++)
             sums->axes[shift % PRIME + (lane + each) % LANES] += found[each];
         done += (int)(run * rows);
@@ -130,7 +132,7 @@ static void add_block(Sums *sums, const double lanes[LANES], const double powers
     sums->fourths += powers[2];
 }
 
-/* The sums were of numbers without this exponent. */
+/* Undo the scaling: the sums are of numbers that were divided by 2^exponent. */
 static void scale_back(Sums *sums, int exponent)
 {
     for (int at = 0; at < 2 * LANES; at++)
@@ -140,19 +142,19 @@ static void scale_back(Sums *sums, int exponent)
     sums->fourths = ldexp(sums->fourths, 4 * exponent);
 }
 
-/* Numbers that float32 holds, in whole blocks but for the last; `exponent`: of the largest. `hash` is not NULL where
- * their bits are to be hashed, too. */
+/* Add numbers that float32 holds, in whole blocks but for the last one. They are scaled by 2^-exponent. If `hash` is not NULL their
+ * bits are hashed, too. */
 static void add_floats(Sums *sums, const float *numbers, int count, int64_t block, int exponent, int processor, Hash *hash)
 {
-    const Ways *ways = &WAYS_OF[processor];
+    const SumKernels *kernels = &KERNELS_OF[processor];
     double lanes[LANES], powers[3];
     const float scale = ldexpf(1.0f, -exponent);
     for (int at = 0; at < count; at += BLOCK, block++) {
         float padded[BLOCK] __attribute__((aligned(64)));
         const float *whole = numbers + at;
         const int size = count - at < BLOCK ? count - at : BLOCK;
-        if (hash != NULL && size == BLOCK && !exponent && ways->hashed_block != NULL) {
-            ways->hashed_block(whole, hash, lanes, powers);
+        if (hash != NULL && size == BLOCK && !exponent && kernels->hashed_block != NULL) {
+            kernels->hashed_block(whole, hash, lanes, powers);
             add_block(sums, lanes, powers, block);
             continue;
         }
@@ -164,13 +166,13 @@ static void add_floats(Sums *sums, const float *numbers, int count, int64_t bloc
             memset(padded + size, 0, (size_t)(filled - size) * sizeof(float));
             whole = padded;
         }
-        (exponent ? ways->floats_scaled : ways->floats_block)(whole, filled, scale, lanes, powers);
+        (exponent ? kernels->floats_scaled : kernels->floats_block)(whole, filled, scale, lanes, powers);
         add_block(sums, lanes, powers, block);
     }
 }
 
-/* The same for all others; what is not to be summed becomes 0. There is room for a block behind the last number. */
-static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, const Ways *ways)
+/* Add numbers as doubles. Odd numbers are replaced by 0. After the last number there must be room for padding. */
+static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, const SumKernels *kernels)
 {
     double lanes[LANES], powers[3];
     for (int at = 0; at < count; at++) {
@@ -189,27 +191,12 @@ static void add_doubles(Sums *sums, double *numbers, int count, int64_t block, c
         numbers[at] = 0.0;
     for (int at = 0; at < count; at += BLOCK, block++) {
         const int size = count - at < BLOCK ? count - at : BLOCK;
-        ways->doubles_block(numbers + at, (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES), 1.0, lanes, powers);
+        kernels->doubles_block(numbers + at, (size + 2 * LANES - 1) / (2 * LANES) * (2 * LANES), 1.0, lanes, powers);
         add_block(sums, lanes, powers, block);
     }
 }
 
-static void gather_run(char *to, const char *from, int64_t count, int64_t step, size_t item)
-{
-    switch (item) {
-#define GATHER(type)                                                                                                  \
-    case sizeof(type):                                                                                                \
-        for (int64_t at = 0; at < count; at++)                                                                        \
-            ((type *)to)[at] = *(const type *)(from + at * step);                                                     \
-        break;
-        GATHER(uint8_t) GATHER(uint16_t) GATHER(uint32_t) GATHER(uint64_t)
-    default:
-        for (int64_t at = 0; at < count; at++)
-            memcpy(to + (size_t)at * item, from + at * step, item);
-    }
-}
-
-/* Of the rows below as many as four by four go: how many, from the first on. */
+/* Gather rows in squares of four by four, and return how many rows were done: the last ones may be left. */
 static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int64_t step, int64_t rows)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -232,8 +219,8 @@ static int64_t gather_squares(uint32_t *to, const char *from, int64_t size, int6
 #endif
 }
 
-/* Rows of a transposed matrix: what lies side by side in memory goes to different rows, so some rows are filled at once,
- * a few elements of each in turn; else every element would be a line of the cache. */
+/* Gather rows of a transposed matrix. Neighbours in memory belong to different rows, so all rows are filled together, a tile of each
+ * in turn; otherwise each element would load a cache line of its own. */
 static void gather_rows(char *to, const char *from, int64_t size, int64_t step, int64_t rows, size_t item)
 {
 #define GATHER_ROWS(type)                                                                                             \
@@ -256,7 +243,7 @@ static void gather_rows(char *to, const char *from, int64_t size, int64_t step, 
     }
 }
 
-/* How many rows can be gathered so from here on: 0 none. */
+/* How many rows can be gathered like this from here on. */
 static int64_t transposed_rows(const Order *order, const int64_t index[MOST_AXES], int64_t count)
 {
     const int last = order->dimensions - 1;
@@ -266,7 +253,7 @@ static int64_t transposed_rows(const Order *order, const int64_t index[MOST_AXES
     return rows > 1 ? rows : 0;
 }
 
-/* The next elements in their logical order, side by side. */
+/* Copy the next elements in their logical order, so that they lie side by side. */
 static void gather_next(const Order *order, const char *memory, int64_t index[MOST_AXES], char *to, int count)
 {
     const int last = order->dimensions - 1;
@@ -286,7 +273,7 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
         } else if (order->steps[last] == (int64_t)item)
             memcpy(to, from, (size_t)run * item);
         else
-            gather_run(to, from, run, order->steps[last], item);
+            gather_elements(to, from, run, order->steps[last], item);
         to += (size_t)run * item;
         count -= (int)run;
         index[last] += run;
@@ -298,6 +285,7 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
     }
 }
 
+/* The exponent by which numbers are scaled, so that float32 holds their fourth power. */
 static int exponent_of(const Tally *tally)
 {
     int exponent = 0;
@@ -305,17 +293,18 @@ static int exponent_of(const Tally *tally)
     if (tally->finite && largest > 0.0)
         frexp(largest, &exponent);
     if (-MODEST < exponent && exponent < MODEST)
-        return 0; /* the fourth power is well within what float32 holds */
+        return 0; /* float32 holds the fourth power as it is */
     return exponent < -120 ? -120 : exponent;
 }
 
+/* Fold sums in lanes to PRIME sums. */
 static void fold(const double lanes[2 * LANES], float to[PRIME])
 {
     for (int at = 0; at < PRIME; at++)
         to[at] = (float)(lanes[at] + (at + PRIME < 2 * LANES ? lanes[at + PRIME] : 0.0));
 }
 
-/* Numbers as floats, those that are not to be summed as 0. */
+/* Convert numbers to floats, and odd ones to 0. */
 static void add_narrow(Sums *sums, int kind, const char *from, int count, int is_odd, float *to)
 {
     for (int at = 0; at < count; at += BLOCK)
@@ -327,8 +316,8 @@ static void add_narrow(Sums *sums, int kind, const char *from, int count, int is
         }
 }
 
-/* What is known without a look at the numbers. */
-static void take_over(Sums *sums, const Tally *tally, int axes)
+/* Take the sums that follow from others: from those of the flat order, and from the tally. */
+static void derive_sums(Sums *sums, const Tally *tally, int axes)
 {
     if (axes == 1) /* the flat order is that of the one axis */
         memcpy(sums->axes, sums->flat, sizeof sums->axes);
@@ -340,7 +329,7 @@ static void take_over(Sums *sums, const Tally *tally, int axes)
     sums->high = tally->high;
 }
 
-/* `hash` NULL: only the sums by axes are wanted. */
+/* Make all sums of a tensor; with `hash` NULL only those of the axes. */
 static void sketch_pieces(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
 {
     _Alignas(64) char gathered[PIECE * 8];
@@ -349,7 +338,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
     const int is_wide = !is_narrow(order->kind) || (tally->finite && (tally->low < -LARGEST || tally->high > LARGEST));
     const int is_read_there = order->is_contiguous && order->kind == F4 && !is_wide && !is_odd;
     const int numbers = (is_read_there ? LARGE_PIECE : PIECE) / order->parts;
-    const Ways *ways = &WAYS_OF[processor];
+    const SumKernels *kernels = &KERNELS_OF[processor];
     Place place;
     int64_t index[MOST_AXES] = {0}, block = 0;
     begin_place(&place, order);
@@ -367,7 +356,7 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
             for (int each = 0; each < count; each += BLOCK)
                 as_doubles(order->kind, from + (int64_t)each * WIDTHS[order->kind],
                            count - each < BLOCK ? count - each : BLOCK, wide + each);
-            add_doubles(sums, wide, count, block, ways);
+            add_doubles(sums, wide, count, block, kernels);
             read = wide;
         } else {
             if (!is_read_there && (order->kind != F4 || is_odd)) {
@@ -378,14 +367,15 @@ static void sketch_pieces(const Order *order, const char *memory, const Tally *t
                 add_floats(sums, read, count, block, exponent, processor, is_read_there ? hash : NULL);
         }
         if (place.count > 1)
-            add_axes(sums, &place, read, count, is_wide, ways);
+            add_axes(sums, &place, read, count, is_wide, kernels);
     }
     if (!is_wide)
         scale_back(sums, exponent);
-    take_over(sums, is_wide ? NULL : tally, place.count);
+    derive_sums(sums, is_wide ? NULL : tally, place.count);
 }
 
-/* From now on what is too small for float32 is 0: powers of it would take a hundred times as long. Gives what was. */
+/* Let the processor round numbers too small for float32 to 0, since powers of them take a hundred times as long. Return the setting
+ * before. */
 static unsigned flush_small(void)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -397,21 +387,21 @@ static unsigned flush_small(void)
 #endif
 }
 
-static void put_back(unsigned before)
+static void restore_small(unsigned before)
 {
 #if defined(__x86_64__) && defined(__GNUC__)
     _mm_setcsr(before);
 #endif
 }
 
-/* With the lock of Python let go of where it takes a while. */
+/* Release the lock of Python if this takes a while. */
 static void sketch_unlocked(const Order *order, const char *memory, const Tally *tally, Sums *sums, Hash *hash)
 {
     make_weights();
     PyThreadState *saved = order->count > LARGE_ENOUGH ? PyEval_SaveThread() : NULL;
     const unsigned before = flush_small();
     sketch_pieces(order, memory, tally, sums, hash);
-    put_back(before);
+    restore_small(before);
     if (saved != NULL)
         PyEval_RestoreThread(saved);
 }
@@ -437,11 +427,11 @@ void sketch_memory(const Order *order, const char *memory, const Tally *tally, S
     finish(order, &sums, &hash, sketch);
 }
 
-/* Where most are, and far: float32 that is all finite, in its order, read once for both. 0: it is none of these. */
-static int sketch_in_passing(const Order *order, const char *memory, Tally *tally, Sums *sums, Hash *hash)
+/* Tally and sketch contiguous float32 in one pass. 0: some number is odd, and nothing of this counts. */
+static int tally_and_sketch_once(const Order *order, const char *memory, Tally *tally, Sums *sums, Hash *hash)
 {
     const int processor = used_processor(), numbers = LARGE_PIECE / order->parts;
-    const Ways *ways = &WAYS_OF[processor];
+    const SumKernels *kernels = &KERNELS_OF[processor];
     Place place;
     int64_t block = 0;
     begin_place(&place, order);
@@ -463,24 +453,24 @@ static int sketch_in_passing(const Order *order, const char *memory, Tally *tall
         sums->cubes += part.cubes;
         sums->fourths += part.fourths;
         if (place.count > 1)
-            add_axes(sums, &place, from, count, 0, ways);
+            add_axes(sums, &place, from, count, 0, kernels);
     }
-    take_over(sums, tally, place.count);
+    derive_sums(sums, tally, place.count);
     return 1;
 }
 
 int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch)
 {
-    const int is_far = order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
-    if (is_far && layout->repeats == 1) {
+    const int is_beyond_cache = order->is_contiguous && order->kind == F4 && order->count * order->parts > 4 * LARGE_PIECE;
+    if (is_beyond_cache && layout->repeats == 1) {
         Sums sums = {.low = INFINITY, .high = -INFINITY};
         Hash hash = {0};
         make_weights();
         *tally = (Tally){0};
         PyThreadState *saved = PyEval_SaveThread();
         const unsigned before = flush_small();
-        const int is_done = sketch_in_passing(order, memory, tally, &sums, &hash);
-        put_back(before);
+        const int is_done = tally_and_sketch_once(order, memory, tally, &sums, &hash);
+        restore_small(before);
         PyEval_RestoreThread(saved);
         if (is_done) {
             finish(order, &sums, &hash, sketch);

@@ -1,4 +1,4 @@
-/* What sketch.c and measuring.c share: the logical order of a tensor's elements, and what is kept of their numbers. */
+/* Sketches, the content fingerprints of tensors: shared by sketch.c, measuring.c and device.c. */
 #ifndef TORCHGLASS_SKETCH_H
 #define TORCHGLASS_SKETCH_H
 
@@ -8,25 +8,28 @@
 
 /* The elements of a tensor in their logical order: the last axis innermost, without axes of one element. */
 typedef struct {
-    int kind, parts, item; /* as tally.c knows it; numbers of an element, and its bytes */
+    int kind;        /* of the numbers: an index of KINDS in tally.c */
+    int parts, item; /* numbers of an element, and its bytes */
     int dimensions, is_contiguous;
-    int64_t sizes[MOST_AXES], steps[MOST_AXES]; /* steps in bytes */
+    int64_t sizes[MOST_AXES];
+    int64_t steps[MOST_AXES]; /* bytes from one element to the next on this axis */
     int64_t count;
 } Order;
 
-/* As it stands in the journal (journal/layout.py), but for the last word. */
+/* A sketch as the journal has it (journal/layout.py), without its last word. */
 typedef struct {
-    uint64_t hash;
-    float flat[17], axes[17];
-    double orders[7];
-    int64_t odd;
+    uint64_t hash;    /* of all bits */
+    float flat[17];   /* sums with weights by the place in the flat order */
+    float axes[17];   /* sums with weights by the place on each axis */
+    double orders[7]; /* sums of x, x², |x|, x³, x⁴; minimum and maximum */
+    int64_t odd;      /* numbers that are not finite or too large, which are in no sum */
 } Sketch;
 
 int read_order(PyObject *described, Order *order);
 void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
-/* The same, where the sketch is that of the same numbers in the same flat order, on other axes. */
+/* The same for a sketch that was made of the same numbers in the same flat order: make the sums of other axes. */
 void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
-/* Measures and sketches; where numbers are many, a piece at a time for both. 0: too large for double precision. */
+/* Tally and sketch numbers, reading them once if they are many. 0: numbers too large for double precision. */
 int tally_and_sketch(const Layout *layout, const Order *order, const char *memory, Tally *tally, Sketch *sketch);
 int write_sketch(ValueFields *fields, int64_t number, const Sketch *sketch); /* into the journal */
 int is_same_order(const Order *one, const Order *other);

@@ -1,8 +1,13 @@
-/* Where a call stands (stack.py): the frames from the caller up to the nearest open event, as a number. */
+/* Turns the stack of a call into a number (stack.py). A stack has the key
+ *
+ *     (number of the stack at the anchor, code, instruction, code, instruction, …)
+ *
+ * with the frames from the caller up to the anchor, the frame of the nearest open event.
+ */
 #include "fast.h"
 
 #define STACK_ROW 7 /* a kind of row (journal/layout.py) */
-#define NEAR 16 /* frames; a longer walk leaves milestones, which is Python's affair (milestones.py) */
+#define NEAR 16 /* frames; longer walks are left to Python, which sets milestones (milestones.py) */
 
 static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
 {
@@ -10,7 +15,7 @@ static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
     return as_number(PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
 }
 
-/* The frame that is so many above another, owned. */
+/* The frame `count` frames above another, owned. */
 static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
 {
     PyFrameObject *each = (PyFrameObject *)Py_NewRef((PyObject *)frame);
@@ -22,7 +27,7 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
     return each;
 }
 
-/* The number of a code object; one that is new to the process is written down by Python, which is shown its frame. */
+/* The number of a code object. Python writes a row for a new one, and needs its frame for that. */
 static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
 {
     PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
@@ -31,11 +36,7 @@ static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *
     PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
     if (its_frame == NULL)
         return FAILED;
-    PyCodeObject *code = PyFrame_GetCode(its_frame);
-    int64_t number = learned_code(engine, address, code);
-    if (number == NONE)
-        number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
-    Py_DECREF(code);
+    const int64_t number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
     Py_DECREF(its_frame);
     return number;
 }
@@ -47,7 +48,7 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
     PyObject *key = PyTuple_New(length), *number = NULL;
     for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
         PyObject *word = PyLong_FromLongLong(words[at]);
-        /* At odd places stand addresses of code objects: `id`, for Python. */
+        /* Words at odd places are addresses of code objects, which Python calls their `id`. */
         int64_t shown = word == NULL ? FAILED : at % 2 == 0 ? words[at] : number_of_code(engine, word, frame, at / 2);
         if (shown == FAILED) {
             Py_XDECREF(word);

@@ -1,7 +1,7 @@
-/* Sums of numbers with weights, sixteen lanes at a time, on three kinds of processors (statistics/sketch.py).
+/* The sums of a sketch, sixteen lanes at a time, for three kinds of processors (statistics/sketch.py).
  *
- * Weights come from a counter, so nothing is read but the numbers. What float32 holds exactly is summed in it, at most
- * a block in 32 lanes, and then in doubles.
+ * The weights come from a random generator with a counter. Numbers that float32 holds exactly are summed in float32 within a block, in
+ * 32 lanes, and then in doubles. At the end are the conversions of all kinds of numbers to floats and doubles.
  */
 #include "fast.h"
 #include "sums.h"
@@ -25,7 +25,7 @@ static double weight(uint64_t counter)
     return z & 1 ? -size : size;
 }
 
-/* A sign, by which the weights of one block differ from those of another. */
+/* The sign of the weights of a block. */
 double block_weight(int64_t block)
 {
     return block && stirred(BLOCK + (uint64_t)block) & 1 ? -1.0 : 1.0;
@@ -42,9 +42,10 @@ void make_weights(void)
     is_ready = 1;
 }
 
-/* Of one block, a multiple of two vectors: the lanes of the weighted sum, and |x|, x³, x⁴ of x * scale. */
+/* Define a function for one block, whose count is a multiple of two vectors: the weighted sum in lanes, and the sums of |x|, x³ and x⁴;
+ * with SCALED, of x * scale. */
 #define DEFINE_BLOCK(target, name, type, Vector, Bits, without_sign, weights, SCALED)                                 \
-    target static void name(const type *from, int count, type scale, double lanes[LANES], double powers[3])          \
+    target static void name(const type *from, int count, type scale, double lanes[LANES], double powers[3])           \
     {                                                                                                                 \
         Vector one = {0}, two = {0}, sizes = {0}, cubes = {0}, fourths = {0}, more[3] = {{0}};                        \
         for (int at = 0; at < count; at += 2 * LANES) {                                                               \
@@ -83,7 +84,7 @@ void make_weights(void)
  * ones and with which factor its place on the axis above says. In turns: what was just written one step beside cannot be
  * read at once. */
 #define DEFINE_ROWS(target, name, type, Vector)                                                                       \
-    target static void name(const type *from, const type *by, int size, int rows, const Above *above, double *axes)   \
+    target static void name(const type *from, const type *by, int size, int rows, const OuterPosition *above, double *axes)   \
     {                                                                                                                 \
         const int whole = size / LANES * LANES, rest = size - whole, turns = rows < TURNS ? 1 : TURNS;                \
         double several[TURNS][2 * LANES];                                                                             \
@@ -91,7 +92,7 @@ void make_weights(void)
         for (int row = 0; row < rows; row++, from += size) {                                                          \
             Vector sum = {0}, x, w, three[3] = {{0}};                                                                 \
             int at = 0;                                                                                               \
-            for (; at + 4 * LANES <= whole; at += 4 * LANES) { /* four at a time: each sum waits for itself */         \
+            for (; at + 4 * LANES <= whole; at += 4 * LANES) { /* four at a time: each sum waits for itself */        \
                 memcpy(&x, from + at, sizeof x);                                                                      \
                 memcpy(&w, by + at, sizeof w);                                                                        \
                 sum += x * w;                                                                                         \
@@ -134,7 +135,7 @@ void make_weights(void)
 #define DEFINE_DOUBLES(target, suffix)                                                                                \
     DEFINE_BLOCK(target, doubles_block_##suffix, double, Doubles, Longs, 0x7fffffffffffffff, wide_weights, 0)         \
     DEFINE_ROWS(target, doubles_rows_##suffix, double, Doubles)
-#define WAYS(suffix, hashed)                                                                                          \
+#define KERNELS(suffix, hashed)                                                                                       \
     {floats_block_##suffix, floats_scaled_##suffix, doubles_block_##suffix, floats_rows_##suffix,                     \
      doubles_rows_##suffix, hashed}
 DEFINE_FLOATS(, plain)
@@ -143,9 +144,9 @@ DEFINE_DOUBLES(, plain)
 DEFINE_DOUBLES(FOR_AVX2, avx2) /* its floats: sums_avx2.c */
 DEFINE_FLOATS(FOR_AVX512, avx512)
 DEFINE_DOUBLES(FOR_AVX512, avx512)
-const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(avx2, hashed_block_avx2), WAYS(avx512, hashed_block_avx512)};
+const SumKernels KERNELS_OF[PROCESSOR_KINDS] = {KERNELS(plain, NULL), KERNELS(avx2, hashed_block_avx2), KERNELS(avx512, hashed_block_avx512)};
 #else
-const Ways WAYS_OF[PROCESSORS] = {WAYS(plain, NULL), WAYS(plain, NULL), WAYS(plain, NULL)};
+const SumKernels KERNELS_OF[PROCESSOR_KINDS] = {KERNELS(plain, NULL), KERNELS(plain, NULL), KERNELS(plain, NULL)};
 #endif
 
 /* ---------------------------------------------------------------- numbers of any kind, as floats or doubles */

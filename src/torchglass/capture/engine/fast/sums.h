@@ -1,14 +1,14 @@
-/* What sketch.c, sums.c and hash.c share: the pieces of which a sketch is made. */
+/* The kernels of a sketch: shared by sketch.c, sums.c, sums_avx2.c and hash.c. */
 #ifndef TORCHGLASS_SUMS_H
 #define TORCHGLASS_SUMS_H
 
 #include "sketch.h"
 
-#define BLOCK 1024 /* numbers after which the weights repeat, with another sign */
-#define HASHED 2048 /* bytes after which the keys of the hash repeat, with another factor */
+#define BLOCK 1024 /* numbers of a block; each block has the same weights, times its own sign */
+#define HASHED 2048 /* bytes of a block of the hash; each has the same keys, and its own factor */
 #define LANES 16
 #define PRIME 17
-#define LARGEST 1e30 /* what is larger, or not finite, is counted and not summed */
+#define LARGEST 1e30 /* larger numbers are counted as odd, as are those that are not finite, and not summed */
 
 /* A function compiled for one processor; it may not be called on another. */
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -23,41 +23,45 @@
 enum { F8, F4, F2, BF, I1, U1, B1, I2, U2, I4, U4, I8, U8 };
 extern const int WIDTHS[];
 
-/* Where rows stand on the axes outside of them: on the next one from `at` on, all in one block of its weights. */
+/* The position of a run of rows on the axes outside of them, which weights their sums. All rows lie in one block of weights of
+ * the next outer axis. */
 typedef struct {
-    double factor; /* of all further axes, and of the block */
-    int64_t at;
-    int shift, has_axis;
-} Above;
+    double factor; /* product of the weights of the axes further out, and of the block's sign */
+    int64_t at;    /* index of the first row on the next outer axis */
+    int shift;     /* which of the PRIME sums the first row is added to */
+    int has_axis;  /* 0: there is no outer axis */
+} OuterPosition;
 
-/* What was hashed so far: its sum, in lanes, and how many blocks it had. */
+/* A hash under way: its sum, in lanes, and the number of blocks in it. */
 typedef struct {
     uint64_t lanes[8];
     int64_t blocks;
 } Hash;
 
-/* One processor's ways to sum: of a block the weighted sum, in lanes, and |x|, x³, x⁴; of rows the sums by axes. */
+/* The kernels for one instruction set. Of a block they compute the weighted sum, in lanes, and the sums of |x|, x³ and x⁴; of
+ * rows they add the weighted sums to those of the axes. */
 typedef struct {
-    void (*floats_block)(const float *, int, float, double *, double *); /* as they are, whatever the scale … */
-    void (*floats_scaled)(const float *, int, float, double *, double *); /* … and scaled first */
-    void (*doubles_block)(const double *, int, double, double *, double *);
-    void (*floats_rows)(const float *, const float *, int, int, const Above *, double *);
-    void (*doubles_rows)(const double *, const double *, int, int, const Above *, double *);
-    void (*hashed_block)(const float *, Hash *, double *, double *); /* of a whole block, and its bits; may be NULL */
-} Ways;
+    void (*floats_block)(const float *from, int count, float ignored, double *lanes, double *powers);
+    void (*floats_scaled)(const float *from, int count, float scale, double *lanes, double *powers); /* of x * scale */
+    void (*doubles_block)(const double *from, int count, double ignored, double *lanes, double *powers);
+    void (*floats_rows)(const float *from, const float *by, int size, int rows, const OuterPosition *outer, double *axes);
+    void (*doubles_rows)(const double *from, const double *by, int size, int rows, const OuterPosition *outer, double *axes);
+    void (*hashed_block)(const float *from, Hash *hash, double *lanes, double *powers); /* sums and hash of a whole block; or NULL */
+} SumKernels;
 
-extern const Ways WAYS_OF[PROCESSORS];
-extern float weights[2 * BLOCK + LANES]; /* twice: rows begin anywhere */
+extern const SumKernels KERNELS_OF[PROCESSOR_KINDS];
+/* Two periods and some more, so that a row that begins in the middle of a block is read without wrapping around. */
+extern float weights[2 * BLOCK + LANES];
 extern double wide_weights[2 * BLOCK + LANES];
-void make_weights(void);                                            /* and keys; before all else, under Python's lock */
-double block_weight(int64_t block);                                 /* a sign, by which blocks differ */
+void make_weights(void);                                            /* also the hash keys; first, with the GIL held */
+double block_weight(int64_t block);                                 /* +1 or -1 */
 void as_floats(int kind, const char *from, int count, float *to);   /* at most a block, of those that float32 holds */
 void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
 
 void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3]); /* hash.c */
 extern uint64_t hash_keys[HASHED / 8];
-void add_hashed(Hash *hash, const uint64_t found[8]); /* what the next whole block of bytes gave, in lanes */
-uint64_t stirred(uint64_t counter); /* 64 bits of a counter */
+void add_hashed(Hash *hash, const uint64_t lanes[8]); /* add the result of the next whole block */
+uint64_t stirred(uint64_t counter); /* splitmix64 of a counter */
 void make_keys(void);
 void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor);
 uint64_t finished_hash(const Hash *hash, int64_t bytes);
@@ -65,6 +69,6 @@ uint64_t finished_hash(const Hash *hash, int64_t bytes);
 void hashed_block_avx2(const float *from, Hash *hash, double lanes[LANES], double powers[3]); /* sums_avx2.c */
 void floats_block_avx2(const float *from, int count, float scale, double lanes[LANES], double powers[3]);
 void floats_scaled_avx2(const float *from, int count, float scale, double lanes[LANES], double powers[3]);
-void floats_rows_avx2(const float *from, const float *by, int size, int rows, const Above *above, double *axes);
+void floats_rows_avx2(const float *from, const float *by, int size, int rows, const OuterPosition *above, double *axes);
 
 #endif

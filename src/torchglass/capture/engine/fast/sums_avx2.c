@@ -1,6 +1,6 @@
-/* The sums and the hash of float32 in AVX2's own instructions (sums.c and hash.c are the same for any processor).
+/* The sums and the hash of float32 in instructions of AVX2: the same as those of sums.c and hash.c for any processor.
  *
- * It has sixteen registers of eight numbers: what the compiler makes of vectors of sixteen lanes does not stay in them.
+ * AVX2 has sixteen registers of eight floats, and the compiler's code for vectors of sixteen lanes does not fit into them.
  */
 #include "fast.h"
 #include "sums.h"
@@ -10,7 +10,7 @@
 
 #define STRIPE 16             /* numbers that are hashed side by side, and as many lanes */
 #define HALF (HASHED / 4)     /* numbers whose bytes are hashed together: half a block */
-#define MANY_ROWS 24          /* that are worth sums of their own in float32 */
+#define MANY_ROWS 24          /* rows that are worth sums of their own in float32 */
 
 /* What is summed of at most half a block: weighted, in two times eight lanes; powers; words and their products. */
 typedef struct { __m256 flat[2], sizes[2], cubes[2], fourths[2]; __m256i hash[2]; } Part;
@@ -139,14 +139,14 @@ __attribute__((always_inline)) FOR_AVX2 static inline void sum_row(const float *
     *high = _mm256_add_ps(b, d);
 }
 
-static inline int shift_of(const Above *above, uint64_t number)
+static inline int shift_of(const OuterPosition *above, uint64_t number)
 {
     const int shift = above->shift + (above->has_axis ? (int)(number % LANES) : 0);
     return shift < PRIME ? shift : shift - PRIME;
 }
 
 /* Many rows: those that go into the same sums are summed in float32 first. */
-FOR_AVX2 static void add_many_rows(const float *from, const float *by, int size, int rows, const Above *above, double *axes)
+FOR_AVX2 static void add_many_rows(const float *from, const float *by, int size, int rows, const OuterPosition *above, double *axes)
 {
     float several[PRIME][LANES] __attribute__((aligned(64))) = {{0}};
     const Rest rest = rest_of(size);
@@ -166,7 +166,7 @@ FOR_AVX2 static void add_many_rows(const float *from, const float *by, int size,
     }
 }
 
-FOR_AVX2 void floats_rows_avx2(const float *from, const float *by, int size, int rows, const Above *above, double *axes)
+FOR_AVX2 void floats_rows_avx2(const float *from, const float *by, int size, int rows, const OuterPosition *above, double *axes)
 {
     if (above->has_axis && rows >= MANY_ROWS) {
         add_many_rows(from, by, size, rows, above, axes);

@@ -1,4 +1,4 @@
-/* Sequences of words → a number. */
+/* A hash table: sequence of words -> number (fast.h: Table). */
 #include "fast.h"
 
 static uint64_t hash_of(const int64_t *words, Py_ssize_t length)

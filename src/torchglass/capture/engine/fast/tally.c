@@ -1,18 +1,20 @@
-/* The numbers of a piece of memory in one pass (statistics/tally.py): counts, ends, mean, squares about the mean.
+/* Counts and sums of the numbers in a piece of memory, in one pass (statistics/tally.py): how many are NaN, infinite or 0, their
+ * minimum and maximum, their mean, and the sum of the squared deviations from the mean.
  *
- * Each block is summed in double precision about its own first finite number, so nothing cancels however far the
- * numbers are from 0; blocks are joined as tally.py does. What is not finite is replaced by that number, by masks, so
- * that a block needs no branch. Eight numbers at a time, in the compiler's own vector types.
+ * The numbers are taken in blocks. Each block is summed in double precision about its *pivot*, the first finite number in it,
+ * so that nothing cancels however far the numbers are from 0; blocks are joined as tally.py does. Numbers that are not
+ * finite are replaced by the pivot with masks, so the loop over a block has no branch. It handles eight numbers at a time, in
+ * the vector types of the compiler. Below, the file handles tensors that do not lie side by side, and expanded ones.
  */
 #include "fast.h"
 #include "tally.h"
 #include <math.h>
 
 #define LANES 8
-#define BLOCK 16384 /* numbers: so many lose no digit that counts, and stay in a near cache if they are needed again */
-#define GATHERED 4096
-#define LARGE_ENOUGH (1 << 16) /* to let other threads run meanwhile */
-#define TOO_LARGE 1e150 /* squares of larger numbers overflow: numpy's way is right there */
+#define BLOCK 16384 /* numbers: their sum loses no digit that counts, and they stay in a near cache if they are needed again */
+#define GATHERED 4096 /* elements that are copied side by side before they are tallied */
+#define LARGE_ENOUGH (1 << 16) /* elements of a tensor that is worth letting other threads run meanwhile */
+#define TOO_LARGE 1e150 /* squares of larger numbers overflow; Python measures these with numpy */
 
 typedef double Doubles __attribute__((vector_size(64)));
 typedef int64_t Longs __attribute__((vector_size(64)));
@@ -21,9 +23,9 @@ typedef uint32_t Words __attribute__((vector_size(32)));
 typedef int32_t Ints __attribute__((vector_size(32)));
 typedef uint16_t Halves __attribute__((vector_size(16)));
 
-typedef void (*Block)(const char *memory, Py_ssize_t count, Tally *block);
+typedef void (*TallyBlock)(const char *memory, Py_ssize_t count, Tally *block);
 
-/* The same code for three kinds of processors; which one this is, is asked once. */
+/* The loop is compiled for three kinds of processors; `processor` tells which of them this one is. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define FOR_AVX512 __attribute__((target("avx512f,avx512dq,avx2,fma")))
 #define FOR_AVX2 __attribute__((target("avx2,fma")))
@@ -42,85 +44,91 @@ static int processor(void)
 }
 #endif
 
+/* Lane by lane: `one` where the mask is set, else `other`. */
 #define WHERE(mask, one, other) ((Doubles)(((mask) & (Longs)(one)) | (~(mask) & (Longs)(other))))
 #define ALL(number) ((Doubles){number, number, number, number, number, number, number, number})
 #define SUM(vector) \
     (vector[0] + vector[1] + vector[2] + vector[3] + vector[4] + vector[5] + vector[6] + vector[7])
 
-/* One step of a block; `x` is eight numbers. */
-#define STEP(x)                                                                                                       \
-    Longs bad = (x - x) != 0.0;                                                                                       \
-    odd -= bad;                                                                                                       \
-    x = WHERE(bad, about, x);                                                                                         \
-    zeros -= x == 0.0;                                                                                                \
-    low = WHERE(x < low, x, low);                                                                                     \
-    high = WHERE(x > high, x, high);                                                                                  \
-    x -= about;                                                                                                       \
-    sum += x;                                                                                                         \
-    squares += x * x;
+/* Add the eight numbers `x`, lane by lane. It reads the variable `pivots` of DEFINE_FOR and adds to `not_finite`, `zeros`, `low`,
+ * `high`, `sum` and `squares`: with these in a struct the compiler keeps them in memory, which takes twice as long. */
+#define ADD_LANES(x)                                                                                                  \
+    do {                                                                                                              \
+        const Longs is_not_finite = (x - x) != 0.0;                                                                   \
+        x = WHERE(is_not_finite, pivots, x);                                                                          \
+        not_finite -= is_not_finite; /* a lane of a mask is -1 where it is set */                                     \
+        zeros -= x == 0.0;                                                                                            \
+        low = WHERE(x < low, x, low);                                                                                 \
+        high = WHERE(x > high, x, high);                                                                              \
+        x -= pivots;                                                                                                  \
+        sum += x;                                                                                                     \
+        squares += x * x;                                                                                             \
+    } while (0)
 
-/* Of a block; `widen` makes doubles of eight numbers. Where the first finite number is far from the others compared
- * with how far these are apart, digits are lost: then once more, about the mean. */
+/* Define a function that tallies a block of numbers of one type, compiled for the processor `target`.
+ *   widen(x, from) sets x to the eight numbers at `from` as doubles.
+ * The last numbers, fewer than eight, are copied into `tail`; its other lanes are masked by `is_padding`. */
 #define DEFINE_FOR(target, name, type, widen)                                                                         \
     target static void name(const char *memory, Py_ssize_t count, Tally *block)                                       \
     {                                                                                                                 \
         const type *from = (const type *)memory;                                                                      \
         const Py_ssize_t whole = count / LANES, rest = count % LANES;                                                 \
-        type last[LANES] = {0};                                                                                       \
-        memcpy(last, from + whole * LANES, (size_t)rest * sizeof(type));                                              \
-        const Longs behind = (Longs){0, 1, 2, 3, 4, 5, 6, 7} >= rest;                                                 \
-        double middle = NAN, total, apart, spread;                                                                    \
-        for (Py_ssize_t at = 0; at < count && !isfinite(middle); at++) {                                              \
-            type several[LANES] = {from[at]};                                                                         \
+        type tail[LANES] = {0};                                                                                       \
+        memcpy(tail, from + whole * LANES, (size_t)rest * sizeof(type));                                              \
+        const Longs is_padding = (Longs){0, 1, 2, 3, 4, 5, 6, 7} >= rest;                                             \
+        double pivot = NAN;                                                                                           \
+        for (Py_ssize_t at = 0; at < count && !isfinite(pivot); at++) {                                               \
+            type one[LANES] = {from[at]};                                                                             \
             Doubles x;                                                                                                \
-            widen(x, several);                                                                                        \
-            middle = x[0];                                                                                            \
+            widen(x, one);                                                                                            \
+            pivot = x[0];                                                                                             \
         }                                                                                                             \
-        if (!isfinite(middle))                                                                                        \
-            middle = 1.0; /* anything but 0: it is counted as no number */                                            \
+        if (!isfinite(pivot))                                                                                         \
+            pivot = 1.0; /* no number is finite; a pivot of 0 would be counted as zeros */                            \
         *block = (Tally){.count = count};                                                                             \
         for (int again = 0;; again++) {                                                                               \
-            const Doubles about = ALL(middle);                                                                        \
-            Doubles low = about, high = about, sum = ALL(0.0), squares = ALL(0.0);                                    \
-            Longs odd = (Longs)ALL(0.0), zeros = odd;                                                                 \
+            const Doubles pivots = ALL(pivot);                                                                        \
+            Doubles low = pivots, high = pivots, sum = ALL(0.0), squares = ALL(0.0);                                  \
+            Longs not_finite = (Longs)ALL(0.0), zeros = not_finite;                                                   \
             for (Py_ssize_t at = 0; at < whole; at++) {                                                               \
                 Doubles x;                                                                                            \
                 widen(x, from + at * LANES);                                                                          \
-                STEP(x)                                                                                               \
+                ADD_LANES(x);                                                                                         \
             }                                                                                                         \
             if (rest) {                                                                                               \
                 Doubles x;                                                                                            \
-                widen(x, last);                                                                                       \
-                x = WHERE(behind, about, x);                                                                          \
-                STEP(x)                                                                                               \
+                widen(x, tail);                                                                                       \
+                x = WHERE(is_padding, pivots, x);                                                                     \
+                ADD_LANES(x);                                                                                         \
             }                                                                                                         \
-            const int64_t bad = SUM(odd), pads = rest ? LANES - rest : 0;                                             \
-            block->finite = count - bad;                                                                              \
-            block->zeros = SUM(zeros) - (middle == 0.0 ? bad + pads : 0);                                             \
-            double ends[2][LANES];                                                                                    \
-            memcpy(ends[0], &low, 64);                                                                                \
-            memcpy(ends[1], &high, 64);                                                                               \
-            block->low = block->high = middle;                                                                        \
+            const int64_t replaced = SUM(not_finite), padding = rest ? LANES - rest : 0;                              \
+            block->finite = count - replaced;                                                                         \
+            block->zeros = SUM(zeros) - (pivot == 0.0 ? replaced + padding : 0);                                      \
+            double ends[2][LANES]; /* minimum and maximum of each lane */                                             \
+            memcpy(ends[0], &low, sizeof ends[0]);                                                                    \
+            memcpy(ends[1], &high, sizeof ends[1]);                                                                   \
+            block->low = block->high = pivot;                                                                         \
             for (int lane = 0; lane < LANES; lane++) {                                                                \
                 block->low = ends[0][lane] < block->low ? ends[0][lane] : block->low;                                 \
                 block->high = ends[1][lane] > block->high ? ends[1][lane] : block->high;                              \
             }                                                                                                         \
             if (!block->finite)                                                                                       \
                 break;                                                                                                \
-            total = SUM(sum), apart = total / (double)block->finite;                                                  \
-            spread = SUM(squares);                                                                                    \
-            block->mean = middle + apart;                                                                             \
-            block->squares = fmax(spread - total * apart, 0.0);                                                       \
-            if (again || spread < 64.0 * block->squares || spread == 0.0 || !isfinite(spread))                        \
+            const double total = SUM(sum), mean_shift = total / (double)block->finite;                                \
+            const double about_pivot = SUM(squares);                                                                  \
+            block->mean = pivot + mean_shift;                                                                         \
+            block->squares = fmax(about_pivot - total * mean_shift, 0.0);                                             \
+            const double most = MOST_CANCELLED * block->squares;                                                      \
+            if (again || about_pivot < most || about_pivot == 0.0 || !isfinite(about_pivot))                          \
                 break;                                                                                                \
-            middle = block->mean;                                                                                     \
+            pivot = block->mean;                                                                                      \
         }                                                                                                             \
         if (block->finite == count)                                                                                   \
             return;                                                                                                   \
         Longs above = (Longs)ALL(0.0), below = above;                                                                 \
         for (Py_ssize_t at = 0; at < whole + (rest > 0); at++) {                                                      \
             Doubles x;                                                                                                \
-            widen(x, at < whole ? from + at * LANES : last);                                                          \
+            widen(x, at < whole ? from + at * LANES : tail);                                                          \
             above -= x == (double)INFINITY;                                                                           \
             below -= x == (double)-INFINITY;                                                                          \
         }                                                                                                             \
@@ -133,7 +141,7 @@ static int processor(void)
     DEFINE_FOR(, name##_plain, type, widen)                                                                           \
     DEFINE_FOR(FOR_AVX2, name##_avx2, type, widen)                                                                    \
     DEFINE_FOR(FOR_AVX512, name##_avx512, type, widen)                                                                \
-    static const Block name[PROCESSORS] = {name##_plain, name##_avx2, name##_avx512};
+    static const TallyBlock name[PROCESSOR_KINDS] = {name##_plain, name##_avx2, name##_avx512};
 
 #define WIDEN_FLOAT64(vector, from) memcpy(&(vector), from, 64)
 #define WIDEN(type, vector, from)                                                                                     \
@@ -199,8 +207,8 @@ DEFINE_BLOCK(of_uint32, uint32_t, WIDEN_UINT32)
 DEFINE_BLOCK(of_int64, int64_t, WIDEN_INT64)
 DEFINE_BLOCK(of_uint64, uint64_t, WIDEN_UINT64)
 
-/* By the codes of statistics/memory.py. */
-static const struct { const char *code; int size; const Block *blocks; } KINDS[] = {
+/* The kinds of numbers, by their codes in statistics/memory.py: bytes of one, and the function for each kind of processor. */
+static const struct { const char *code; int size; const TallyBlock *tally_block; } KINDS[] = {
     {"f8", 8, of_float64}, {"f4", 4, of_float32}, {"f2", 2, of_float16}, {"bf", 2, of_bfloat16}, {"i1", 1, of_int8},
     {"u1", 1, of_uint8},   {"b1", 1, of_bool},   {"i2", 2, of_int16},   {"u2", 2, of_uint16},   {"i4", 4, of_int32},
     {"u4", 4, of_uint32},  {"i8", 8, of_int64},   {"u8", 8, of_uint64},
@@ -216,7 +224,7 @@ int kind_of(const char *code)
     return -1;
 }
 
-/* Two means and sums of squares about them are one. */
+/* Join the counts, the means, and the sums of squares about these. */
 void join_tallies(Tally *tally, const Tally *block)
 {
     tally->count += block->count;
@@ -226,15 +234,16 @@ void join_tallies(Tally *tally, const Tally *block)
     tally->zeros += block->zeros;
     if (!block->finite)
         return;
-    double size = (double)block->finite, whole = (double)tally->finite + size, apart = block->mean - tally->mean;
-    tally->squares += block->squares + apart * apart * ((double)tally->finite / whole) * size;
-    tally->mean += apart * (size / whole);
+    const double size = (double)block->finite, whole = (double)tally->finite + size;
+    const double difference = block->mean - tally->mean;
+    tally->squares += block->squares + difference * difference * ((double)tally->finite / whole) * size;
+    tally->mean += difference * (size / whole);
     tally->low = tally->finite && tally->low < block->low ? tally->low : block->low;
     tally->high = tally->finite && tally->high > block->high ? tally->high : block->high;
     tally->finite += block->finite;
 }
 
-static int chosen = -1; /* the processor's way */
+static int chosen = -1; /* PLAIN, AVX2 or AVX512; -1: not asked yet */
 
 int used_processor(void)
 {
@@ -245,58 +254,58 @@ int used_processor(void)
 
 void tally_run(Tally *tally, int kind, const char *memory, Py_ssize_t count)
 {
-    const int this = used_processor();
+    const int kind_of_processor = used_processor();
     Tally block;
     for (Py_ssize_t at = 0; at < count; at += BLOCK) {
-        Py_ssize_t size = count - at < BLOCK ? count - at : BLOCK, done = 0;
+        const Py_ssize_t size = count - at < BLOCK ? count - at : BLOCK;
+        Py_ssize_t done = 0;
         const char *from = memory + at * KINDS[kind].size;
-        if (kind == FLOAT32 && (done = tally_floats(from, size, this, &block)) > 0)
+        if (kind == FLOAT32 && (done = tally_floats(from, size, kind_of_processor, &block)) > 0)
             join_tallies(tally, &block);
         if (done == size)
             continue;
-        KINDS[kind].blocks[this](from + done * KINDS[kind].size, size - done, &block);
+        KINDS[kind].tally_block[kind_of_processor](from + done * KINDS[kind].size, size - done, &block);
         join_tallies(tally, &block);
     }
 }
 
-/* Copy a row of elements that stand apart. */
-static void gather(char *to, const char *from, Py_ssize_t count, int64_t step, size_t item)
+void gather_elements(char *to, const char *from, int64_t count, int64_t stride, size_t item)
 {
     switch (item) {
 #define GATHER(type)                                                                                                  \
     case sizeof(type):                                                                                                \
-        for (Py_ssize_t at = 0; at < count; at++)                                                                     \
-            ((type *)to)[at] = *(const type *)(from + at * step);                                                     \
+        for (int64_t at = 0; at < count; at++)                                                                        \
+            ((type *)to)[at] = *(const type *)(from + at * stride);                                                   \
         break;
         GATHER(uint8_t) GATHER(uint16_t) GATHER(uint32_t) GATHER(uint64_t)
     default:
-        for (Py_ssize_t at = 0; at < count; at++)
-            memcpy(to + (size_t)at * item, from + at * step, item);
+        for (int64_t at = 0; at < count; at++)
+            memcpy(to + (size_t)at * item, from + at * stride, item);
     }
 }
 
-/* What does not lie side by side is gathered, some rows at a time; the first dimension is the innermost. */
+/* Elements that do not lie side by side are copied into `pieces`, some rows at a time. The first dimension is the innermost. */
 static void add_strided(Tally *tally, const Layout *layout, const char *memory)
 {
     _Alignas(64) char pieces[GATHERED * 16];
     const size_t item = (size_t)KINDS[layout->kind].size * (size_t)layout->parts;
-    const Py_ssize_t room = GATHERED;
     int64_t index[MOST_SIZES] = {0};
     Py_ssize_t used = 0;
     for (;;) {
         const char *row = memory;
         for (int at = 1; at < layout->dimensions; at++)
-            row += index[at] * layout->steps[at] * (int64_t)item;
+            row += index[at] * layout->strides[at] * (int64_t)item;
         for (Py_ssize_t done = 0; done < layout->sizes[0];) {
-            Py_ssize_t left = layout->sizes[0] - done, count = left < room - used ? left : room - used;
-            const char *from = row + done * layout->steps[0] * (int64_t)item;
-            if (layout->steps[0] == 1)
+            const Py_ssize_t left = layout->sizes[0] - done, room = GATHERED - used;
+            const Py_ssize_t count = left < room ? left : room;
+            const char *from = row + done * layout->strides[0] * (int64_t)item;
+            if (layout->strides[0] == 1)
                 memcpy(pieces + (size_t)used * item, from, (size_t)count * item);
             else
-                gather(pieces + (size_t)used * item, from, count, layout->steps[0] * (int64_t)item, item);
+                gather_elements(pieces + (size_t)used * item, from, count, layout->strides[0] * (int64_t)item, item);
             done += count;
             used += count;
-            if (used == room) {
+            if (used == GATHERED) {
                 tally_run(tally, layout->kind, pieces, used * layout->parts);
                 used = 0;
             }
@@ -310,6 +319,7 @@ static void add_strided(Tally *tally, const Layout *layout, const char *memory)
     tally_run(tally, layout->kind, pieces, used * layout->parts);
 }
 
+/* Count each number of an expanded tensor as often as the tensor shows it. */
 static void repeat(Tally *tally, int64_t times)
 {
     tally->count *= times;
@@ -364,33 +374,36 @@ int read_layout(PyObject *described, Layout *layout)
     layout->kind = kind_of(code);
     layout->repeats = repeats;
     layout->dimensions = (int)PyTuple_GET_SIZE(sizes);
-    if (layout->kind < 0 || layout->dimensions > MOST_SIZES || layout->parts < 1 || layout->parts > 2)
-        return PyErr_SetString(PyExc_ValueError, "a layout that is not known"), -1;
+    if (layout->kind < 0 || layout->dimensions > MOST_SIZES || layout->parts < 1 || layout->parts > 2) {
+        PyErr_SetString(PyExc_ValueError, "a layout that is not known");
+        return -1;
+    }
     layout->count = layout->span = layout->is_dense = 1;
     for (int at = 0; at < layout->dimensions; at++) {
-        long long step, size;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sizes, at), "LL", &step, &size))
+        long long stride, size;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(sizes, at), "LL", &stride, &size))
             return -1;
-        layout->steps[at] = step;
+        layout->strides[at] = stride;
         layout->sizes[at] = size;
-        layout->is_dense &= step == layout->count;
+        layout->is_dense &= stride == layout->count;
         layout->count *= size;
-        layout->span += step * (size - 1);
+        layout->span += stride * (size - 1);
     }
     return 0;
 }
 
-/* use_processor(n) → the way that is taken from now on: n, or the best that this processor can do. */
+/* use_processor(kind) → PLAIN, AVX2 or AVX512: the kind that is used from now on. It is `kind`, if this processor can do that,
+ * else the best that it can do. For tests. */
 PyObject *use_processor(PyObject *module, PyObject *wanted)
 {
-    long way = PyLong_AsLong(wanted);
-    if (way == -1 && PyErr_Occurred())
+    long kind = PyLong_AsLong(wanted);
+    if (kind == -1 && PyErr_Occurred())
         return NULL;
-    chosen = way >= PLAIN && way < processor() ? (int)way : processor();
+    chosen = kind >= PLAIN && kind < processor() ? (int)kind : processor();
     return PyLong_FromLong(chosen);
 }
 
-/* tally(address, layout) → (count, nan, posinf, neginf, zeros, finite, low, high, mean, squares); None: not so. */
+/* tally(address, layout) → (count, nan, posinf, neginf, zeros, finite, low, high, mean, squares); None: the numbers are too large. */
 PyObject *tally_at(PyObject *module, PyObject *args)
 {
     unsigned long long address;

@@ -1,32 +1,41 @@
-/* The trace functions of a thread (capture/variables/settrace.py: _make_tracer) and of one call that is followed (_make_local).
+/* The trace functions of a thread (capture/variables/settrace.py: _make_tracer) and of one followed call (_make_local).
  *
- * They are set by sys.settrace and frame.f_trace as those written in Python are, so that debuggers and other threads see no
- * difference. Most calls and lines end here: nothing is followed or stored, or following.c looks behind them. A signal's
- * exception cannot fall in unnoticed: Python raises it between instructions of Python only.
+ * They are set by sys.settrace and frame.f_trace, as trace functions written in Python are, so that debuggers and other
+ * threads see no difference. Most calls are not followed and most lines store nothing: these end here. For the others
+ * following.c inspects what the line has stored. Instructions, returns and exceptions are handled in Python. A signal handler
+ * cannot raise in the middle of this code: Python runs handlers only between bytecode instructions.
  */
 #include "following.h"
 #include "structmember.h"
 
-static struct { PyObject *after, *before, *closed, *fault, *line, *lines, *release_thread, *returns, *running; } names; /* of attributes, interned */
+/* Names of attributes. */
+static struct { PyObject *closed, *fault, *line, *release_thread; } names;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *core, *lines, *on_other, *follow;
+    PyObject *core;     /* SettraceCore */
+    PyObject *lines;    /* a dict: line number -> Action, what there is to inspect after the line */
+    PyObject *on_other; /* handles all events but lines */
+    PyObject *follow;   /* switches between lines and instructions */
     Call *call;
-    char always, suspends;
+    char always;        /* the code has variables that other code may change: inspect them after every line */
 } Local;
 
-/* The trace function of a thread, which is told of calls. */
+/* The trace function of a thread; Python calls it when a call begins. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    PyObject *core, *engine, *plans, *running, *imports; /* the last three are dicts of the engine's */
-    PyObject *begin, *unknown, *on_other, *follow, *dict;
+    PyObject *core, *engine;
+    PyObject *plans;   /* the engine's dict: id of a code object -> its plan, or None if it is not followed */
+    PyObject *begin;   /* begins a followed call: (core, frame, plan) */
+    PyObject *unknown; /* passed as the plan of code that is new */
+    PyObject *dict;
 } Tracer;
 
-/* A fault of ours costs an event; what a signal handler has raised meanwhile goes on. */
-static PyObject *faulted(PyObject *engine)
+/* Hand the exception that is set to Engine.fault: an error of ours costs one event, an exception that a signal handler of the
+ * program raised is passed on. */
+static PyObject *report_fault(PyObject *engine)
 {
     PyObject *error = take_error();
     if (error == NULL || !is_set(engine))
@@ -36,151 +45,63 @@ static PyObject *faulted(PyObject *engine)
     return done;
 }
 
-/* A line was done, with something to look at behind it. */
-static int after_line(Local *local, PyObject *todo, int exact, PyFrameObject *frame)
+/* Inspect what the line before has stored, and switch between lines and instructions if the next line (`exact`) needs it. */
+static int after_line(Local *local, PyObject *action, int exact, PyFrameObject *frame)
 {
     Call *call = local->call;
-    int closed = is_true_attribute(call->engine, names.closed);
-    if (closed != 0)
-        return closed < 0 ? -1 : ask(PyObject_CallMethodNoArgs(local->core, names.release_thread));
-    if (is_set(todo) && look_behind(call, todo, frame) < 0)
+    const int closed = is_true_attribute(call->engine, names.closed);
+    if (closed < 0)
+        return -1;
+    if (closed)
+        return as_done(PyObject_CallMethodNoArgs(local->core, names.release_thread));
+    if (is_set(action) && inspect_stores(call, action, frame) < 0)
         return -1;
     if (exact == call->is_exact && !is_set(call->error))
         return 0;
-    return ask(PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
+    return as_done(PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
+}
+
+/* Whether there is nothing to inspect after a line. */
+static int is_idle(const Local *local, PyObject *action)
+{
+    if (!is_set(action))
+        return 1;
+    if (PyTuple_GET_ITEM(action, IS_QUIET) != Py_True || local->always)
+        return 0;
+    return !is_filled(local->call->open) && !is_filled(local->call->alone);
 }
 
 static PyObject *on_line(Local *local, PyFrameObject *frame)
 {
     Call *call = local->call;
     PyObject *line = PyLong_FromLong(PyFrame_GetLineNumber(frame));
-    PyObject *now = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
+    PyObject *next = line == NULL ? NULL : PyDict_GetItemWithError(local->lines, line); /* borrowed from the plan's table */
     Py_XDECREF(line);
-    if (now == NULL && PyErr_Occurred())
-        return faulted(local->call->engine);
-    PyObject *todo = call->pending; /* its reference is ours now */
-    call->pending = Py_XNewRef(now);
-    int exact = now != NULL && PyTuple_GET_ITEM(now, EXACT) == Py_True, done = 0;
-    int is_idle = !is_set(todo)
-                  || (PyTuple_GET_ITEM(todo, IS_QUIET) == Py_True && !is_filled(call->open) && !is_filled(call->alone)
-                      && !local->always);
-    if (!is_idle || exact)
-        done = after_line(local, todo, exact, frame);
-    Py_XDECREF(todo);
+    if (next == NULL && PyErr_Occurred())
+        return report_fault(call->engine);
+    PyObject *previous = call->pending; /* its reference is ours now */
+    call->pending = Py_XNewRef(next);
+    const int exact = next != NULL && PyTuple_GET_ITEM(next, EXACT) == Py_True;
+    int done = 0;
+    if (exact || !is_idle(local, previous))
+        done = after_line(local, previous, exact, frame);
+    Py_XDECREF(previous);
     if (done < 0)
-        return faulted(local->call->engine);
+        return report_fault(call->engine);
     Py_RETURN_NONE;
 }
 
-static PyObject *ask_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
+/* All events but lines: settrace.py, _on_other. */
+static PyObject *on_other(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
 {
-    PyObject *what = PyTuple_Pack(2, event, argument);
-    PyObject *result = what == NULL ? NULL
-                                    : PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, what, NULL);
-    Py_XDECREF(what);
-    return result == NULL ? faulted(local->call->engine) : result;
+    PyObject *pair = PyTuple_Pack(2, event, argument), *result = NULL;
+    if (pair != NULL)
+        result = PyObject_CallFunctionObjArgs(local->on_other, local->core, local->call, frame, pair, NULL);
+    Py_XDECREF(pair);
+    return result == NULL ? report_fault(local->call->engine) : result;
 }
 
-/* The call is no longer one of those that run; by id of the frame. */
-static int forget_running(const Call *call, PyFrameObject *frame)
-{
-    PyObject *running = PyObject_GetAttr(call->engine, names.running), *key = PyLong_FromVoidPtr(frame);
-    int done = running == NULL || key == NULL || !PyDict_Check(running) ? -1 : 0;
-    if (done == 0 && PyDict_GetItemWithError(running, key) == (const PyObject *)call)
-        done = PyDict_DelItem(running, key);
-    Py_XDECREF(running);
-    Py_XDECREF(key);
-    return PyErr_Occurred() ? -1 : done;
-}
-
-/* The call has returned, or an exception leaves it: then the last instruction is none that returns. */
-static int leave(Local *local, PyFrameObject *frame)
-{
-    Call *call = local->call;
-    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame)), *returns = PyObject_GetAttr(call->plan, names.returns);
-    int returned = offset == NULL || returns == NULL ? -1 : PySet_Contains(returns, offset);
-    Py_XDECREF(offset);
-    Py_XDECREF(returns);
-    if (returned < 0)
-        return -1;
-    PyObject *error = call->error, *own = call->local; /* their references are ours now */
-    call->error = call->local = NULL;
-    int done = forget_running(call, frame);
-    if (done == 0)
-        done = end_followed(call, !returned && error != NULL ? error : Py_None);
-    Py_XDECREF(error);
-    Py_XDECREF(own);
-    return done;
-}
-
-/* settrace.py: _on_return, of a call that cannot be suspended and has nothing more to be looked at when it ends. */
-static PyObject *on_return(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
-{
-    Call *call = local->call;
-    if (local->always || local->suspends)
-        return ask_other(local, frame, event, argument);
-    int closed = is_true_attribute(call->engine, names.closed);
-    if (closed != 0)
-        return closed < 0 ? faulted(local->call->engine) : ask_other(local, frame, event, argument);
-    PyObject *last = call->pending; /* its reference is ours now */
-    call->pending = NULL;
-    int done = is_set(last) ? look_behind(call, last, frame) : 0;
-    Py_XDECREF(last);
-    int over = done < 0 ? -1 : is_filled(call->open) ? is_over(call, frame) : 1;
-    if (over == 0)
-        return ask_other(local, frame, event, argument); /* what was stored last wants a thorough look */
-    if (over < 0 || leave(local, frame) < 0)
-        return faulted(local->call->engine);
-    Py_RETURN_NONE;
-}
-
-/* By the offset of the instruction that is about to be done, in a table of the plan's; owned. NULL: nothing, or an error. */
-static PyObject *found_at(const Call *call, PyObject *table_name, PyObject *offset)
-{
-    PyObject *table = PyObject_GetAttr(call->plan, table_name);
-    PyObject *found = table == NULL || !PyDict_Check(table) ? NULL : PyDict_GetItemWithError(table, offset);
-    Py_XINCREF(found);
-    Py_XDECREF(table);
-    return found;
-}
-
-/* Whether an instruction is looked behind here: 1; 0 there is nothing to do; Python's affair: -1. */
-static int is_looked_behind(const Call *call, PyObject *action)
-{
-    if (!call->is_exact)
-        return 0;
-    if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None
-        || (is_set(call->pending) && PyTuple_GET_ITEM(call->pending, IS_SHARED) == Py_True))
-        return 1;
-    int stores = PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, FAST)) || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, TARGETS))
-                 || PyTuple_GET_SIZE(PyTuple_GET_ITEM(action, ROOTS));
-    return stores ? -1 : 0; /* what the line's calls have changed is looked at when the line is done */
-}
-
-/* An instruction is about to be done, in a line that is followed by them (settrace.py: _on_opcode): most do nothing. */
-static PyObject *on_opcode(Local *local, PyFrameObject *frame, PyObject *event, PyObject *argument)
-{
-    Call *call = local->call;
-    PyObject *offset = PyLong_FromLong(PyFrame_GetLasti(frame));
-    PyObject *before = offset == NULL ? NULL : found_at(call, names.before, offset);
-    PyObject *after = PyErr_Occurred() ? NULL : found_at(call, names.after, offset);
-    Py_XDECREF(offset);
-    int done = PyErr_Occurred() ? -1 : 0, is_pythons = before != NULL;
-    if (done == 0 && after != NULL && !is_pythons) {
-        int closed = is_true_attribute(call->engine, names.closed), looked = is_looked_behind(call, after);
-        is_pythons = closed > 0 || looked < 0;
-        done = closed < 0 ? -1 : looked > 0 && !closed ? look_behind(call, after, frame) : 0;
-    }
-    Py_XDECREF(before);
-    Py_XDECREF(after);
-    if (done < 0)
-        return faulted(local->call->engine);
-    if (is_pythons)
-        return ask_other(local, frame, event, argument);
-    Py_RETURN_NONE;
-}
-
-/* Compared as text: Python's own string for an event need not be the interned one. */
+/* Compare as text: Python's own string for an event need not be the interned one. */
 static int is_event(PyObject *event, const char *name)
 {
     return PyUnicode_Check(event) && PyUnicode_CompareWithASCIIString(event, name) == 0;
@@ -194,17 +115,13 @@ static PyObject *local_call(PyObject *self, PyObject *const *args, size_t flags,
         return NULL;
     }
     if (local->call == NULL || !is_ready((PyObject *)local->call))
-        Py_RETURN_NONE; /* the collector is taking it apart */
-    Py_INCREF(local); /* the frame may let go of it meanwhile */
+        Py_RETURN_NONE; /* the garbage collector has cleared it */
+    Py_INCREF(local); /* the frame may drop its reference while this runs */
     PyObject *result;
     if (args[1] == names.line || is_event(args[1], "line"))
         result = on_line(local, (PyFrameObject *)args[0]);
-    else if (is_event(args[1], "opcode"))
-        result = on_opcode(local, (PyFrameObject *)args[0], args[1], args[2]);
-    else if (is_event(args[1], "return"))
-        result = on_return(local, (PyFrameObject *)args[0], args[1], args[2]);
     else
-        result = ask_other(local, (PyFrameObject *)args[0], args[1], args[2]);
+        result = on_other(local, (PyFrameObject *)args[0], args[1], args[2]);
     Py_DECREF(local);
     return result;
 }
@@ -250,18 +167,16 @@ static Local *new_local(PyTypeObject *type, PyObject *core, PyObject *call, PyOb
     return local;
 }
 
-/* Local(core, call, lines, always, suspends, on_other, follow) */
+/* Local(core, call, lines, always, on_other, follow) */
 static PyObject *local_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *core, *call, *lines, *on_other, *follow;
-    int always, suspends;
-    if (!PyArg_ParseTuple(args, "OO!O!ppOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &suspends, &on_other,
-                          &follow))
+    int always;
+    if (!PyArg_ParseTuple(args, "OO!O!pOO", &core, &CallType, &call, &PyDict_Type, &lines, &always, &on_other, &follow))
         return NULL;
     Local *local = new_local(type, core, call, lines, on_other, follow);
     if (local != NULL) {
         local->always = (char)always;
-        local->suspends = (char)suspends;
     }
     return (PyObject *)local;
 }
@@ -279,7 +194,7 @@ static PyTypeObject LocalType = {
     .tp_clear = (inquiry)local_clear,
 };
 
-/* What is to be done for a code: None for nothing, the mark for what is not known yet; borrowed. NULL: error. */
+/* The plan for a frame's code: None if it is not followed, `unknown` if it is new. Borrowed; NULL with an exception. */
 static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
@@ -290,26 +205,6 @@ static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
     return plan != NULL || PyErr_Occurred() ? plan : tracer->unknown;
 }
 
-/* A call of known code begins: its trace function, owned; None where Python has to begin it. NULL error. */
-static PyObject *begin_here(const Tracer *tracer, PyFrameObject *frame, PyObject *plan)
-{
-    PyObject *lines = PyObject_GetAttr(plan, names.lines), *local = NULL;
-    if (lines == NULL || !PyDict_Check(lines) || !PyDict_GET_SIZE(lines)) {
-        Py_XDECREF(lines);
-        return lines == NULL ? NULL : Py_NewRef(Py_None); /* only its end matters */
-    }
-    PyObject *call = begin_followed(tracer->engine, tracer->running, plan, frame);
-    if (call == Py_None)
-        local = Py_NewRef(Py_None);
-    else if (call != NULL) {
-        local = (PyObject *)new_local(&LocalType, tracer->core, call, lines, tracer->on_other, tracer->follow);
-        Py_XSETREF(((Call *)call)->local, Py_XNewRef(local));
-    }
-    Py_XDECREF(call);
-    Py_DECREF(lines);
-    return local;
-}
-
 static PyObject *begin_call(const Tracer *tracer, PyFrameObject *frame)
 {
     PyObject *plan = plan_of(tracer, frame);
@@ -318,15 +213,10 @@ static PyObject *begin_call(const Tracer *tracer, PyFrameObject *frame)
         return NULL;
     if (plan == Py_None && !closed)
         Py_RETURN_NONE;
-    if (plan != tracer->unknown && !closed && !is_filled(tracer->imports)) {
-        Py_INCREF(plan); /* the table is cleared when the block ends */
-        PyObject *local = begin_here(tracer, frame, plan);
-        Py_DECREF(plan);
-        if (local != Py_None)
-            return local;
-        Py_DECREF(local);
-    }
-    return PyObject_CallFunctionObjArgs(tracer->begin, tracer->core, frame, plan, NULL);
+    Py_INCREF(plan); /* the table is cleared when the block ends */
+    PyObject *local = PyObject_CallFunctionObjArgs(tracer->begin, tracer->core, frame, plan, NULL);
+    Py_DECREF(plan);
+    return local;
 }
 
 static PyObject *tracer_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *kwnames)
@@ -337,16 +227,16 @@ static PyObject *tracer_call(PyObject *self, PyObject *const *args, size_t flags
         return NULL;
     }
     if (tracer->core == NULL)
-        Py_RETURN_NONE; /* the collector is taking it apart */
-    Py_INCREF(tracer); /* the thread may let go of it meanwhile */
+        Py_RETURN_NONE; /* the garbage collector has cleared it */
+    Py_INCREF(tracer); /* the thread may drop its reference while this runs */
     PyObject *local = begin_call(tracer, (PyFrameObject *)args[0]);
     if (local == NULL)
-        local = faulted(tracer->engine);
+        local = report_fault(tracer->engine);
     Py_DECREF(tracer);
     return local;
 }
 
-#define TRACER_OBJECTS(each) each(core) each(engine) each(plans) each(running) each(imports) each(begin) each(unknown) each(on_other) each(follow)
+#define TRACER_OBJECTS(each) each(core) each(engine) each(plans) each(begin) each(unknown)
 
 static int tracer_traverse(Tracer *tracer, visitproc visit, void *arg)
 {
@@ -371,12 +261,11 @@ static void tracer_dealloc(Tracer *tracer)
     Py_TYPE(tracer)->tp_free((PyObject *)tracer);
 }
 
-/* Tracer(core, engine, its plans, running calls and imports, begin, unknown, on_other, follow) */
+/* Tracer(core, engine, its plans, begin, unknown) */
 static PyObject *tracer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *core, *engine, *plans, *running, *imports, *begin, *unknown, *on_other, *follow;
-    if (!PyArg_ParseTuple(args, "OOO!O!O!OOOO", &core, &engine, &PyDict_Type, &plans, &PyDict_Type, &running, &PyDict_Type,
-                          &imports, &begin, &unknown, &on_other, &follow))
+    PyObject *core, *engine, *plans, *begin, *unknown;
+    if (!PyArg_ParseTuple(args, "OOO!OO", &core, &engine, &PyDict_Type, &plans, &begin, &unknown))
         return NULL;
     Tracer *tracer = (Tracer *)type->tp_alloc(type, 0);
     if (tracer == NULL)
@@ -406,14 +295,12 @@ static PyTypeObject TracerType = {
 
 int tracing_ready(PyObject *module)
 {
-    struct { PyObject **place; const char *text; } all[] = {
-        {&names.after, "after"}, {&names.before, "before"}, {&names.closed, "closed"}, {&names.fault, "fault"},
-        {&names.line, "line"}, {&names.lines, "lines"}, {&names.release_thread, "release_thread"}, {&names.returns, "returns"},
-        {&names.running, "running"},
+    const AttributeName all[] = {
+        {&names.closed, "closed"}, {&names.fault, "fault"}, {&names.line, "line"},
+        {&names.release_thread, "release_thread"},
     };
-    for (size_t at = 0; at < sizeof all / sizeof all[0]; at++)
-        if ((*all[at].place = PyUnicode_InternFromString(all[at].text)) == NULL)
-            return -1;
+    if (INTERN_NAMES(all) < 0)
+        return -1;
     if (PyType_Ready(&LocalType) < 0 || PyType_Ready(&TracerType) < 0
         || PyModule_AddObjectRef(module, "Tracer", (PyObject *)&TracerType) < 0)
         return -1;

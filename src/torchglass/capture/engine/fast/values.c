@@ -1,14 +1,22 @@
-/* Which tensor is which (values.py): identity by address and weak reference, version, metadata. */
+/* Tells tensors apart (value_table.py): identity by address and weak reference, version, metadata.
+ *
+ * A value is passed around packed into one integer: its number in the low bits, the row of its metadata above. Each known
+ * tensor has an entry (Living) whose `version` says in which of these states it is:
+ *
+ *   v >= 0             known: while torch counts this version, the tensor is the same value.
+ *   PENDING            an op made or wrote it. Its version and requires_grad are final only when autograd has returned.
+ *                      The next use completes it (complete_pending) and keeps its number.
+ *   CHANGED            something may have changed it without counting a version: the next use is a new value.
+ *   READ_IN_PYTHON...  C could not read it (a subclass, an inference tensor): Python did, and keeps its version here
+ *                      (fast/value_table.py).
+ */
 #include "fast.h"
 
-enum { CHANGED = -2, PENDING = -3 }; /* in place of a version, as in values.py; what Python reads with care has smaller ones */
+enum { CHANGED = -2, PENDING = -3 }; /* in place of a version, as in value_table.py */
 
-int is_plain_tensor(const PyObject *object)
-{
-    return Py_TYPE(object) == torch.Tensor || Py_TYPE(object) == torch.Parameter;
-}
-
-/* ---------------------------------------------------------------- the living */
+/* ---------------------------------------------------------------- the table of known tensors
+ *
+ * Open addressing by the tensor's address; an entry stays when its tensor dies, until the address is used again. */
 
 static Py_ssize_t place_of(const Engine *engine, const PyObject *tensor)
 {
@@ -24,7 +32,7 @@ static int is_alive(const Living *known)
     return known->ref != NULL && refers_to(known->ref, known->tensor);
 }
 
-/* What is known of this very object; NULL where it is new. Not to be used behind a call into Python. */
+/* Return the entry of this very object; NULL if it is new. A call into Python may move the table: then ask again. */
 static Living *find_living(const Engine *engine, const PyObject *tensor)
 {
     if (engine->living == NULL)
@@ -33,9 +41,14 @@ static Living *find_living(const Engine *engine, const PyObject *tensor)
     return known->tensor == tensor && is_alive(known) ? known : NULL;
 }
 
-/* Entries of the dead are dropped when there is no room: addresses are used again, so there are not many. */
+/* Make the table larger, without the entries of dead tensors. */
 static int grow_living(Engine *engine)
 {
+    /* Weak references of dead tensors, dropped at the end, since that may run code. The list is made first: making it may start
+     * the garbage collector, and a finalizer that uses tensors may move the table. */
+    PyObject *gone = PyList_New(0);
+    if (gone == NULL)
+        return -1;
     Py_ssize_t alive = 0, old_size = engine->living == NULL ? 0 : engine->living_mask + 1;
     Living *old = engine->living;
     for (Py_ssize_t at = 0; at < old_size; at++)
@@ -45,12 +58,8 @@ static int grow_living(Engine *engine)
         size *= 2;
     Living *fresh = PyMem_Calloc((size_t)size, sizeof(Living));
     if (fresh == NULL) {
+        Py_DECREF(gone);
         PyErr_NoMemory();
-        return -1;
-    }
-    PyObject *gone = PyList_New(0); /* references are dropped last: that may run code */
-    if (gone == NULL) {
-        PyMem_Free(fresh);
         return -1;
     }
     engine->living = fresh;
@@ -65,7 +74,7 @@ static int grow_living(Engine *engine)
         } else {
             if (old[at].ref != NULL && PyList_Append(gone, old[at].ref) < 0)
                 PyErr_Clear();
-            Py_XDECREF(old[at].ref); /* not the last reference, or a weak one of nothing: runs no code */
+            Py_XDECREF(old[at].ref); /* runs no code: `gone` has a reference too, or the tensor is dead */
         }
     }
     PyMem_Free(old);
@@ -73,6 +82,7 @@ static int grow_living(Engine *engine)
     return 0;
 }
 
+/* Write the entry of a tensor; `had_grad` and `before` matter while it is pending only. */
 static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t version, int had_grad, int64_t before)
 {
     PyObject *ref = PyWeakref_NewRef(tensor, NULL);
@@ -83,7 +93,9 @@ static int set_living(Engine *engine, PyObject *tensor, int64_t value, int64_t v
     }
     Living *known = &engine->living[place_of(engine, tensor)];
     PyObject *old_ref = known->ref;
-    const int64_t measured = known->tensor == tensor && is_alive(known) ? known->measured : 0; /* or it was another's */
+    int64_t measured = 0;
+    if (known->tensor == tensor && is_alive(known)) /* else the entry was of a dead tensor at this address */
+        measured = known->measured;
     engine->living_count += known->tensor == NULL;
     *known = (Living){tensor, ref, value, version, (char)had_grad, before, measured};
     Py_XDECREF(old_ref);
@@ -101,54 +113,52 @@ void living_clear(Engine *engine)
     PyMem_Free(old);
 }
 
-/* ---------------------------------------------------------------- reading them */
+/* ---------------------------------------------------------------- reading tensors */
 
 static int write_value(Engine *engine, int64_t number, int64_t version, int64_t address, int64_t before, int64_t row)
 {
     ValueFields *fields = engine->values;
-    int64_t place = number * VALUE_BYTES + fields->shift;
-    if (fields->has_view && number >= fields->first && number < fields->end && place >= 0
-        && place + VALUE_BYTES <= fields->view.len) {
-        volatile int64_t *words = (volatile int64_t *)(fields->memory + place);
+    volatile int64_t *words = (volatile int64_t *)entry_at(fields, number, VALUE_BYTES);
+    if (words != NULL) {
         words[0] = version;
         words[1] = address;
         words[2] = before;
-        words[3] = row + 1; /* last: it says that the others are there */
+        words[3] = row + 1; /* last: a reader takes an entry for complete when this is not 0 */
         return 0;
     }
-    PyObject *done = PyObject_CallFunction(engine->write_value, "LLLLL", (long long)number, (long long)version,
-                                           (long long)address, (long long)before, (long long)row);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    return as_done(PyObject_CallFunction(engine->write_value, "LLLLL", (long long)number, (long long)version,
+                                           (long long)address, (long long)before, (long long)row));
 }
 
-static int64_t ask_python(Engine *engine, PyObject *tensor)
+static int64_t read_in_python(Engine *engine, PyObject *tensor)
 {
-    return as_number(PyObject_CallOneArg(engine->reluctant, tensor));
+    return as_number(PyObject_CallOneArg(engine->value_of_unusual, tensor));
 }
 
-/* A tensor refused to be read: Python reads it with care. What a signal handler raised meanwhile goes on. */
-static int64_t with_care(Engine *engine, PyObject *tensor)
+/* C could not read this tensor: drop torch's exception and let Python read it. An exception of one of the program's signal
+ * handlers is passed on. */
+static int64_t fall_back_to_python(Engine *engine, PyObject *tensor)
 {
-    return let_go(engine) < 0 ? FAILED : ask_python(engine, tensor);
+    return drop_own_error(engine) < 0 ? FAILED : read_in_python(engine, tensor);
 }
 
 /* ---------------------------------------------------------------- values */
 
-/* Complete the value of a tensor that an op made: its version and gradient are what they will be. */
-static int64_t settle_op(Engine *engine, PyObject *tensor, const Living *pending)
+/* Complete a pending value: autograd has returned, so version and requires_grad are final. Its number stays. */
+static int64_t complete_pending(Engine *engine, PyObject *tensor, const Living *pending)
 {
-    int64_t value = pending->value, before = pending->before, version;
+    const int64_t before = pending->before;
+    int64_t value = pending->value, version;
     const int had_grad = pending->had_grad;
     if (version_of(tensor, &version) < 0)
-        return with_care(engine, tensor);
+        return fall_back_to_python(engine, tensor);
     const int grad = grad_of(tensor);
     if (grad < 0)
-        return with_care(engine, tensor);
+        return fall_back_to_python(engine, tensor);
     if (version || grad != had_grad) {
         int64_t address, row = read_meta(engine, tensor, &address);
         if (row == FAILED)
-            return with_care(engine, tensor);
+            return fall_back_to_python(engine, tensor);
         if (write_value(engine, value & NUMBER_MASK, version, address, before, row) < 0)
             return FAILED;
         value = (value & NUMBER_MASK) | row << NUMBER_BITS;
@@ -160,18 +170,18 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor)
 {
     int64_t version, before = NONE;
     if (version_of(tensor, &version) < 0)
-        return with_care(engine, tensor); /* inference tensors keep none */
+        return fall_back_to_python(engine, tensor); /* inference tensors keep none */
     const Living *known = find_living(engine, tensor);
     if (known != NULL) {
         if (known->version == version)
             return known->value;
         if (known->version == PENDING)
-            return settle_op(engine, tensor, known);
+            return complete_pending(engine, tensor, known);
         before = known->value & NUMBER_MASK;
     }
     int64_t address, row = read_meta(engine, tensor, &address);
     if (row == FAILED)
-        return with_care(engine, tensor);
+        return fall_back_to_python(engine, tensor);
     int64_t number = engine->next_value++, value = number | row << NUMBER_BITS;
     if (set_living(engine, tensor, value, version, 0, NONE) < 0)
         return FAILED;
@@ -180,11 +190,11 @@ int64_t plain_value_of(Engine *engine, PyObject *tensor)
 
 int64_t value_of(Engine *engine, PyObject *tensor)
 {
-    return is_plain_tensor(tensor) ? plain_value_of(engine, tensor) : ask_python(engine, tensor);
+    return is_plain_tensor(tensor) ? plain_value_of(engine, tensor) : read_in_python(engine, tensor);
 }
 
-/* A new value of a tensor that an op gave or wrote into; autograd has yet to do its part. */
-static int64_t begin_value(Engine *engine, PyObject *tensor, int64_t before)
+/* Give a tensor that an op made or wrote a new value, pending until autograd has returned. */
+static int64_t begin_pending(Engine *engine, PyObject *tensor, int64_t before)
 {
     int64_t version, address;
     int64_t row = version_of(tensor, &version) < 0 ? FAILED : read_meta(engine, tensor, &address);
@@ -197,19 +207,19 @@ static int64_t begin_value(Engine *engine, PyObject *tensor, int64_t before)
     return write_value(engine, number, version, address, before, row) < 0 ? FAILED : value;
 }
 
-int64_t made_value(Engine *engine, PyObject *tensor)
+int64_t value_after_op(Engine *engine, PyObject *tensor)
 {
     const Living *known = find_living(engine, tensor);
     if (is_plain_tensor(tensor) && known == NULL) {
-        int64_t value = begin_value(engine, tensor, NONE);
-        return value == FAILED ? with_care(engine, tensor) : value;
+        int64_t value = begin_pending(engine, tensor, NONE);
+        return value == FAILED ? fall_back_to_python(engine, tensor) : value;
     }
     if (known != NULL && known->version == PENDING)
         return known->value;
     return value_of(engine, tensor);
 }
 
-/* ---------------------------------------------------------------- asked by Python */
+/* ---------------------------------------------------------------- methods of Engine, called by Python */
 
 static PyObject *as_object(int64_t value)
 {
@@ -226,12 +236,12 @@ PyObject *engine_plain_value_of(Engine *engine, PyObject *tensor)
     return as_object(plain_value_of(engine, tensor));
 }
 
-PyObject *engine_made(Engine *engine, PyObject *tensor)
+PyObject *engine_value_after_op(Engine *engine, PyObject *tensor)
 {
-    return as_object(made_value(engine, tensor));
+    return as_object(value_after_op(engine, tensor));
 }
 
-/* The value and version by which an object is known; None where it is not. */
+/* known(object) -> (value, version), or None if the object is new */
 PyObject *engine_known(Engine *engine, PyObject *object)
 {
     const Living *known = find_living(engine, object);
@@ -240,22 +250,22 @@ PyObject *engine_known(Engine *engine, PyObject *object)
     return Py_BuildValue("LL", (long long)known->value, (long long)known->version);
 }
 
-/* An op that wrote into a tensor has not counted that as a new version yet. */
-int has_changed(Engine *engine, PyObject *tensor, int64_t number)
+int mark_measured(Engine *engine, PyObject *tensor, int64_t number)
 {
     Living *known = find_living(engine, tensor);
     if (known == NULL)
         return 1;
-    int64_t before = known->measured;
+    const int64_t before = known->measured;
     known->measured = number + 1;
     return before != 0 && before != number + 1;
 }
 
+/* forget(object): drop its entry and its weak reference */
 PyObject *engine_forget(Engine *engine, PyObject *object)
 {
     measuring_forget(engine);
     Living *known = find_living(engine, object);
-    if (known != NULL) { /* the place stays taken, by an object that is not alive */
+    if (known != NULL) { /* the entry stays, as one of a dead tensor */
         PyObject *ref = known->ref;
         known->ref = NULL;
         Py_XDECREF(ref);
@@ -263,8 +273,8 @@ PyObject *engine_forget(Engine *engine, PyObject *object)
     Py_RETURN_NONE;
 }
 
-/* Look at an object again when it is met next. */
-PyObject *engine_touch(Engine *engine, PyObject *object)
+/* mark_changed(object): its next use is a new value */
+PyObject *engine_mark_changed(Engine *engine, PyObject *object)
 {
     Living *known = find_living(engine, object);
     if (known != NULL)
@@ -272,27 +282,27 @@ PyObject *engine_touch(Engine *engine, PyObject *object)
     Py_RETURN_NONE;
 }
 
-void same_numbers(Engine *engine, PyObject *object)
+void forget_measurement(Engine *engine, PyObject *object)
 {
     Living *known = find_living(engine, object);
     if (known != NULL && known->version == CHANGED)
         known->measured = 0;
 }
 
-/* An op has written into a tensor: a new value begins; False where it must be read with care. */
-PyObject *engine_begin(Engine *engine, PyObject *tensor)
+/* begin_pending(tensor): an op has written into it. False: C cannot read it, and nothing was done. */
+PyObject *engine_begin_pending(Engine *engine, PyObject *tensor)
 {
     const Living *known = find_living(engine, tensor);
     int64_t before = known == NULL ? NONE : known->value & NUMBER_MASK;
-    if (!is_plain_tensor(tensor) || begin_value(engine, tensor, before) == FAILED) {
-        if (let_go(engine) < 0)
+    if (!is_plain_tensor(tensor) || begin_pending(engine, tensor, before) == FAILED) {
+        if (drop_own_error(engine) < 0)
             return NULL;
         Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;
 }
 
-/* The objects that are alive; those that wait for autograd, or all. */
+/* List the living objects, or only those whose value is pending. */
 static PyObject *list_living(Engine *engine, int all)
 {
     PyObject *found = PyList_New(0);
@@ -315,7 +325,7 @@ PyObject *engine_living_objects(Engine *engine, PyObject *unused)
     return list_living(engine, 1);
 }
 
-/* (object, value, version): what Python has read with care. */
+/* remember(object, value, version): Python has read it */
 PyObject *engine_remember(Engine *engine, PyObject *args)
 {
     PyObject *object;

@@ -1,129 +1,57 @@
-/* What is told of a variable, as a record (capture/variables/events.py: changed and write).
+/* Writes the change of a variable as a record (capture/variables/events.py: changed and write).
  *
- * Whatever is unusual is left to Python's own `changed`, as a whole and before anything is written: a value that forms.c
- * does not read, what a variable held before the block began, a comprehension that has no frame of its own.
+ * The record has the form of the value before and of the value after, as an event has those of its arguments and its result.
+ * What was written last of each variable is remembered as a tuple (Told), so the next change need not read the old value again.
+ * Unusual changes are left to `changed` in Python, before anything is written: a value that forms.c does not read, a
+ * value from before the recording, a comprehension without a frame of its own.
  */
 #include "following.h"
 #include "structmember.h"
 
 enum { NAME, CODE, OFFSET, LINE, SCOPE, HOW, OLD, NEW, SERIAL, FIELDS }; /* of a change (capture/variables/watch.py) */
-enum { FORM, VALUES, TENSOR_ID, GENERATION, FORM_ITSELF, TOLD_FIELDS };  /* of what was told (events.py: Told) */
-#define CHANGES ((int64_t)-2) /* in the place of the stack above a call: another each time */
-#define MOST_CALLS 10000      /* events.py: whose variables are remembered */
-#define NEAR 16               /* frames that are walked to find the stack above a call */
+enum { FORM, VALUES, TENSOR_ID, GENERATION, FORM_ITSELF, TOLD_FIELDS };  /* of what was written last of a variable (events.py: Told) */
+#define CHANGES ((int64_t)-2) /* in place of the stack above a call: its callers may change, so it is read each time */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     Engine *engine;
-    PyObject *calls;      /* a dict: what was told of each call under way, by its number */
-    PyObject *python;     /* changed, of the engine in Python */
-    PyObject *begin;      /* a call is told of for the first time, whose stack Python has to find: (its number, log, frame) */
-    PyObject *stack_at, *what;
-    PyObject *unbound, *told;     /* marks for values */
-    PyObject *one_form;           /* of one tensor */
-    long long nothing, one_tensor; /* numbers of forms */
-    long long call_numbers;
-    Table whats;                  /* (address of a name, address of how) → its number */
-    PyObject *kept;               /* a list of those names */
-    PyObject *of_class;           /* asked for the form that all values of a class have, or None … */
-    PyObject *classes;            /* … and what it said, by address: (class, form, number, generation) */
+    PyObject *calls;      /* a dict: number of a running call -> ToldCall */
+    /* functions of Python (events.py) */
+    PyObject *python;     /* changed(change, frame), for all that is unusual */
+    PyObject *begin;      /* (number of a call, log, frame) -> ToldCall, at the first change in a call */
+    PyObject *stack_at;   /* (log, frame, offset) -> number of the stack, for a call whose callers may change */
+    PyObject *what;       /* (name, how) -> number of the row of a variable */
+    PyObject *of_class;   /* class -> the form that all its values have, or None */
+    /* constants */
+    PyObject *unbound, *told;      /* marks in place of a value: it has none; it is as written last */
+    PyObject *one_form;            /* the form of one tensor */
+    long long nothing, one_tensor; /* the numbers of the form of no value, and of one tensor */
+    long long call_numbers;        /* where the numbers of this engine's calls begin */
+    /* what Python has answered */
+    Table whats;          /* (address of a name, address of how) -> number of the row */
+    PyObject *kept;       /* a list of those names, so that their addresses stay theirs */
+    PyObject *classes;    /* a dict: address of a class -> (class, form, number, generation) */
 } Sink;
 
-static PyObject *code_name, *running_name; /* of attributes, interned */
+/* ---------------------------------------------------------------- the stack of a change */
 
-/* ---------------------------------------------------------------- where it stands */
-
-/* What is known of a call by its number, borrowed; NULL: nothing, or an error. */
+/* The ToldCall of a call, borrowed; NULL: there is none, or an error. */
 static ToldCall *told_call(const Sink *sink, PyObject *serial)
 {
     PyObject *call = PyDict_GetItemWithError(sink->calls, serial);
     return call != NULL && Py_TYPE(call) == &ToldCallType ? (ToldCall *)call : NULL;
 }
 
-/* The stack above the call of a frame, where that is known to be watched; CHANGES: it is not. `all` are by id of frame. */
-static int64_t known_above(const Sink *sink, PyObject *all, PyFrameObject *frame, PyCodeObject *code)
-{
-    PyObject *key = PyLong_FromVoidPtr(frame);
-    PyObject *running = key == NULL ? NULL : PyDict_GetItemWithError(all, key); /* borrowed, made our own */
-    Py_XINCREF(running);
-    Py_XDECREF(key);
-    int64_t above = PyErr_Occurred() ? FAILED : CHANGES;
-    if (running != NULL && is_ready(running)) {
-        PyObject *planned = PyObject_GetAttr(((Call *)running)->plan, code_name);
-        ToldCall *call = planned == (PyObject *)code ? told_call(sink, ((Call *)running)->serial) : NULL;
-        above = PyErr_Occurred() ? FAILED : call == NULL ? CHANGES : call->above;
-        Py_XDECREF(planned);
-    }
-    Py_XDECREF(running);
-    return above;
-}
-
-/* The stack of a call's callers (ToldCalls._above); `done` says whether it was found here. */
-static int64_t stack_above(const Sink *sink, PyObject *running, const Log *log, PyFrameObject *frame, int *done)
-{
-    int64_t words[2 * NEAR + 1], number = NONE;
-    Py_ssize_t length = 1;
-    PyFrameObject *caller = PyFrame_GetBack(frame), *each = (PyFrameObject *)Py_XNewRef((PyObject *)caller);
-    *done = 0;
-    for (int count = 0; count < NEAR && !*done; count++) { /* far: Python leaves milestones on the way */
-        int64_t base = CHANGES;
-        if (each == NULL || (long long)(intptr_t)each == log->anchor)
-            base = each == NULL ? NONE : log->base;
-        else {
-            PyCodeObject *code = PyFrame_GetCode(each);
-            words[length++] = (int64_t)(intptr_t)code;
-            words[length++] = PyFrame_GetLasti(each);
-            base = known_above(sink, running, each, code);
-            Py_DECREF(code); /* its frame has it */
-        }
-        if (base != CHANGES) {
-            words[0] = base;
-            number = base == FAILED || length == 1 ? base : stack_of_words(sink->engine, caller, words, length);
-            *done = 1;
-        } else
-            Py_SETREF(each, PyFrame_GetBack(each));
-    }
-    Py_XDECREF(each);
-    Py_XDECREF(caller);
-    return number;
-}
-
-/* A call is told of for the first time (ToldCalls.begin); `above` is the stack of its callers. Owned. */
-static ToldCall *new_told_call(const Sink *sink, PyObject *serial, int64_t above)
-{
-    if (PyDict_GET_SIZE(sink->calls) >= MOST_CALLS)
-        PyDict_Clear(sink->calls);
-    ToldCall *call = (ToldCall *)PyObject_CallNoArgs((PyObject *)&ToldCallType);
-    if (call != NULL) {
-        call->above = above;
-        if (PyDict_SetItem(sink->calls, serial, (PyObject *)call) < 0)
-            Py_CLEAR(call);
-    }
-    return call;
-}
-
-/* What is known of the call, owned; it is made if this is the first that is told of it. */
+/* The ToldCall of a call, owned; Python makes it at the first change. */
 static ToldCall *call_of(const Sink *sink, Log *log, PyObject *serial, PyFrameObject *frame)
 {
     ToldCall *call = told_call(sink, serial);
     if (call != NULL || PyErr_Occurred())
         return (ToldCall *)Py_XNewRef((PyObject *)call);
-    PyCodeObject *code = PyFrame_GetCode(frame);
-    int found = 0, can_be_resumed = (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
-    Py_DECREF(code);
-    PyObject *running = PyObject_GetAttr(sink->calls, running_name);
-    int64_t above = running == NULL ? FAILED : NONE;
-    if (running != NULL && PyDict_Check(running) && !can_be_resumed)
-        above = stack_above(sink, running, log, frame, &found);
-    Py_XDECREF(running);
-    if (above == FAILED)
-        return NULL;
-    if (found)
-        return new_told_call(sink, serial, above);
     PyObject *begun = PyObject_CallFunctionObjArgs(sink->begin, serial, log, frame, NULL);
     if (begun != NULL && Py_TYPE(begun) != &ToldCallType) {
-        PyErr_SetString(PyExc_TypeError, "what is known of a call is wanted");
+        PyErr_SetString(PyExc_TypeError, "a ToldCall is wanted");
         Py_CLEAR(begun);
     }
     return (ToldCall *)begun;
@@ -140,8 +68,9 @@ static int64_t stack_of_change(const Sink *sink, Log *log, const ToldCall *call,
     return stack_of_words(sink->engine, frame, words, 3);
 }
 
-/* ---------------------------------------------------------------- what it is */
+/* ---------------------------------------------------------------- the values before and after */
 
+/* The number of the row of a variable. */
 static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
 {
     const int64_t words[2] = {(int64_t)(intptr_t)name, (int64_t)(intptr_t)how};
@@ -149,8 +78,7 @@ static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
     int64_t number = table_find(&sink->whats, words, 2, &hash);
     if (number != NONE)
         return number;
-    if ((number = learned_variable(sink->engine, name, how)) == NONE)
-        number = as_number(PyObject_CallFunctionObjArgs(sink->what, name, how, NULL));
+    number = as_number(PyObject_CallFunctionObjArgs(sink->what, name, how, NULL));
     if (number == FAILED || PyList_Append(sink->kept, name) < 0 || PyList_Append(sink->kept, how) < 0
         || table_add(&sink->whats, words, 2, hash, number) < 0)
         return FAILED;
@@ -159,34 +87,34 @@ static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
 
 /* One change on its way into the journal. */
 typedef struct {
-    int64_t args, result;
-    int64_t ids[2 * MOST_HELD];
-    Py_ssize_t took, count; /* values before; all of them */
+    int64_t args, result;      /* numbers of the forms before and after */
+    int64_t ids[2 * MOST_HELD]; /* ids of the tensors before, then of those after */
+    Py_ssize_t took, count;    /* how many tensors before; how many in all */
 } Writing;
 
-enum { WRITTEN, NOT_HERE, ERROR };
+enum { WRITTEN, LEAVE_TO_PYTHON, ERROR };
 
-/* What the variable held, as it was told. */
+/* Read the value before the change from what was written last. */
 static int read_before(const Sink *sink, Writing *writing, PyObject *known, PyObject *old)
 {
     if (known == NULL) {
         writing->args = sink->nothing;
-        return old == sink->unbound || old == sink->told ? WRITTEN : NOT_HERE;
+        return old == sink->unbound || old == sink->told ? WRITTEN : LEAVE_TO_PYTHON;
     }
     if (!PyTuple_CheckExact(known) || PyTuple_GET_SIZE(known) != TOLD_FIELDS
         || PyLong_AsLongLong(PyTuple_GET_ITEM(known, GENERATION)) != sink->engine->form_generation)
-        return PyErr_Occurred() ? ERROR : NOT_HERE; /* its number has lost its meaning */
+        return PyErr_Occurred() ? ERROR : LEAVE_TO_PYTHON; /* the number of its form is stale */
     PyObject *values = PyTuple_GET_ITEM(known, VALUES); /* borrowed from the tuple, which the caller holds */
     writing->args = PyLong_AsLongLong(PyTuple_GET_ITEM(known, FORM));
     writing->took = writing->count = PyTuple_GET_SIZE(values);
     if (writing->took > MOST_HELD)
-        return NOT_HERE;
+        return LEAVE_TO_PYTHON;
     for (Py_ssize_t at = 0; at < writing->took; at++)
         writing->ids[at] = PyLong_AsLongLong(PyTuple_GET_ITEM(values, at));
     return PyErr_Occurred() ? ERROR : WRITTEN;
 }
 
-/* Remember what is told: (form, values, id of the tensor, generation, the form itself), as Python does. Owned. */
+/* What is remembered of a change for the next one (events.py: Told), owned. */
 static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *tensor, PyObject *form)
 {
     PyObject *values = PyTuple_New(writing->count - writing->took);
@@ -213,7 +141,7 @@ static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *ten
     return told;
 }
 
-/* The form of a value of a class whose values are all described alike, as `<Linear>`; NONE: they are not. */
+/* The number of the form of a class whose values are all shown as one text, such as <Linear>; NONE: it is no such class. */
 static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **form)
 {
     PyObject *key = PyLong_FromVoidPtr(cls);
@@ -221,13 +149,13 @@ static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **for
     const long long generation = sink->engine->form_generation;
     int64_t number = FAILED;
     if (entry != NULL && PyLong_AsLongLong(PyTuple_GET_ITEM(entry, 3)) != generation)
-        Py_CLEAR(entry); /* the number has lost its meaning */
+        Py_CLEAR(entry); /* the number is stale */
     if (entry == NULL && key != NULL && !PyErr_Occurred()) {
         PyObject *found = PyObject_CallOneArg(sink->of_class, (PyObject *)cls);
         number = found == NULL    ? FAILED
                  : found == Py_None ? NONE
                                     : number_of_form(sink->engine, found);
-        if (number != FAILED) /* with the class, so that its address stays its own */
+        if (number != FAILED) /* the class is in it so that its address stays its own */
             entry = Py_BuildValue("OOLL", cls, found, (long long)number, generation);
         Py_XDECREF(found);
         if (entry != NULL && PyDict_SetItem(sink->classes, key, entry) < 0)
@@ -243,7 +171,7 @@ static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **for
     return number;
 }
 
-/* What it holds now, and that it is remembered. */
+/* Read the value after the change, and remember it for the next one. */
 static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject *name, PyObject *value)
 {
     Engine *engine = sink->engine;
@@ -258,23 +186,23 @@ static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject
         }
         return WRITTEN;
     }
-    if (Py_TYPE(value) == torch.Tensor || Py_TYPE(value) == torch.Parameter) {
+    if (is_plain_tensor(value)) {
         int64_t number = plain_value_of(engine, value);
         if (number == FAILED)
             return ERROR;
         writing->ids[writing->count] = number;
         writing->result = sink->one_tensor;
         form = Py_NewRef(sink->one_form);
-        tensor = value; /* borrowed from the change; only its address is told */
+        tensor = value; /* borrowed from the change; only its address is remembered */
         count = 1;
     } else {
-        writing->result = form_of_variable(engine, value, writing->ids + writing->count, &count, &form);
+        writing->result = form_number_of_variable(engine, value, writing->ids + writing->count, &count, &form);
         if (writing->result == NONE)
             writing->result = form_of_class(sink, Py_TYPE(value), &form);
         if (writing->result == FAILED)
             return ERROR;
         if (writing->result == NONE)
-            return NOT_HERE;
+            return LEAVE_TO_PYTHON;
     }
     writing->count += count;
     entry = told_of(sink, writing, tensor, form);
@@ -286,31 +214,24 @@ static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject
 
 /* ---------------------------------------------------------------- the record */
 
-static int tell_listeners(const Sink *sink, Log *log, int64_t at)
-{
-    const char *edges[] = {"open", "close"};
-    for (int edge = 0; edge < 2; edge++) {
-        PyObject *done = PyObject_CallMethod(sink->engine->session, "tell", "OLs", log, (long long)at, edges[edge]);
-        if (done == NULL)
-            return -1;
-        Py_DECREF(done);
-    }
-    return 0;
-}
-
 static int write_read(Sink *sink, Log *log, int64_t stack, const Writing *writing, PyObject *const *fields)
 {
     int64_t what = what_of(sink, fields[NAME], fields[HOW]), first = NONE, now = now_ns(), at = log->at;
     if (what == FAILED || (writing->count && (first = add_ids(log, writing->ids, writing->count)) == FAILED))
         return ERROR;
+    const int has_outputs = writing->count > writing->took && first != NONE;
     const int64_t words[RECORD_WORDS] = {
-        what, log->parent, stack, writing->args, first, sink->call_numbers + PyLong_AsLongLong(fields[SERIAL]),
-        writing->result, writing->count > writing->took && first != NONE ? first + writing->took : NONE, NONE, NONE, now, now,
+        [WHAT] = what, [PARENT] = log->parent, [STACK] = stack, [ARGS] = writing->args, [INPUTS] = first,
+        [CALL] = sink->call_numbers + PyLong_AsLongLong(fields[SERIAL]), [RESULT] = writing->result,
+        [OUTPUTS] = has_outputs ? first + writing->took : NONE, [ERROR_ROW] = NONE, [NODES] = NONE, [END] = now, [START] = now,
     };
     if (!write_record(log, at, words))
         return WRITTEN; /* there is no room any more */
     log->at = at + 1;
-    return log->listening && tell_listeners(sink, log, at) < 0 ? ERROR : WRITTEN;
+    if (!log->listening)
+        return WRITTEN;
+    Engine *engine = sink->engine;
+    return tell_listeners(engine, log, at, "open") < 0 || tell_listeners(engine, log, at, "close") < 0 ? ERROR : WRITTEN;
 }
 
 static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stack, PyObject *const *fields)
@@ -318,9 +239,9 @@ static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stac
     Writing writing;
     writing.took = writing.count = 0;
     if (call->told == NULL || !PyDict_Check(call->told))
-        return NOT_HERE;
+        return LEAVE_TO_PYTHON;
     PyObject *told = Py_NewRef(call->told);
-    int room = make_room(log), done = room < 0 ? ERROR : NOT_HERE; /* where there is none, Python counts what is lost */
+    int room = make_room(log), done = room < 0 ? ERROR : LEAVE_TO_PYTHON; /* without room Python counts the lost event */
     if (room > 0) {
         PyObject *known = Py_XNewRef(PyDict_GetItemWithError(told, fields[NAME]));
         done = PyErr_Occurred() ? ERROR : read_before(sink, &writing, known, fields[OLD]);
@@ -334,7 +255,7 @@ static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stac
     return done;
 }
 
-/* Of such a value nothing is read that torch could notice. */
+/* Whether reading this value calls nothing of torch. */
 static int is_plain(const Sink *sink, PyObject *value)
 {
     PyTypeObject *cls = Py_TYPE(value);
@@ -348,9 +269,9 @@ static int record_change(Sink *sink, Log *log, PyObject *const *fields, PyFrameO
     int64_t stack = call == NULL ? FAILED : stack_of_change(sink, log, call, fields, frame);
     int done = ERROR, plain = is_plain(sink, fields[NEW]);
     Unseen unseen;
-    if (stack != FAILED && (plain || enter_unseen(&unseen) >= 0)) {
+    if (stack != FAILED && (plain || enter_reading(&unseen) >= 0)) {
         done = write_change(sink, log, call, stack, fields);
-        if (!plain && leave_unseen(&unseen) < 0)
+        if (!plain && leave_reading(&unseen) < 0)
             done = ERROR;
     }
     Py_XDECREF(call);
@@ -369,7 +290,7 @@ static int is_in_comprehension(PyObject *scope)
 #endif
 }
 
-/* changed(change, frame): whether note was taken */
+/* changed(change, frame) -> whether it was recorded */
 static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     Sink *sink = (Sink *)self;
@@ -389,17 +310,19 @@ static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, 
         Py_INCREF(log);
         Py_INCREF(sink);
         log->on = 0; /* what is read here is not the program's doing */
+        PyObject *traced = pause_trace();
         done = record_change(sink, log, fields, (PyFrameObject *)args[1]);
+        resume_trace(traced);
         log->on = 1;
         Py_DECREF(sink);
         Py_DECREF(log);
     }
-    if (done == NOT_HERE)
+    if (done == LEAVE_TO_PYTHON)
         return PyObject_Vectorcall(sink->python, args, 2, NULL);
     return done == ERROR ? NULL : Py_NewRef(Py_True);
 }
 
-/* left(serial, error): a call has ended, its variables hold nothing any more (events.py: VariableEvents.left) */
+/* left(serial, error): a call has ended, so forget its variables (events.py: VariableEvents.left) */
 static PyObject *sink_left(Sink *sink, PyObject *const *args, Py_ssize_t count)
 {
     int there = count == 2 ? PyDict_Contains(sink->calls, args[0]) : 0;
@@ -481,9 +404,7 @@ static PyTypeObject SinkType = {
 
 int variables_ready(PyObject *module)
 {
-    code_name = PyUnicode_InternFromString("code");
-    running_name = PyUnicode_InternFromString("running");
-    if (code_name == NULL || running_name == NULL || PyType_Ready(&SinkType) < 0)
+    if (PyType_Ready(&SinkType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "VariableSink", (PyObject *)&SinkType);
 }
