@@ -6,7 +6,11 @@ const WORDS = new Set("and as assert async await break class continue def del el
 const TOKEN = /(#.*)|("""|'''|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(\b\d[\w.]*)|([A-Za-z_]\w*)/g;
 
 export function makeCode(app, pane) {
-  const chooser = h("select", { "aria-label": "file", onchange: () => { showFile(Number(chooser.value)); dim(app.found ? linesOf(app.found.events) : null); } });
+  const choose = () => {
+    showFile(Number(chooser.value));
+    dim(app.found ? linesOf(app.found.events) : null);
+  };
+  const chooser = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "file", onchange: choose }));
   const path = h("span", { class: "dim path" }), steps = h("span", { class: "rounds" });
   const lines = h("div", { class: "lines", tabindex: 0 });
   pane.append(h("header", {}, chooser, path, h("span", { class: "grow" }), steps), lines);
@@ -19,8 +23,8 @@ export function makeCode(app, pane) {
     if (number === shown || number < 0) return;
     const file = app.model.files[number];
     shown = number;
-    chooser.value = number;
-    path.textContent = safe(file.name);
+    chooser.value = String(number);
+    path.textContent = file.name.includes("/") ? safe(file.name) : "";
     path.title = safe(file.path);
     if (!known.has(number)) known.set(number, fileRows(file));
     rowOf = known.get(number).rowOf;
@@ -37,11 +41,16 @@ export function makeCode(app, pane) {
     }
     return { rows, rowOf };
   }
+  // Text that is being marked, to be copied, is no click on its line.
+  function pick(line) {
+    const marked = getSelection();
+    if (!marked || marked.isCollapsed) app.selectLine(shown, line);
+  }
   function codeRow(file, line, text) {
     const margin = file.margins.get(line), isError = margin && margin.word.includes("✗");
     const source = h("code", { class: "source" }, coloured(text));
-    const row = h("div", { class: "line" + (margin ? " ran" : ""), "data-line": line, onclick: margin ? () => app.selectLine(shown, line) : undefined },
-      h("span", { class: "number" }, line), h("span", { class: "times" }, margin && margin.times > 1 ? margin.times + "×" : ""), source, margin && h("code", { class: isError ? "error" : "shape" }, margin.word));
+    const row = h("div", { class: "line" + (margin ? " ran" : "") + (margin && margin.isBad ? " bad" : "") + " " + app.diff.lineState(shown, line), "data-line": line, onclick: margin ? () => pick(line) : undefined },
+      h("span", { class: "number" }, app.marks.ofLine(shown, line), line), h("span", { class: "times" }, margin && margin.times > 1 ? timesWord(margin.times) : ""), source, margin && h("code", { class: isError ? "error" : "shape" }, margin.alarm ? h("span", { class: margin.isBad ? "alarm bad" : "alarm" }, margin.alarm) : "", marginWords(margin.word)));
     rowOf.set(line, { row, source, text });
     return row;
   }
@@ -55,11 +64,19 @@ export function makeCode(app, pane) {
     }
     return found;
   }
+  let isDimmed = false;
   function dim(hits) {
+    if (!hits && !isDimmed) return;
+    isDimmed = !!hits;
     const here = hits ? hits.get(shown) : null;
     for (const [line, { row }] of rowOf) row.classList.toggle("hit", !!here && here.has(line));
   }
   return {
+    show(file, line) {
+      showFile(file);
+      const found = rowOf.get(line);
+      if (found) lines.scrollTop = Math.max(0, found.row.offsetTop - lines.clientHeight / 3);
+    },
     draw(isFollowed) {
       for (const { row, source, text } of marked) { row.classList.remove("selected", "failed"); fill(source, coloured(text)); }
       marked = [];
@@ -88,6 +105,18 @@ export function makeCode(app, pane) {
       }
     },
   };
+}
+
+// What failed is marked apart from what the line gave before.
+function marginWords(word) {
+  const at = word.indexOf("✗");
+  return at < 0 ? word : [word.slice(0, at), h("span", { class: "alarm bad" }, word.slice(at))];
+}
+
+// `938×`, `12k×`: it has room for five letters.
+function timesWord(times) {
+  if (times < 10_000) return times + "×";
+  return times < 1e6 ? Math.floor(times / 1000) + "k×" : Math.floor(times / 1e6) + "M×";
 }
 
 export function coloured(text) {

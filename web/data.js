@@ -2,7 +2,7 @@
 // Nothing is worked out here that Python has not said: only looked up the other way round.
 
 export function read(data) {
-  const text = data.text, model = { run: data.run, text, tick: data.tick };
+  const text = data.text, model = { run: data.run, text, tick: data.tick, verdict: data.verdict || null, trail: data.trail || null, diff: null, series: data.series || {} };
   model.items = readItems(data.items, text);
   model.levels = readLevels(data.levels, text);
   model.top = model.items.filter((item) => item.parent < 0);
@@ -12,6 +12,7 @@ export function read(data) {
   model.values = readValues(data.values, text);
   readIo(data.events, data.values, model);
   index(model);
+  if (data.diff) model.diff = readDiff(data.diff);
   return model;
 }
 
@@ -19,23 +20,31 @@ function readItems(columns, text) {
   const items = [];
   let node = 0, next = 0, slot = 0, nextSlot = 0;
   columns.parent.forEach((up, at) => {
-    const item = { number: at, parent: at - up, most: columns.most[at], hasRounds: !!columns.rounds[at], nodes: [], slots: [], children: [] };
+    /** @type {any} */
+    const item = { number: at, parent: at - up, most: columns.most[at], hasRounds: !!columns.rounds[at], parameters: columns.parameters[at], nodes: [], slots: [], children: [], where: "", numbers: null, total: columns.times[at] };
     for (const name of ["kind", "hue", "title", "detail", "variable", "gives", "code", "often", "only"]) item[name] = text[columns[name][at]];
     for (let count = columns.count[at]; count > 0; count--) { node += columns.nodes[next++]; item.nodes.push(node); }
     for (let count = columns.times[at]; count > 0; count--) { slot += columns.slots[nextSlot++]; item.slots.push(slot); }
     items.push(item);
     if (item.parent >= 0) items[item.parent].children.push(item);
   });
+  // Loops of which only some rounds were kept: which of all rounds of the run each is.
+  for (const [at, total, steps] of columns.numbers || []) {
+    let number = 0;
+    items[at].numbers = steps.map((step) => (number += step));
+    items[at].total = total;
+  }
   return items;
 }
 
 function readLevels(levels, text) {
   const found = new Map();
   for (const [number, flat, outside, ins, outs] of levels) {
+    /** @type {import("./types").Level} */
     const level = { edges: [], outside: [], ins: ins.map((at) => text[at]), outs: outs.map((at) => text[at]) };
     for (let at = 0; at < flat.length; at += 7) {
-      const [from, out, to, into, shape, name, isBack] = flat.slice(at, at + 7);
-      level.edges.push({ from, out, to, into, shape: text[shape], name: text[name], isBack: !!isBack });
+      const [from, out, to, into, shape, name, flags] = flat.slice(at, at + 7);
+      level.edges.push({ from, out, to, into, shape: text[shape], name: text[name], isBack: (flags & 1) > 0, isBad: (flags & 2) > 0 });
     }
     for (let at = 0; at < outside.length; at += 3) {
       level.outside.push({ word: text[outside[at]], shape: text[outside[at + 1]], isUnknown: !!outside[at + 2] });
@@ -64,8 +73,18 @@ function readPlace(at, text) {
 
 function readFile(file, text) {
   const margins = new Map();
-  for (let at = 0; at < file.lines.length; at += 3) margins.set(file.lines[at], { times: file.lines[at + 1], word: text[file.lines[at + 2]] });
+  for (let at = 0; at < file.lines.length; at += 5) {
+    const [line, times, word, alarm, isBad] = file.lines.slice(at, at + 5);
+    margins.set(line, { times, word: text[word], alarm: text[alarm], isBad: isBad > 0 });
+  }
   return { name: text[file.name], path: text[file.path], pieces: file.pieces.map(([first, number]) => ({ first, lines: text[number].split("\n") })), margins };
+}
+
+// Run B's files have texts of their own.
+function readDiff(diff) {
+  const files = diff.files.map((file) => readFile(file, diff.text_of_files));
+  const rows = diff.rows.map(([value, event, error, tolerance, agrees, file, line]) => ({ value, event, error, tolerance, agrees: agrees > 0, file, line }));
+  return { ...diff, files, rows };
 }
 
 function readEvents(columns) {
@@ -85,7 +104,30 @@ function readValues(columns, text) {
   const maker = [];
   let last = 0;
   for (const step of columns.maker) { last += step; maker.push(last); }
-  return { word: columns.word.map((at) => text[at]), maker, parameters: new Set(columns.parameter), stats: columns.stats };
+  return { word: columns.word.map((at) => text[at]), maker, parameters: new Set(columns.parameter), stats: readStats(columns.stats), sizes: columns.sizes, device: columns.device && columns.device.length ? columns.device.map((at) => text[at]) : null };
+}
+
+// Statistics by the place of their value: columns, in which equal ones are there once. Pictures have them as they are.
+function readStats(packed) {
+  if (!packed.columns) return packed;
+  const { names, columns, at, row, rest } = packed;
+  const rows = (columns[0] || []).map((_, number) => {
+    const known = {};
+    names.forEach((name, column) => {
+      const value = columns[column][number];
+      if (value !== null) known[name] = value;
+    });
+    return known;
+  });
+  const found = {};
+  let place = 0;
+  let number = 0;
+  at.forEach((step, each) => {
+    place += step;
+    number += row[each];
+    found[place] = rest[place] ? { ...rows[number], ...rest[place] } : rows[number];
+  });
+  return found;
 }
 
 function readIo(events, values, model) {
@@ -107,6 +149,9 @@ function readIo(events, values, model) {
 function index(model) {
   model.itemOf = new Map();
   for (const item of model.items) for (const node of item.nodes) model.itemOf.set(node, item);
+  // The first event of each sample.
+  model.firstOf = [];
+  for (let event = model.events.size - 1; event >= 0; event--) model.firstOf[model.events.sample[event]] = event;
   model.readers = new Map();
   for (let event = 0; event < model.events.size; event++) {
     model.events.takes[event].forEach((value, at) => {
@@ -125,6 +170,36 @@ function index(model) {
   }
   for (const events of model.byLine.values()) events.sort((a, b) => a - b);
   model.failing = failingItems(model);
+  nameGroups(model);
+}
+
+// What repeats together is called by its first and last step; what ran in another thread or process says so.
+function nameGroups(model) {
+  for (const item of [...model.items].reverse()) {
+    if (item.kind !== "repeat" || item.title) continue;
+    const [first, last] = [item.children[0], item.children[item.children.length - 1]].map((child) => (child ? child.title || child.code : ""));
+    item.title = first && last && first !== last ? `${first} … ${last}` : first || "steps";
+  }
+  const firstIn = (item) => (item.nodes.length ? item.nodes[0] : item.children.length ? firstIn(item.children[0]) : -1);
+  const samples = model.top.map((item) => (firstIn(item) >= 0 ? sampleOf(model, firstIn(item)) : null));
+  const processes = new Set(samples.map((sample) => sample && sample.process)).size;
+  const several = processes > 1;
+  const threads = new Set(samples.map((sample) => sample && sample.process + " " + sample.thread));
+  model.top.forEach((item, at) => {
+    const sample = samples[at];
+    if (sample && threads.size > 1) item.where = threads.size > processes ? threadWord(sample.process, sample.thread, several) : processWord(sample);
+  });
+}
+
+// A thread, with its process where there are several and its name does not tell.
+export function threadWord(process, name, several) {
+  if (!several || /\b(process|rank) \d/.test(name)) return name;
+  return `process ${process} · ${name}`;
+}
+
+// Of a process with one thread the number is enough, unless the thread says which rank it is.
+function processWord({ process, thread }) {
+  return /\brank \d/.test(thread) ? thread : `process ${process}`;
 }
 
 export function sampleOf(model, event) {
@@ -163,6 +238,13 @@ export function timesIn(item, slot) {
   return [first, lowest(item.slots, slot + 1)];
 }
 
+// A round as its reader counts: `7 of 12`; where only some were kept, among all of the run.
+export function roundWord(item, at, slot) {
+  const [first, last] = timesIn(item, slot);
+  const number = item.numbers ? item.numbers[at] : at - first + 1;
+  return `${number.toLocaleString("en")} of ${(item.numbers ? item.total : last - first).toLocaleString("en")}`;
+}
+
 function lowest(sorted, number) {
   let low = 0, high = sorted.length;
   while (low < high) { const middle = (low + high) >> 1; if (sorted[middle] < number) low = middle + 1; else high = middle; }
@@ -195,7 +277,7 @@ export function opened(model, most = 26, depth = null) {
   const closed = (items) => items.flatMap((item) => (open.has(item.number) ? closed(item.children) : item.children.length ? [item] : []));
   for (let turn = 0; turn < 100; turn++) {
     const now = boxes();
-    const fits = closed(model.top).filter((item) => item.children.length <= 120 && (now + item.children.length <= most || !open.size));
+    const fits = closed(model.top).filter((item) => item.kind !== "library" && item.children.length <= 120 && (now + item.children.length <= most || !open.size));
     if (!fits.length) break;
     open.add(fits.reduce((best, item) => (size(item) > size(best) ? item : best)).number);
   }

@@ -3,6 +3,9 @@ import { layout, r } from "./layout.js";
 import { width } from "./letters.js";
 
 const PAD = 18, HEAD = 34, RAIL = 12, MOST_PORTS = 8;
+const LONGEST_TITLE = 40, LONGEST_DETAIL = 38, LONGEST_WORD = 30;
+// What is not finite, behind a shape or a name: `12 NaN, 4 −Inf`.
+const ALARM = / ?[\d,]+ (NaN|[+−]Inf).*$/;
 
 // What is drawn: a list of {t: rect | path | circle | text …}, each with a class, and with the item it belongs to.
 export function scene(model, view) {
@@ -51,10 +54,10 @@ function group(model, item, view) {
     const key = `${from}:${parts[from].outs ? out : ""}>${to}:${parts[to].ins ? into : ""}`;
     if (drawnOnce.has(key)) continue;
     drawnOnce.add(key);
-    edges.push({ from, out, to, into, shape: edge.shape, name: edge.name });
+    edges.push({ from, out, to, into, shape: edge.shape, name: edge.name, isBad: edge.isBad });
   }
   for (const edge of edges) {
-    const part = parts[edge.from], word = edge.name || edge.shape;
+    const part = parts[edge.from], word = cut(edge.name || edge.shape, LONGEST_WORD);
     if (word && part.kind === "box") part.label = Math.max(part.label || 0, width(word, 11, true));
   }
   for (const { from, to } of backs) if (from === to) parts[from].label = Math.max(parts[from].label || 0, parts[from].w - parts[from].ax + 12);
@@ -104,8 +107,22 @@ function framed(model, item, parts, edges, found, backs) {
 }
 
 function titleWidth(item) {
-  const words = [[item.title || "repeat", 13, true], [item.kind === "repeat" ? "" : item.detail, 12], [item.often, 13, true], [item.only, 12]];
+  const words = [[titleOf(item), 13, true], [detailOf(item), 12], [item.often, 13, true], [onlyOf(item), 12]];
   return words.reduce((sum, [word, size, isBold]) => sum + (word ? width(word, size, false, isBold) + 8 : 0), 30);
+}
+
+// What is written on a box is cut: a class may have a name of ten thousand letters. Details have all of it.
+function titleOf(item) {
+  return cut(item.title || "repeat", item.hasRounds ? 60 : LONGEST_TITLE);
+}
+
+function detailOf(item) {
+  const detail = item.kind === "repeat" && item.children.length ? "" : item.detail;
+  return cut([item.where, detail].filter(Boolean).join("  "), LONGEST_DETAIL);
+}
+
+function onlyOf(item) {
+  return cut(item.only, LONGEST_DETAIL);
 }
 
 function stateOf(model, item) {
@@ -117,11 +134,11 @@ function box(item, view) {
   const { often } = item;
   if (item.kind === "sign" && !often && !item.only) return { ...part, shape: "sign", w: 26, h: 26, ax: 13 };
   if (item.kind === "function" || item.kind === "view" || item.kind === "sign" || item.kind === "mark") {
-    const name = cut(item.title, 34), variable = [cut(item.variable, 22), item.only].filter(Boolean).join("  ");
+    const name = cut(item.title, 34), variable = [cut(item.variable, 22), onlyOf(item)].filter(Boolean).join("  ");
     const w = width(name, 12, true) + (variable ? width(variable, 12, true) + 7 : 0) + (often ? width(often, 12) + 8 : 0) + 24 + (item.children.length ? 16 : 0);
     return { ...part, shape: "pill", name, variable, often, w, h: 26, ax: w / 2 };
   }
-  const name = cut(item.title || "repeat", 40), detail = [cut(item.detail, 38), item.only].filter(Boolean).join("  ");
+  const name = titleOf(item), detail = [cut([item.where, item.detail].filter(Boolean).join("  "), LONGEST_DETAIL), onlyOf(item)].filter(Boolean).join("  ");
   const first = width(name, 13, false, true) + (often ? width(often, 13, false, true) + 16 : 0), second = width(detail, 12);
   const w = Math.max(first, second) + 28 + (item.children.length ? 18 : 0);
   return { ...part, shape: "card", name, detail, often, w, h: detail ? 44 : 30, ax: w / 2 };
@@ -174,17 +191,18 @@ function leadingBack({ from, to }, { parts, found }, left, top) {
 }
 
 function frame(part, x, y, marks, parity) {
-  const { item, w, h, state } = part, number = item.number;
+  const { item, w, h, state } = part, number = item.number, own = marks.length;
   if (item.most > 1) for (const back of [6, 3]) marks.push({ t: "rect", x: x + back, y: y + back, w, h, r: 10, c: "group back" });
   marks.push({ t: "rect", x, y, w, h, r: 10, c: `group ${parity} ${state}`, item: number });
   marks.push({ t: "rect", x: x + 4, y: y + 4, w: Math.min(w - 8, titleWidth(item) + 16), h: 24, r: 6, c: "head", item: number, toggle: number });
   marks.push({ t: "path", d: `M${r(x + 13)},${r(y + 14)}l4.5,4.5l4.5,-4.5`, c: "chevron" });
-  const { often } = item, name = item.title || "repeat";
+  const { often } = item, name = titleOf(item), detail = detailOf(item), only = onlyOf(item);
   marks.push({ t: "text", x: x + 30, y: y + 20.5, s: name, c: "title " + state });
   let at = x + 30 + width(name, 13, false, true) + 8;
-  if (item.detail && item.kind !== "repeat") { marks.push({ t: "text", x: at, y: y + 20.5, s: item.detail, c: "detail" }); at += width(item.detail, 12) + 8; }
+  if (detail) { marks.push({ t: "text", x: at, y: y + 20.5, s: detail, c: "detail" }); at += width(detail, 12) + 8; }
   if (often) { marks.push({ t: "text", x: at, y: y + 20.5, s: often, c: "often" }); at += width(often, 13, false, true) + 8; }
-  if (item.only) marks.push({ t: "text", x: at, y: y + 20.5, s: item.only, c: "detail" });
+  if (only) marks.push({ t: "text", x: at, y: y + 20.5, s: only, c: "detail" });
+  for (let each = own; each < marks.length; each++) marks[each].of = number;
 }
 
 function card(part, x, y, marks) {
@@ -240,7 +258,10 @@ function line(edge, route, parts, dx, dy, marks, around) {
   const d = moved(route.d, dx, dy), isPort = to.kind === "out" || to.kind === "carriedOut", isOutside = from.kind === "outside";
   if (edge.isCarried) { marks.push({ t: "path", d, c: "edge carried", from: edge.of, to: edge.takenBy, arrow: !isPort }); return; }
   const c = "edge" + (route.isStub ? " stub" : "") + (isOutside ? " quiet" : "");
-  marks.push({ t: "path", d, c, from: isOutside ? -2 : item(from), to: item(to), arrow: !isPort && !route.isStub });
+  const ends = { from: isOutside ? -2 : item(from), to: item(to), out: edge.out, into: edge.into, isBad: edge.isBad };
+  // What the pointer meets is broader than what is seen.
+  marks.push({ t: "path", d, c: "edge hit", ...ends, isBad: false, edge: marks.length });
+  marks.push({ t: "path", d, c, ...ends, arrow: !isPort && !route.isStub });
 }
 
 // What a result is, beside the line it leaves on: right of it, left where the line turns right, nowhere if both.
@@ -258,7 +279,10 @@ function words(edges, lines, parts, dx, dy, marks) {
     const from = parts[edge.from], word = from.kind === "outside" ? from.shapeWord : all.size === 1 ? [...all][0] : "";
     if (!word || from.kind === "in" || (turns.has(1) && turns.has(-1)) || isSaidInside(from, edge.out)) continue;
     const isLeft = turns.has(1), x = dx + label.x + (isLeft ? -6 : 6);
-    marks.push({ t: "text", x, y: dy + label.y + 13, s: cut(word, 30), c: (edge.name && from.kind !== "outside" ? "port" : "shape") + (/\d (NaN|[+−]Inf)/.test(word) ? " bad" : ""), anchor: isLeft ? "end" : undefined });
+    const alarm = word.match(ALARM), isName = edge.name && from.kind !== "outside";
+    const mark = { t: "text", x, y: dy + label.y + 13, s: cut(word, LONGEST_WORD), c: (isName ? "port" : "shape") + (edge.isBad && alarm ? " bad" : ""), anchor: isLeft ? "end" : undefined };
+    if (alarm && from.item) Object.assign(mark, { plain: cut(word.slice(0, alarm.index), LONGEST_WORD), giver: from.item.number, out: edge.out, isBad: edge.isBad });
+    marks.push(mark);
   }
 }
 

@@ -53,6 +53,7 @@ function rank(nodes, edges) {
 // Long lines get a place of their own in each layer they pass; one chain for all that a result goes to.
 function withLanes(nodes, edges, ranks) {
   const count = Math.max(-1, ...ranks) + 1;
+  /** @type {any[][]} */
   const layers = Array.from({ length: count }, () => []);
   const cells = nodes.map((node, at) => ({ node, at, rank: ranks[at], up: [], down: [], left: node.ax + 0, right: Math.max(node.w - node.ax, (node.label || 0) + 10) }));
   const chains = new Map();
@@ -89,7 +90,7 @@ function join(upper, lower) {
 // Fewest crossings: execution order first, lanes to the right; then by the middle of the neighbours, back and forth.
 function order(level) {
   const { layers } = level;
-  for (const layer of layers) layer.sort((a, b) => !a.node - !b.node || a.at - b.at);
+  for (const layer of layers) layer.sort((a, b) => Number(!a.node) - Number(!b.node) || a.at - b.at);
   number(layers);
   const total = layers.reduce((sum, layer) => sum + layer.length, 0);
   const sweeps = total > 4000 ? 1 : total > 1000 ? 4 : 12;

@@ -5,7 +5,9 @@ const NARROW = "ijl.,:;'|!I()[]{}/\\ ft`\"°·", WIDE = "mwMW@%—…", CAPITALS
 const MONO = 0.602;
 
 // A page measures with its own type, which may be wider (DejaVu's and Verdana's are).
-let pen = null, family = "";
+/** @type {any} */
+let pen = null;
+let family = "";
 export function measureOn(page) {
   pen = page.createElement("canvas").getContext("2d");
   family = getComputedStyle(page.body).fontFamily;

@@ -21,7 +21,7 @@ export function picture(json, depth, most) {
 
 export function svg(drawn) {
   const w = Math.ceil(drawn.w + 40), h = Math.ceil(drawn.h + 40);
-  const marks = drawn.marks.filter((mark) => !mark.toggle && mark.toggle !== 0).map(element).join("\n");
+  const marks = drawn.marks.filter((mark) => mark.toggle === undefined && mark.edge === undefined).map(element).join("\n");
   const arrow = '<marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto"><path d="M1,1L7,4L1,7" fill="none" stroke="#98a2b1" stroke-width="1.3"/></marker>';
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="-20 -20 ${w} ${h}" width="${w}" height="${h}"><style>${escapeText(STYLE)}</style><defs>${arrow}</defs><rect x="-20" y="-20" width="${w}" height="${h}" fill="#fff"/>\n${marks}\n</svg>\n`;
 }

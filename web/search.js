@@ -5,14 +5,17 @@ export function search(app, query) {
   const terms = query.trim().match(/\S+:"[^"]*"|\S+/g);
   if (!terms) return null;
   const { model } = app, tests = terms.map((term) => test(model, term)), known = new Map();
-  const found = { events: new Set(), hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
+  const isOwn = terms.some((term) => CONTENTS.has(term.toLowerCase()) && hasStats(model));
+  /** @type {import("./types").Found} */
+  const found = { events: new Set(), inOrder: [], hits: new Set(), items: new Set(), around: new Set(), count: 0, first: -1 };
   for (let event = 0; event < model.events.size; event++) {
     const number = model.events.sample[event];
-    if (!known.has(number)) known.set(number, tests.every((each) => each(event, model.samples[number])));
+    if (isOwn || !known.has(number)) known.set(number, tests.every((each) => each(event, model.samples[number])));
     if (!known.get(number)) continue;
     const item = itemWith(model, event);
     if (!item || !app.shows(top(model, item))) continue;
     found.events.add(event);
+    found.inOrder.push(event);
     found.count++;
     if (found.first < 0) found.first = model.itemOf.has(event) ? event : item.nodes[0];
     if (found.hits.has(item.number)) continue;
@@ -25,12 +28,27 @@ export function search(app, query) {
   return found;
 }
 
+// `nan` and `inf` mean what is in the values, where that was measured: it differs between events that are alike.
+const CONTENTS = new Set(["nan", "inf"]);
+
+function hasStats(model) {
+  return Object.keys(model.values.stats).length > 0;
+}
+
+function holds(model, event, what) {
+  return model.events.gives[event].some((value) => {
+    const stats = model.values.stats[value];
+    return !!stats && stats[what] > 0;
+  });
+}
+
 function top(model, item) {
   while (item.parent >= 0) item = model.items[item.parent];
   return item;
 }
 
 function test(model, term) {
+  if (CONTENTS.has(term.toLowerCase()) && hasStats(model)) return (event) => holds(model, event, term.toLowerCase());
   const [, key, rest] = term.match(/^(?:(op|shape|line|module|kind|file):)?(.*)$/s), wanted = rest.replace(/^"|"$/g, "").toLowerCase();
   if (key === "op") return (_, sample) => (sample.kind === "op" || sample.kind === "function") && glob(wanted).test(sample.name.toLowerCase().replace(/^(tensor\.|aten::|f\.)/, "").replace(/\..*$/, ""));
   if (key === "shape") return (event) => [...model.events.takes[event], ...model.events.gives[event]].some((value) => isShape(model.values.word[value], wanted));
@@ -53,9 +71,12 @@ function isShape(word, wanted) {
   return have.length === want.length && want.every((size, at) => size === "*" || size === have[at]);
 }
 
+// The event found before or after the selected one; after the last comes the first.
 export function nextMatch(app, step) {
-  const shown = [...new Set([...app.found.hits].map((number) => app.eventOf(app.model.items[number])))].filter((event) => event >= 0).sort((a, b) => a - b);
-  if (!shown.length) return -1;
-  const at = shown.indexOf(app.selected);
-  return at < 0 ? shown[0] : shown[(at + step + shown.length) % shown.length];
+  const { inOrder } = app.found;
+  if (!inOrder.length) return -1;
+  const at = inOrder.findIndex((event) => event >= app.selected);
+  if (at < 0) return step > 0 ? inOrder[0] : inOrder[inOrder.length - 1];
+  if (inOrder[at] !== app.selected && step > 0) return inOrder[at];
+  return inOrder[(at + step + inOrder.length) % inOrder.length];
 }

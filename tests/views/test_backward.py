@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchglass as tg
 from tests import programs
-from torchglass.events.trace import Trace
+from tests.older import needs_autograd_backward, needs_equal_modes
+from torchglass._trace import Trace
 from torchglass.events.types import Event
 from torchglass.views.backward import TiedTrace
 
@@ -59,6 +60,7 @@ def line_of(trace: Trace, event: Event) -> int | None:
     return None if event.forward_event is None else trace.event(event.forward_event).line
 
 
+@needs_equal_modes
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_forward_lines_are_those_that_anomaly_mode_kept(name: str) -> None:
     told, trace = accounts_of(programs.load(name).main)
@@ -213,6 +215,7 @@ def test_the_tree_shows_backward_in_its_own_order() -> None:
     assert order[:5] == ["pow", "mean", "div", "pow", "tanh_backward"]
 
 
+@needs_autograd_backward
 def test_the_tree_says_which_module_an_op_of_backward_belongs_to() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     with tg.record(ops=True) as trace:

@@ -13,7 +13,7 @@ from torch import nn
 import torchglass as tg
 from tests import programs
 from tests.modules import module_of
-from tests.views.looping import Writer
+from tests.program.looping import Writer
 from torchglass.views.render import options_for
 from torchglass.views.row import EVENT
 

@@ -1,5 +1,8 @@
-"""What a trace means and how it looks: a file or a folder a view, found by its name."""
+"""How a trace looks: one file or folder for each view, found by its name."""
 
 from __future__ import annotations
 
-VIEWS = ("calls", "code", "failure", "gradients", "graph", "listing", "table", "tree", "variables")
+from torchglass.views.options import OPTIONS
+
+VIEWS = tuple(OPTIONS)
+"""The names of all views: a view is registered by its line there."""

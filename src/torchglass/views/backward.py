@@ -1,32 +1,37 @@
-"""Backward under its forward line: what the autograd engine ran, shown where the step stands whose gradient it was."""
+"""Shows backward at the forward lines: what the autograd engine ran, at the step whose gradient it computed."""
+
+# Private members of a trace are hidden from users, not from the views and answers that read it.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torchglass.events.types import Event, Location, ModuleInfo, Value
-from torchglass.views.digest import Recorded
+from torchglass.program.recorded import Recorded
 from torchglass.views.text.cells import op_name
 from torchglass.views.text.tensors import contents_words, is_measured, values_words
 from torchglass.views.text.words import clean, count
 
 SIGN = "∂ "
-"""Before the name of what ran in backward."""
-NOTHING = "backward: no op of backward is in this trace; record(ops=True) records them"
-MOST_NAMES = 6
+"""Stands before the name of what ran in backward."""
+NO_BACKWARD = "backward: no op of backward is in this trace; record(ops=True) records them"
+MAX_OPS_NAMED = 6
+"""Different ops of backward that a line names; the rest is counted."""
 
 
-def ran_for(trace: Recorded) -> dict[int, list[Event]]:
-    """By forward event: what backward ran for it, in order; not what that called in turn."""
-    found: dict[int, list[Event]] = {}
+def backward_events(trace: Recorded) -> dict[int, list[Event]]:
+    """Return by forward event the events that backward ran for it, in order, without those inside other ones."""
+    by_forward: dict[int, list[Event]] = {}
     tied: set[int] = set()
     for event in trace.events():
         if event.forward_event is not None and event.phase == "backward":
             tied.add(event.id)
             if event.parent not in tied:
-                found.setdefault(event.forward_event, []).append(event)
-    return found
+                by_forward.setdefault(event.forward_event, []).append(event)
+    return by_forward
 
 
 # ---------------------------------------------------------------- a trace in another order
@@ -34,12 +39,16 @@ def ran_for(trace: Recorded) -> dict[int, list[Event]]:
 
 @dataclass(slots=True)
 class TiedTrace:
-    """A trace in which the ops of backward stand behind the forward step that they belong to, and at its place."""
+    """A trace in which the ops of backward come right after the forward step that they belong to, at its place.
+
+    The code view reads it like any other trace.
+    """
 
     trace: Recorded
     made: list[Event] = field(default_factory=list[Event])
+    """The events in their new order, with new ids."""
     origin: list[int] = field(default_factory=list[int])
-    """For each event its id in the trace itself."""
+    """By new id, the id in the trace itself."""
     name: str = ""
     notes: tuple[str, ...] = ()
     duration_ns: int = 0
@@ -48,38 +57,50 @@ class TiedTrace:
     measured: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("name", "notes", "duration_ns", "complete", "sources"):
-            setattr(self, name, getattr(self.trace, name))
+        self.name = self.trace.name
+        self.notes = self.trace.notes
+        self.duration_ns = self.trace.duration_ns
+        self.complete = self.trace.complete
+        self.sources = self.trace.sources
         self.measured = is_measured(self.trace)
-        behind = ran_for(self.trace)
-        moved = {event.id for several in behind.values() for event in several if event.kind == "op"}
-        numbers: dict[int, int] = {}
-        pending: list[tuple[int, Event]] = []
+        backward = {
+            forward: [event for event in events if event.kind == "op"]
+            for forward, events in backward_events(self.trace).items()
+        }
+        moved = {event.id for events in backward.values() for event in events}
+        new_ids: dict[int, int] = {}
+        open_steps: list[int] = []
+        """Forward steps with backward ops, which come after the last event inside the step."""
         parents: list[int | None] = []
         for event in self.trace.events():
             parents.append(event.parent)
-            while pending and not _is_below(event.id, pending[-1][0], parents):
-                self._put(pending.pop(), behind, numbers)
+            while open_steps and not _is_inside(event.id, open_steps[-1], parents):
+                self._add_backward(open_steps.pop(), backward, new_ids)
             if event.id in moved:
                 continue
-            numbers[event.id] = len(self.made)
-            parent = None if event.parent is None else numbers.get(event.parent)
+            new_ids[event.id] = len(self.made)
+            parent = None
+            if event.parent is not None:
+                parent = new_ids.get(event.parent)
             self._add(event, event._replace(parent=parent))
-            if event.id in behind:
-                pending.append((event.id, self.made[-1]))
-        while pending:
-            self._put(pending.pop(), behind, numbers)
+            if event.id in backward:
+                open_steps.append(event.id)
+        while open_steps:
+            self._add_backward(open_steps.pop(), backward, new_ids)
 
-    def _put(self, forward: tuple[int, Event], behind: dict[int, list[Event]], numbers: dict[int, int]) -> None:
-        number, at = forward
-        for event in behind[number]:
-            if event.kind == "op":
-                numbers[event.id] = len(self.made)
-                self._add(event, _at_place_of(event, at))
+    def _add_backward(
+        self, forward: int, backward: dict[int, list[Event]], new_ids: dict[int, int]
+    ) -> None:
+        """Add the backward ops of a forward step."""
+        step = self.made[new_ids[forward]]
+        for event in backward[forward]:
+            new_ids[event.id] = len(self.made)
+            self._add(event, _at_place_of(event, step))
 
-    def _add(self, event: Event, shown: Event) -> None:
+    def _add(self, event: Event, moved: Event) -> None:
+        """Add an event; ``moved`` is how it is shown."""
         self.origin.append(event.id)
-        self.made.append(shown._replace(id=len(self.made)))
+        self.made.append(moved._replace(id=len(self.made)))
 
     def __len__(self) -> int:
         return len(self.made)
@@ -98,8 +119,8 @@ class TiedTrace:
         return self.trace.left_by
 
     @property
-    def left_process(self) -> int:
-        return self.trace.left_process
+    def _left_process(self) -> int:
+        return self.trace._left_process
 
     @property
     def raised_at(self) -> tuple[Location, ...]:
@@ -109,16 +130,16 @@ class TiedTrace:
         return self.trace.failure()
 
 
-def _is_below(event: int, above: int, parents: Sequence[int | None]) -> bool:
-    """Whether an event happened in the course of another."""
-    at: int | None = event
-    while at is not None and at > above:
-        at = parents[at]
-    return at == above
+def _is_inside(event: int, outer: int, parents: Sequence[int | None]) -> bool:
+    """Return whether an event happened inside another one."""
+    ancestor: int | None = event
+    while ancestor is not None and ancestor > outer:
+        ancestor = parents[ancestor]
+    return ancestor == outer
 
 
 def _at_place_of(event: Event, forward: Event) -> Event:
-    """An op of backward as it is shown: its numbers are its own, its place is the forward step's."""
+    """Return an op of backward with the place of its forward step."""
     return event._replace(
         name=SIGN + op_name(event.name), parent=forward.id, thread=forward.thread, stack=forward.stack,
         location=forward.location, owner=forward.owner, code=forward.code, module=forward.module, root=forward.root,
@@ -130,40 +151,64 @@ def _at_place_of(event: Event, forward: Event) -> Event:
 
 
 def gradient_of(forward: Event, ran: list[Event]) -> Value | None:
-    """The gradient of what a step gave: the first of its shape that backward brings in from elsewhere."""
-    given = (*forward.inputs, *forward.outputs)
-    own, saved = {value.id for value in given}, {value.storage for value in given} - {None}
+    """Return the gradient of a step's output, given the events that backward ran for the step; None if not known.
+
+    It is the first value of the output's shape that backward takes and that comes neither from the step nor from these
+    events.
+    """
+    values = (*forward.inputs, *forward.outputs)
+    known = {value.id for value in values}
+    saved = {value.storage for value in values} - {None}
     shapes = {value.shape for value in forward.outputs}
     for event in ran:
         for value in event.inputs:
-            if value.id not in own and value.storage not in saved and value.shape in shapes:
+            if value.id not in known and value.storage not in saved and value.shape in shapes:
                 return value
-        own.update(value.id for value in event.outputs)
+        known.update(value.id for value in event.outputs)
     return None
 
 
 def words_by_line(trace: Recorded) -> dict[tuple[str, int], str]:
-    """By file and line: ``∂ f32[5, 8] μ 0.03 σ 0.07 [−0.14, 0.2]: threshold_backward, t ×3, mm ×2``."""
-    lines: dict[tuple[str, int], list[tuple[Event, list[Event]]]] = {}
-    for number, ran in sorted(ran_for(trace).items()):
-        forward, ops = trace.event(number), [event for event in ran if event.kind == "op"]
+    """Return text by file and line: ``∂ f32[5, 8] μ 0.03 σ 0.07 [−0.14, 0.2]: threshold_backward, t ×3, mm ×2``."""
+    lines: dict[tuple[str, int], list[_Step]] = {}
+    for number, events in sorted(backward_events(trace).items()):
+        forward = trace.event(number)
+        ops = [event for event in events if event.kind == "op"]
         if forward.location is not None and ops:
-            lines.setdefault((forward.location.file, forward.location.line), []).append((forward, ops))
-    return {place: _words(several) for place, several in lines.items()}
+            place = (forward.location.file, forward.location.line)
+            lines.setdefault(place, []).append(_Step(forward, ops))
+    return {place: _words(steps) for place, steps in lines.items()}
 
 
-def _words(several: list[tuple[Event, list[Event]]]) -> str:
-    """Of a line with several steps the gradient is that of the last one, whose result the line gives."""
-    last = several[-1][0]
-    same = [(forward, ran) for forward, ran in several if (forward.name, forward.code) == (last.name, last.code)]
-    gradients = [value for forward, ran in same if (value := gradient_of(forward, ran)) is not None]
-    shape = ", ".join(values_words([(value,) for value in gradients])) if gradients else ""
-    known, alarm = contents_words([gradients]) if gradients else ("", "")
+class _Step(NamedTuple):
+    """A forward step, and the ops that backward ran for it."""
+
+    forward: Event
+    ops: list[Event]
+
+
+def _words(steps: list[_Step]) -> str:
+    """Return the text of a line. The gradient is that of the last step, since its result is the line's."""
+    last = steps[-1].forward
+    gradients: list[Value] = []
+    for forward, ops in steps:
+        if (forward.name, forward.code) == (last.name, last.code):
+            gradient = gradient_of(forward, ops)
+            if gradient is not None:
+                gradients.append(gradient)
+    sign = SIGN
+    if gradients:
+        shape = ", ".join(values_words([(value,) for value in gradients]))
+        contents, alarm = contents_words([gradients])
+        sign += " ".join(filter(None, (shape, alarm, contents))) + ": "
     counts: dict[str, int] = {}
-    for event in sorted((event for _, ran in several for event in ran), key=lambda event: event.id):
+    for event in sorted(
+        (event for step in steps for event in step.ops), key=lambda event: event.id
+    ):
         name = clean(op_name(event.name))
         counts[name] = counts.get(name, 0) + 1
     names = [f"{name} ×{count(times)}" if times > 1 else name for name, times in counts.items()]
-    rest = f", +{len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    gradient = " ".join(filter(None, (shape, alarm, known)))
-    return f"{SIGN}{gradient}: " * bool(gradient) + SIGN * (not gradient) + ", ".join(names[:MOST_NAMES]) + rest
+    rest = ""
+    if len(names) > MAX_OPS_NAMED:
+        rest = f", +{len(names) - MAX_OPS_NAMED} more"
+    return sign + ", ".join(names[:MAX_OPS_NAMED]) + rest

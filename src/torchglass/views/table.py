@@ -1,122 +1,120 @@
-"""The table: one row a module, with its output, its parameters counted once, and its share of the time."""
+"""The table view: one row for each module, with its output, its parameters and its share of the time.
+
+A parameter that several modules share is counted at the first one.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from torchglass.events.missing import ModuleKey, is_gap, missing_of
 from torchglass.events.selection import Selection
 from torchglass.events.types import Event, ModuleInfo, Value
-from torchglass.views.digest import Recorded, digest_of, settings_of, split_index
-from torchglass.views.fold import Item, folded, in_order, range_label
+from torchglass.program.fold import Item, Nested, depth_first, folded
+from torchglass.program.modules import ModuleTree
+from torchglass.program.paths import range_label, settings_of, split_index, without_label_number
+from torchglass.program.program import program_of
+from torchglass.program.recorded import Recorded
 from torchglass.views.options import TableOptions
 from torchglass.views.row import COUNT, GIVES, HEADING, NAME, STATISTICS, TIME, Cell, Row, Sheet
 from torchglass.views.text.cells import shape_words
 from torchglass.views.text.style import Page
-from torchglass.views.text.table import ModuleForest, draw_table, natural_widths, width_of_all
+from torchglass.views.text.table import draw_table, module_rows, natural_widths, width_of_all
 from torchglass.views.text.tensors import contents_words, is_measured
 from torchglass.views.text.words import clean, count, cut, duration, plural, share, size, width_of
 
 MODULE, TOTAL = "module", "total"
 """Kinds of rows."""
 CALLS = "calls"
-"""The kind of a cell."""
+"""The kind of a cell: how often a module was called."""
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class TableTotals:
     """Sums over all modules of the trace, each parameter once."""
 
     parameters: int
+    """How many numbers all parameters have."""
     trainable: int
+    """How many of them are in parameters that get a gradient."""
     size: int
-    """Bytes."""
+    """How many bytes all parameters have."""
     without_shape: int
-    """Parameters that had no shape yet."""
+    """How many parameters had no shape yet."""
     forward_ns: int
     """Host time in the outermost module calls."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """One module while the table is made."""
+    """One module."""
 
     info: ModuleInfo
     name: str
     calls: list[Event]
+    times: int
+    """How often it was called, also in events that were dropped."""
     spent: int
+    """How long its calls took, in nanoseconds."""
     own: int = 0
-    """Numbers in its own parameters."""
+    """How many numbers are in its own parameters."""
     shared: int = 0
-    """The same for parameters that were counted further up."""
+    """How many are in own parameters that another module was counted with before."""
     total: int = 0
-    """All that is counted at and below it."""
+    """How many numbers are counted in it and in the modules in it."""
 
 
 def sheet(trace: Recorded, options: TableOptions) -> Sheet:
-    """Rows for the modules of a trace; the sum of ``each`` times parameters over the rows is the total."""
-    calls = list(_module_calls(trace))
-    nodes, children, roots = _nodes(trace.modules(), calls)
-    totals = _count_parameters(nodes, children, roots, _forward_ns(calls))
+    """Return a row for each module. The parameters in all rows, times ``each``, add up to the total."""
+    modules = program_of(trace).modules
+    calls = {number: trace.event(number) for number in modules.all_calls}
+    nodes = _nodes(modules, calls, _missing_calls(trace))
+    roots, children = modules.by_first_call()
+    totals = _count_parameters(nodes, children, roots, _forward_ns(list(calls.values())))
     if options.only is not None:
         roots = _selected(nodes, children, roots, options.only)
     if not roots:
         return Sheet(below=[Cell(HEADING, _no_rows(trace, options))])
     rows = _Rows(nodes, options, totals.forward_ns, is_measured(trace))
-    forest = ModuleForest(children, lambda node: nodes[node].name)
-    items = folded(forest, roots, rows.own, options.fold)
-    return Sheet([*forest.rows(items, options.depth, rows.row), *_totals(trace, totals, options)])
+    items = folded(Nested(children), roots, rows.appearance, options.fold)
+    shown = module_rows(items, modules.name, options.depth, rows.row)
+    return Sheet([*shown, *_totals(trace, totals, options)])
 
 
 def _no_rows(trace: Recorded, options: TableOptions) -> str:
     if options.only is not None:
-        return f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
+        return (
+            f"No module is selected: {plural(len(trace), 'event')}, but none of a module that fits."
+        )
     return f"No module was called: {plural(len(trace), 'event')}, all of them functions. The tree shows them."
 
 
 # ---------------------------------------------------------------- modules
 
 
-def _module_calls(trace: Recorded) -> Iterator[Event]:
-    """The calls of modules: no other events are made to find them."""
-    digest = digest_of(trace)
-    is_module = [event.kind == "module" for event in digest.samples]
-    return (trace.event(number) for number, alike in enumerate(digest.alike) if is_module[alike])
+def _missing_calls(trace: Recorded) -> Counter[ModuleKey]:
+    """Return how often each module was called in dropped events."""
+    missing: Counter[ModuleKey] = Counter()
+    for event in program_of(trace).distinct.samples:
+        if is_gap(event):
+            missing.update(missing_of(event).module_calls)
+    return missing
 
 
 def _nodes(
-    modules: Sequence[ModuleInfo], calls: Iterable[Event]
-) -> tuple[list[_Node], dict[int, list[int]], list[int]]:
-    """Modules under the modules that hold them, those called first first."""
-    called: dict[tuple[str, str], list[Event]] = {}
-    for event in calls:
-        called.setdefault((event.root or "", event.module or ""), []).append(event)
-    never = 1 << 62
-    first = {key: events[0].id for key, events in called.items()}
-    ordered = sorted(modules, key=lambda info: first.get((info.root, info.path), never))
-    places = {(info.root, info.path): at for at, info in enumerate(ordered)}
+    modules: ModuleTree, calls: Mapping[int, Event], missing: Counter[ModuleKey]
+) -> list[_Node]:
+    """Return what is known of each module."""
     nodes: list[_Node] = []
-    children: dict[int, list[int]] = {}
-    roots: list[int] = []
-    for at, info in enumerate(ordered):
-        holder = _holder(info, places)
-        outer = ordered[holder].path if holder is not None else ""
-        name = info.path[len(outer) + 1 :] if outer else info.path
-        events = called.get((info.root, info.path), [])
-        nodes.append(_Node(info, name or info.root, events, _spent(events)))
-        (roots if holder is None else children.setdefault(holder, [])).append(at)
-    return nodes, children, roots
-
-
-def _holder(info: ModuleInfo, places: dict[tuple[str, str], int]) -> int | None:
-    path = info.path
-    while path:
-        path = path.rpartition(".")[0]
-        if (info.root, path) in places:
-            return places[info.root, path]
-    return None
+    for number, info in enumerate(modules.infos):
+        events = [calls[call] for call in modules.calls[number]]
+        times = len(events) + missing[ModuleKey(info.root, info.path)]
+        nodes.append(_Node(info, modules.name(number), events, times, _spent(events)))
+    return nodes
 
 
 def _spent(events: Iterable[Event]) -> int:
@@ -124,8 +122,9 @@ def _spent(events: Iterable[Event]) -> int:
 
 
 def _forward_ns(calls: Sequence[Event]) -> int:
-    """Time in module calls that no other module call is around."""
-    spent, until = 0, dict[str, int]()
+    """Return how long the outermost module calls took."""
+    spent = 0
+    until = dict[str, int]()
     for event in calls:
         end = event.end_ns or event.start_ns
         if event.phase != "backward" and event.start_ns >= until.get(event.thread, 0):
@@ -137,13 +136,13 @@ def _forward_ns(calls: Sequence[Event]) -> int:
 def _selected(
     nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], only: Selection
 ) -> list[int]:
-    """Keep what is selected and what it is in."""
+    """Remove modules from ``children`` unless they, or modules in them, are selected; return the roots that remain."""
     kept: set[int] = set()
-    for at in reversed([*in_order(roots, lambda at: children.get(at, ()))]):
-        children[at] = [child for child in children.get(at, ()) if child in kept]
-        if children[at] or any(map(only.matches, nodes[at].calls)):
-            kept.add(at)
-    return [at for at in roots if at in kept]
+    for module in reversed([*depth_first(roots, lambda module: children.get(module, ()))]):
+        children[module] = [child for child in children.get(module, ()) if child in kept]
+        if children[module] or any(map(only.matches, nodes[module].calls)):
+            kept.add(module)
+    return [root for root in roots if root in kept]
 
 
 # ---------------------------------------------------------------- parameters
@@ -151,21 +150,22 @@ def _selected(
 
 def _count_parameters(
     nodes: Sequence[_Node], children: dict[int, list[int]], roots: Sequence[int], forward_ns: int
-) -> Totals:
+) -> TableTotals:
     """Count each parameter at the first module that shows it."""
     seen: dict[int, Value] = {}
-    order = [*in_order(roots, lambda at: children.get(at, ()))]
-    for at in order:
-        node = nodes[at]
+    order = [*depth_first(roots, lambda module: children.get(module, ()))]
+    for module in order:
+        node = nodes[module]
         for value in node.info.parameters:
             if value.id in seen:
                 node.shared += numbers_in(value)
             else:
                 seen[value.id] = value
                 node.own += numbers_in(value)
-    for at in reversed(order):
-        nodes[at].total = nodes[at].own + sum(nodes[child].total for child in children.get(at, ()))
-    return Totals(
+    for module in reversed(order):
+        inside = sum(nodes[child].total for child in children.get(module, ()))
+        nodes[module].total = nodes[module].own + inside
+    return TableTotals(
         parameters=sum(map(numbers_in, seen.values())),
         trainable=sum(numbers_in(value) for value in seen.values() if value.requires_grad),
         size=sum(numbers_in(value) * bytes_each(value.dtype) for value in seen.values()),
@@ -175,14 +175,18 @@ def _count_parameters(
 
 
 def numbers_in(value: Value) -> int:
-    """How many numbers a tensor holds; 0 when its shape is not known."""
-    return 0 if value.shape is None else prod(value.shape)
+    """Return how many numbers a tensor holds; 0 if its shape is not known."""
+    if value.shape is None:
+        return 0
+    return prod(value.shape)
 
 
 def bytes_each(dtype: str) -> int:
-    """Bytes of one number, by the digits in the dtype's name (``bool`` and what has none: 1)."""
+    """Return the bytes of one number, from the digits in the dtype's name (``bool`` and others without digits: 1)."""
     bits = re.search(r"\d+", dtype)
-    return max(int(bits[0]) // 8, 1) if bits else 1
+    if bits:
+        return max(int(bits[0]) // 8, 1)
+    return 1
 
 
 # ---------------------------------------------------------------- rows
@@ -197,39 +201,56 @@ class _Rows:
     forward_ns: int
     measured: bool
 
-    def own(self, item: Item) -> Hashable:
-        """All that is said of a module; of numbered ones without the number."""
+    def appearance(self, item: Item) -> Hashable:
+        """Return a key for what the row of a module shows, without the number of a layer."""
         node = self.nodes[item.nodes[0]]
         return (
             node.info.name,
             settings_of(node.info.detail, node.info.path),
-            split_index(node.name)[0],
-            len(node.calls),
+            split_index(without_label_number(node.name))[0],
+            node.times,
             _shapes(node.calls[0].outputs) if node.calls else None,
             node.own,
             node.shared,
         )
 
-    def row(self, item: Item, depth: int, is_closed: bool, says_times: bool) -> Row:
-        """What is said of the modules that an item stands for."""
+    def row(self, item: Item, depth: int, is_closed: bool, shows_times: bool) -> Row:
+        """Return the row of the modules that an item stands for."""
         nodes = [self.nodes[node] for node in item.nodes]
-        first, times = nodes[0], item.times if says_times else 1
-        span = range_label(node.name for node in nodes)
-        name = f"{clean(span)} × {count(times)}" if times > 1 else clean(span)
-        spent = sum(node.spent for node in nodes)
-        cells = [
-            Cell(NAME, name + ("" if span == first.info.name else f" ({clean(first.info.name)})")),
-            Cell(GIVES, _output(first)),
-            Cell(COUNT, _parameters(first, len(nodes), first.total if is_closed else first.own)),
-            Cell(CALLS, count(len(first.calls))),
-        ]
-        found, alarm = contents_words(_outputs(nodes)) if self.measured else ("", "")
-        if found or alarm:
-            text = f"{alarm} {found}".strip()  # on a narrow page the end is cut
-            cells.insert(2, Cell(STATISTICS, text, mark=(0, len(alarm)) if alarm else None))
+        first = nodes[0]
+        times = 1
+        if shows_times:
+            times = item.times
+        span = range_label(without_label_number(node.name) for node in nodes)
+        if len(nodes) == 1:
+            span = first.name
+        name = clean(span)
+        if times > 1:
+            name += f" × {count(times)}"
+        if span != first.info.name:
+            name += f" ({clean(first.info.name)})"
+        cells = [Cell(NAME, name), Cell(GIVES, _output(first))]
+        if self.measured:
+            contents, alarm = contents_words(_outputs(nodes))
+            # The alarm comes first, since a narrow page cuts the end.
+            text = f"{alarm} {contents}".strip()
+            if alarm:
+                cells.append(Cell(STATISTICS, text, mark=(0, len(alarm))))
+            elif text:
+                cells.append(Cell(STATISTICS, text))
+        parameters = first.own
+        if is_closed:
+            parameters = first.total
+        cells.append(Cell(COUNT, _parameters(first, len(nodes), parameters)))
+        event = -1
+        time = ""
+        if first.calls:
+            event = first.calls[0].id
+            time = share(sum(node.spent for node in nodes), self.forward_ns)
         if self.options.times:
-            cells.insert(-1, Cell(TIME, share(spent, self.forward_ns) if first.calls else ""))
-        return Row(depth, MODULE, tuple(cells), first.calls[0].id if first.calls else -1, times, len(nodes))
+            cells.append(Cell(TIME, time))
+        cells.append(Cell(CALLS, count(first.times)))
+        return Row(depth, MODULE, tuple(cells), event, times, len(nodes))
 
 
 def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
@@ -237,7 +258,7 @@ def _shapes(values: Iterable[Value]) -> tuple[object, ...]:
 
 
 def _outputs(nodes: Sequence[_Node]) -> list[list[Value]]:
-    """What the calls of modules gave, place by place."""
+    """Return the outputs of all calls of modules, by their place among the outputs."""
     calls = [call.outputs for node in nodes for call in node.calls if call.outputs]
     return [list(column) for column in zip(*calls, strict=False)]
 
@@ -246,33 +267,45 @@ def _output(node: _Node) -> str:
     if not node.calls:
         return "not called"
     outputs = node.calls[0].outputs
-    varies = any(_shapes(call.outputs) != _shapes(outputs) for call in node.calls)
-    return (", ".join(shape_words(outputs)) or "—") + (" varies" if varies else "")
+    text = ", ".join(shape_words(outputs)) or "—"
+    if any(_shapes(call.outputs) != _shapes(outputs) for call in node.calls):
+        text += " varies"
+    return text
 
 
-def _parameters(node: _Node, each: int, own: int) -> str:
-    """``12 × 590,592`` for twelve layers; ``Σ`` before what is the sum of the rows below."""
-    often = f"{count(each)} × " if each > 1 else ""
-    if own:
-        text = often + count(own)
+def _parameters(node: _Node, layers: int, parameters: int) -> str:
+    """Return ``12 × 590,592`` for twelve layers. ``Σ`` marks the sum of the rows below; ``—`` means none."""
+    times = ""
+    if layers > 1:
+        times = f"{count(layers)} × "
+    parts: list[str] = []
+    if parameters:
+        parts.append(times + count(parameters))
     elif node.total:
-        text = f"{often}Σ {count(node.total)}"
-    else:
-        text = "" if node.shared else "—"
-    return text + (f"{' + ' if text else ''}{count(node.shared)} shared" if node.shared else "")
+        parts.append(f"{times}Σ {count(node.total)}")
+    if node.shared:
+        parts.append(f"{count(node.shared)} shared")
+    return " + ".join(parts) or "—"
 
 
-def _totals(trace: Recorded, totals: Totals, options: TableOptions) -> Iterator[Row]:
-    whole = "Parameters of all modules" if options.only is not None else "Parameters"
+def _totals(trace: Recorded, totals: TableTotals, options: TableOptions) -> Iterator[Row]:
+    whole = "Parameters"
+    if options.only is not None:
+        whole = "Parameters of all modules"
+    of_kept = ""
+    if _missing_calls(trace):
+        of_kept = "  (of the calls that were kept)"
     lines = [
         (whole, f"{count(totals.parameters)}  ({size(totals.size)})"),
         ("  trainable", count(totals.trainable)),
         ("  not trainable", count(totals.parameters - totals.trainable)),
-        *([("Forward time", duration(totals.forward_ns))] if options.times else []),
+        *([("Forward time", duration(totals.forward_ns) + of_kept)] if options.times else []),
         ("Events", count(len(trace))),
     ]
     if totals.without_shape:
-        lines.insert(3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet"))
+        lines.insert(
+            3, ("  not counted", f"{plural(totals.without_shape, 'parameter')} without a shape yet")
+        )
     return (Row(0, TOTAL, (Cell(NAME, name), Cell(COUNT, text))) for name, text in lines)
 
 
@@ -290,8 +323,9 @@ STYLES = {GIVES: "output", STATISTICS: "output", TIME: "time", CALLS: "dim"}
 
 
 def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
-    """The table, and totals below it."""
-    modules, totals = ([row for row in rows if (row.kind == TOTAL) is is_total] for is_total in (False, True))
+    """Yield the table, and the totals below it."""
+    modules = [row for row in rows if row.kind != TOTAL]
+    totals = [row for row in rows if row.kind == TOTAL]
     if not modules:
         return
     titles = {kind: title for kind, title in TITLES.items() if _is_shown(kind, modules)}
@@ -302,14 +336,14 @@ def lines(rows: Sequence[Row], page: Page) -> Iterator[str]:
 
 
 def _is_shown(kind: str, rows: Sequence[Row]) -> bool:
-    """Times only where they are wanted, calls only where a module was called more than once."""
+    """Return whether a column is shown. That of the calls is if a module was called more than once."""
     if kind == CALLS:
         return any(row.text(CALLS) not in ("", "0", "1") for row in rows)
     return any(row.cell(kind) for row in rows)
 
 
 def _fitted(widths: list[int], has_statistics: bool, page: int) -> list[int]:
-    """What is too much comes off statistics, which are the widest, then shapes, then names."""
+    """Shrink columns to fit: statistics first, which are the widest, then shapes, then names."""
     gaps = 2 * (len(widths) - 1)
     if has_statistics:
         others = sum(widths[3:]) + gaps + min(widths[0], page // 3) + min(widths[1], page // 5)

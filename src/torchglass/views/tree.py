@@ -1,189 +1,288 @@
-"""The tree: every call with what was written, the shapes that went in and came out, and the line."""
+"""The tree view: every call as written, the shapes that went in and came out, and the line.
+
+Each row stands for an *item*: one node of the program tree, or several that were folded into one
+(``program/fold.py``). Some items have no row, such as a loop with a single iteration. Their
+children then take their place.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from torchglass.program.fold import Item, folded
+from torchglass.program.paths import range_label
+from torchglass.program.program import program_of
+from torchglass.program.recorded import Recorded, tables_of
+from torchglass.program.series import Series, series_of_events
+from torchglass.program.tree import CALL, EVENT, LOOP
 from torchglass.views import row as kinds
-from torchglass.views.digest import Recorded, digest_of
-from torchglass.views.fold import TOGETHER, Item, folded, range_label
-from torchglass.views.forest import Forest, Layers
-from torchglass.views.levels import CALL, LOOP, Level, count_of
+from torchglass.views.layers import Layers
 from torchglass.views.options import TreeOptions
-from torchglass.views.row import Cell, Cells, Row, Sheet, has_heading, repeat_row, said_once
-from torchglass.views.text.cells import Said, event_cells, helper_cells
-from torchglass.views.text.spans import call_word, counts_word, loop_cells, range_word, rounds_of
-from torchglass.views.text.tensors import is_measured, with_stats
+from torchglass.views.row import (
+    Cell,
+    Cells,
+    Row,
+    Sheet,
+    has_heading,
+    index_of,
+    inserted_after,
+    repeat_row,
+    without_repeated_rows,
+)
+from torchglass.views.shown import ShownEvents
+from torchglass.views.text.cells import RowLabels, event_cells, helper_cells
+from torchglass.views.text.scopes import call_word, counts_word, loop_cells, range_word, rounds_word
+from torchglass.views.text.tensors import is_measured, with_curve, with_stats
 from torchglass.views.text.words import clean, count, cut, duration, place_word, plural, share
 
-LONGEST_VALUE = 40
-"""Characters of a marked value that is no tensor."""
+MAX_VALUE_LENGTH = 40
+"""Characters that are shown of a marked value that is not a tensor."""
 
 
 def sheet(trace: Recorded, options: TreeOptions) -> Sheet:
-    """Rows for a trace: pure; one pass forward to see what is shown, then what repeats is laid over each other."""
+    """Return the rows of a trace: choose what is shown, then fold what repeats."""
     return _Tree(trace, options).sheet()
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """Where an item stands."""
+class _Context:
+    """What is around an item."""
 
     depth: int = 0
+    """How far its row is indented."""
     level: int = 0
-    """How many calls and loops around it have rows: the heading of a repeat takes it one further in."""
+    """How many calls and loops around it have rows. (A repeat's heading indents, but is no level.)"""
     item: Item | None = None
+    """The item just around it."""
     loop: Item | None = None
-    """The innermost loop whose rounds are laid over each other."""
-    often: str = ""
-    """How often, where what says so has no row of its own: a loop over layers."""
+    """The innermost merged loop."""
+    times: str = ""
+    """How often the item around it happened, if that has no row to show it: ``× 12``."""
     rounds: str = ""
-    """The same for in which rounds."""
-    has_rounds: bool = False
-    """Whether rounds have rows of their own."""
+    """In which rounds the item around it happened, if that has no row to show it."""
+    has_round_rows: bool = False
+    """Whether iterations have rows of their own."""
+
+
+class _CellsKey(NamedTuple):
+    """All on which the cells of an event's row depend. Rows with equal keys share their cells."""
+
+    looks: tuple[int, ...]
+    """The different numbers that ``ShownNodes.looks`` has for the events."""
+    times: str
+    rounds: str
+    hidden: tuple[int, ...]
+    """The different numbers of events that are hidden in them."""
+    shows_error_inside: bool
+    is_helper: bool
+    mode: str
 
 
 class _Tree:
-    """One trace while its tree is made."""
+    """Makes the rows of one trace."""
 
     def __init__(self, trace: Recorded, options: TreeOptions) -> None:
-        self._trace, self._options = trace, options
-        digest = digest_of(trace)
-        self._forest = Forest(digest, options)
-        self._events = self._forest.events
-        self._layers = Layers(trace.modules(), self._forest)
-        self._spent = digest.spent_ns if options.times else []
+        self._trace = trace
+        self._options = options
+        program = program_of(trace)
+        self._tree = program.tree
+        self._modes = program.modes
+        self._shown = ShownEvents(program, options)
+        self._events = self._shown.events
+        self._layers = Layers(trace.modules(), self._shown)
+        self._spent_ns: Sequence[int] = ()
+        """By event, how long it took; empty without ``times=True``."""
+        if options.times:
+            self._spent_ns = program.distinct.spent_ns
         self._sizes: dict[int, int] = {}
-        self._known: dict[Hashable, Cells] = {}
+        """By node, how many events are at and below it."""
+        self._shared_cells: dict[_CellsKey, Cells] = {}
         self._rows: list[Row] = []
-        self._deeper = 0
-        self._noted: dict[str, list[int]] = {}
-        self._failed_inside = self._find_errors()
+        self._too_deep = 0
+        """How many events have no row because of ``depth=``."""
+        self._nodes_by_note: dict[str, list[int]] = {}
+        self._with_error_inside = self._find_errors()
         self._is_measured = is_measured(trace)
 
     def sheet(self) -> Sheet:
-        """All rows; the sum of ``each + hidden`` over them, and what is left out, is the number of events."""
-        for thread, roots in self._forest.threads.items():
-            if has_heading(thread, self._forest.threads):
+        """Return all rows. Their ``each`` and ``hidden``, and what is left out, add up to the number of events."""
+        for thread, roots in self._shown.threads.items():
+            if has_heading(thread, self._shown.threads):
                 self._rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
-            items = folded(self._forest, roots, self._layers.own, self._options.fold)
-            self._emit(self._forest.without_all(items))
-        rows = said_once(self._rows) if self._options.fold else self._rows
+            items = folded(self._shown, roots, self._layers.appearance, self._options.fold)
+            self._add_rows(self._shown.without_outermost(items))
+        if self._options.fold:
+            rows = without_repeated_rows(self._rows)
+        else:
+            rows = self._rows
         return Sheet(rows, [Cell(kinds.COUNT, " · ".join(self._summary())), *self._notes_below()])
 
     # ------------------------------------------------------------ rows in order
 
-    def _emit(self, items: list[Item]) -> None:
-        """Depth first, with a stack of our own: traces nest deeper than Python may."""
-        pending = [(item, _Around(), before) for before, item in _with_before(items)][::-1]
+    def _add_rows(self, items: list[Item]) -> None:
+        """Add rows depth first. The stack is explicit, because traces nest deeper than Python may recurse."""
+        pending = [(item, _Context(), previous) for previous, item in _with_previous(items)][::-1]
         while pending:
-            item, around, before = pending.pop()
-            inside = replace(around, item=item, often="", rounds="", depth=around.depth + 1, level=around.level + 1)
-            row = self._row(item, around)
-            if row is None:
-                inside = self._inside_of_no_row(item, around)
-            else:
+            item, context, previous = pending.pop()
+            row = self._row(item, context)
+            if row is not None:
                 self._rows.append(row)
-                if before is not None and (before.times > 1 or item.times > 1 or around.often):
-                    remark = self._layers.difference(item, before)
-                    row.below = (Cell(kinds.REMARK, remark), *row.below) if remark else row.below
-                if item.nodes[0] == TOGETHER:
-                    inside = replace(around, depth=around.depth + 1, item=item)
-                elif item.children and self._options.depth is not None and around.level >= self._options.depth:
-                    self._say_what_is_inside(item, row)
+                self._add_difference(row, item, previous, context)
+                if self._is_too_deep(item, context):
+                    self._count_what_is_inside(item, row)
                     continue
-            span = self._forest.span(item.nodes[0]) if item.nodes[0] != TOGETHER else None
-            if span is not None and span.kind == LOOP:
-                inside = self._inside_of_loop(item, inside, row is not None)
-            pending += [(child, inside, previous) for previous, child in _with_before(item.children)][::-1]
+            inside = self._context_inside(item, context, row is not None)
+            children = [(child, inside, before) for before, child in _with_previous(item.children)]
+            pending += reversed(children)
 
-    def _inside_of_no_row(self, item: Item, around: _Around) -> _Around:
-        """What is in it stands in its place, and says what it would."""
-        often = f"× {count(item.times)}" if item.times > 1 else around.often
-        return replace(around, item=item, often=often, rounds=self._rounds(item, around))
+    def _add_difference(
+        self, row: Row, item: Item, previous: Item | None, context: _Context
+    ) -> None:
+        """Add below a row why its layer is not part of the repeat before it."""
+        if previous is None:
+            return
+        if previous.times > 1 or item.times > 1 or context.times:
+            remark = self._layers.difference(item, previous)
+            if remark:
+                row.below = (Cell(kinds.REMARK, remark), *row.below)
 
-    def _inside_of_loop(self, item: Item, inside: _Around, has_row: bool) -> _Around:
-        if self._forest.rounds(item.nodes[0]):
-            inside = replace(inside, loop=item, has_rounds=has_row and not self._options.fold)
-            rounds = [len(self._forest.below(node)) for node in item.nodes]
-            return inside if has_row or max(rounds) < 2 else replace(inside, often=f"× {range_word(rounds)}")
-        several = len(item.children) > 1 or item.children[0].nodes == [TOGETHER]
-        return replace(inside, has_rounds=has_row and several)
+    def _is_too_deep(self, item: Item, context: _Context) -> bool:
+        """Return whether ``depth=`` leaves out the rows below an item."""
+        if self._options.depth is None or item.is_repeat or not item.children:
+            return False
+        return context.level >= self._options.depth
 
-    def _say_what_is_inside(self, item: Item, row: Row) -> None:
-        """At a row that is not opened: how many events are in it, in each that it stands for."""
+    def _context_inside(self, item: Item, context: _Context, has_row: bool) -> _Context:
+        """Return the context of the children of an item."""
+        if not has_row:
+            # The children show what the row would show: how often, and in which rounds.
+            times = context.times
+            if item.times > 1:
+                times = f"× {count(item.times)}"
+            inside = replace(context, item=item, times=times, rounds=self._rounds(item, context))
+        elif item.is_repeat:
+            inside = replace(context, item=item, depth=context.depth + 1)
+        else:
+            inside = replace(
+                context,
+                item=item,
+                depth=context.depth + 1,
+                level=context.level + 1,
+                times="",
+                rounds="",
+            )
+        if self._tree.kind(item.nodes[0]) == LOOP:
+            return self._context_inside_loop(item, inside, has_row)
+        return inside
+
+    def _context_inside_loop(self, loop: Item, inside: _Context, has_row: bool) -> _Context:
+        """Change the context of a loop's children by what only loops do to it."""
+        if not self._shown.may_merge_iterations(loop.nodes[0]):
+            # The iterations are layers. They have rows if they are not all equal.
+            are_several = len(loop.children) > 1 or loop.children[0].is_repeat
+            return replace(inside, has_round_rows=has_row and are_several)
+        inside = replace(inside, loop=loop, has_round_rows=has_row and not self._options.fold)
+        round_counts = [len(self._shown.children_of(node)) for node in loop.nodes]
+        if has_row or max(round_counts) < 2:
+            return inside
+        return replace(inside, times=f"× {range_word(round_counts)}")
+
+    def _count_what_is_inside(self, item: Item, row: Row) -> None:
+        """Add to the row of an item that is too deep to open how many events are in each of its nodes."""
         sizes = [self._size(node) - self._own_size(node) for node in item.nodes]
         row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'event')} inside", ""))
         row.hidden += sum(sizes)
-        self._deeper += sum(sizes)
+        self._too_deep += sum(sizes)
 
     def _own_size(self, node: int) -> int:
-        return (node < len(self._events)) + self._forest.inside.get(node, 0)
+        """Return how many events a node stands for itself, with those that are hidden in it."""
+        return (node < len(self._events)) + self._shown.inside.get(node, 0)
 
     def _size(self, node: int) -> int:
-        """How many events are at and below a node."""
-        pending, order = [node], list[int]()
+        """Return how many events are at and below a node."""
+        pending = [node]
+        order = list[int]()
         while pending:
             each = pending.pop()
             if each not in self._sizes:
                 order.append(each)
-                pending += self._forest.below(each)
+                pending += self._shown.children_of(each)
         for each in reversed(order):
-            self._sizes[each] = self._own_size(each) + sum(self._sizes[child] for child in self._forest.below(each))
+            self._sizes[each] = self._own_size(each) + sum(
+                self._sizes[child] for child in self._shown.children_of(each)
+            )
         return self._sizes[node]
 
     # ------------------------------------------------------------ one row
 
-    def _row(self, item: Item, around: _Around) -> Row | None:
-        """None: what is in it stands in its place."""
+    def _row(self, item: Item, context: _Context) -> Row | None:
+        """Return the row of an item; None if it has none and its children take its place."""
         node = item.nodes[0]
-        if node == TOGETHER:
-            return repeat_row(around.depth, self._layers.common_range(item), item.times, f"{item.unit} steps")
-        span = self._forest.span(node)
-        if span is None:
-            return self._event_row(item, around)
-        if span.kind == CALL:
-            return self._call_row(item, span, around)
-        if span.kind == LOOP:
-            return self._loop_row(item, span, around)
-        return self._round_row(item, around) if around.has_rounds else None
+        if item.is_repeat:
+            return repeat_row(
+                context.depth, self._layers.common_range(item), item.times, f"{item.unit} steps"
+            )
+        kind = self._tree.kind(node)
+        if kind == EVENT:
+            return self._event_row(item, context)
+        if kind == CALL:
+            return self._call_row(item, context)
+        if kind == LOOP:
+            return self._loop_row(item, context)
+        if context.has_round_rows:
+            return self._round_row(item, context)
+        return None
 
-    def _round_row(self, item: Item, around: _Around) -> Row:
-        numbers = [span.number + 1 for span in map(self._forest.span, item.nodes) if span is not None]
-        first, last = min(numbers), max(numbers)
-        text = f"round {count(first)}" if first == last else f"rounds {count(first)}–{count(last)}"
-        return Row(around.depth, kinds.ROUND, (Cell(kinds.EXPRESSION, text),), each=0)
+    def _round_row(self, item: Item, context: _Context) -> Row:
+        numbers = [self._tree.number(node) + 1 for node in item.nodes]
+        first = min(numbers)
+        last = max(numbers)
+        if first == last:
+            text = f"round {count(first)}"
+        else:
+            text = f"rounds {count(first)}–{count(last)}"
+        return Row(context.depth, kinds.ROUND, (Cell(kinds.EXPRESSION, text),), each=0)
 
-    def _call_row(self, item: Item, span: Level, around: _Around) -> Row:
-        inside = [self._forest.inside.get(node, 0) for node in item.nodes]
-        cells = [
-            Cell(kinds.FOLD, self._often(item, around)),
-            Cell(kinds.EXPRESSION, call_word(span)),
-            Cell(kinds.COUNT, counts_word(inside, "torch function") if self._forest.is_closed(span) else ""),
-            Cell(kinds.ROUNDS, self._rounds(item, around)),
-            Cell(kinds.PLACE, at=span.at),
-        ]
-        row = Row(around.depth, CALL, tuple(cells), span.first, each=0, hidden=sum(inside))
-        row.subject = span.function
+    def _call_row(self, item: Item, context: _Context) -> Row:
+        node = item.nodes[0]
+        site = self._tree.site(node)
+        hidden = [self._shown.inside.get(node, 0) for node in item.nodes]
+        hidden_word = ""
+        if self._shown.is_closed(node):
+            hidden_word = counts_word(hidden, "torch function")
+        cells = (
+            Cell(kinds.FOLD, self._times_word(item, context)),
+            Cell(kinds.EXPRESSION, call_word(site)),
+            Cell(kinds.COUNT, hidden_word),
+            Cell(kinds.ROUNDS, self._rounds(item, context)),
+            Cell(kinds.PLACE, at=site.at),
+        )
+        row = Row(context.depth, CALL, cells, self._tree.first(node), each=0, hidden=sum(hidden))
+        row.subject = site.function
         return self._finished(row, item)
 
-    def _loop_row(self, item: Item, span: Level, around: _Around) -> Row | None:
-        loops = [each for each in map(self._forest.span, item.nodes) if each is not None]
-        if self._forest.rounds(item.nodes[0]):
-            if max(count_of(each).number for each in loops) < 2:
-                return None
-        elif all(len(each.children) < 2 for each in _rounds_in(item)):
-            return None  # a layer at a time: each has a row that says which it is
-        often = Cell(kinds.FOLD, self._often(item, around))
-        cells = (often, *loop_cells(loops, self._rounds(item, around)))
-        return self._finished(Row(around.depth, LOOP, cells, span.first, each=0), item)
+    def _loop_row(self, item: Item, context: _Context) -> Row | None:
+        if not self._has_loop_row(item):
+            return None
+        times = Cell(kinds.FOLD, self._times_word(item, context))
+        cells = (times, *loop_cells(self._tree, item.nodes, self._rounds(item, context)))
+        first = self._tree.first(item.nodes[0])
+        return self._finished(Row(context.depth, LOOP, cells, first, each=0), item)
+
+    def _has_loop_row(self, item: Item) -> bool:
+        if self._shown.may_merge_iterations(item.nodes[0]):
+            return max(self._tree.count(loop).number for loop in item.nodes) >= 2
+        # A loop over layers has no row if each iteration is one call: the rows of the calls name
+        # the layers.
+        return any(len(each.children) >= 2 for each in _iterations_of(item))
 
     def _finished(self, row: Row, item: Item) -> Row:
-        """Without cells that say nothing, with the time where that is asked for."""
+        """Remove empty cells, and add the time if ``times=True``."""
         row.cells = tuple(cell for cell in row.cells if cell.text or cell.at)
-        if self._spent:
+        if self._spent_ns:
             spent = sum(map(self._time, item.nodes))
             row.cells = (*row.cells, self._time_cell(spent))
         return row
@@ -192,24 +291,27 @@ class _Tree:
         return Cell(kinds.TIME, f"{duration(spent):>8} {share(spent, self._trace.duration_ns):>6}")
 
     def _time(self, node: int) -> int:
-        """Of a span: that of the events in it."""
-        total, pending = 0, [node]
+        """Return how long a node took; for a scope, how long the events in it took."""
+        total = 0
+        pending = [node]
         while pending:
             each = pending.pop()
             if each < len(self._events):
-                total += sum(self._spent[event] for event in self._forest.helpers.get(each, (each,)))
+                total += sum(
+                    self._spent_ns[event] for event in self._shown.helpers.get(each, (each,))
+                )
             else:
-                pending += self._forest.below(each)
+                pending += self._shown.children_of(each)
         return total
 
-    def _rounds(self, item: Item, around: _Around) -> str:
-        """In which rounds it happened, where what it is in happened in more."""
-        return around.rounds or rounds_of(item, around.item, around.loop, self._forest.span)
+    def _rounds(self, item: Item, context: _Context) -> str:
+        """Return in which rounds an item happened, if not in all."""
+        return context.rounds or rounds_word(item, context.item, context.loop, self._shown)
 
-    def _often(self, item: Item, around: _Around) -> str:
-        """How often in a row: equal ones, or at one place in each round."""
-        if around.often:
-            return around.often
+    def _times_word(self, item: Item, context: _Context) -> str:
+        """Return how often an item happened, in a row or in each iteration: ``× 3``; "" for once."""
+        if context.times:
+            return context.times
         if item.times > 1:
             return f"× {count(item.times)}"
         if len(item.nodes) < 2 or item.in_a_row == 1:
@@ -218,127 +320,214 @@ class _Tree:
 
     # ------------------------------------------------------------ events
 
-    def _event_row(self, item: Item, around: _Around) -> Row:
+    def _event_row(self, item: Item, context: _Context) -> Row:
         nodes = item.nodes
-        event, inside = self._events[nodes[0]], [self._forest.inside.get(node, 0) for node in nodes]
-        often, rounds = self._often(item, around), self._rounds(item, around)
-        key = (
-            tuple(dict.fromkeys(self._forest.texts[node] for node in nodes)), often, rounds,
-            tuple(dict.fromkeys(inside)), nodes[0] in self._failed_inside, nodes[0] in self._forest.helpers,
-        )  # fmt: skip
-        cells = self._known.get(key)
+        first = nodes[0]
+        event = self._events[first]
+        hidden = [self._shown.inside.get(node, 0) for node in nodes]
+        key = _CellsKey(
+            looks=tuple(dict.fromkeys(self._shown.looks[node] for node in nodes)),
+            times=self._times_word(item, context),
+            rounds=self._rounds(item, context),
+            hidden=tuple(dict.fromkeys(hidden)),
+            shows_error_inside=first in self._with_error_inside,
+            is_helper=first in self._shown.helpers,
+            mode=self._mode(nodes),
+        )
+        cells = self._shared_cells.get(key)
         if cells is None:
-            cells = self._known[key] = self._cells(item, often, rounds, inside)
+            cells = _with_mode(self._cells(item, key), key.mode)
+            self._shared_cells[key] = cells
         if event.kind == "mark":
             cells = self._with_value(cells, item)
         if event.phase == "backward" and event.kind in ("function", "op"):
             cells = self._with_module(cells, nodes)
         if self._is_measured:
             cells = with_stats(cells, map(self._trace.event, nodes))
-        row = Row(around.depth, kinds.EVENT, cells, nodes[0], item.times, len(nodes), sum(inside), self._notes(nodes))
-        row.subject = f"{event.root}:{event.module}" if event.kind == "module" else ""
-        if self._spent:
-            spent = None if event.end_ns is None else sum(map(self._time, nodes))
-            row.cells = (*row.cells, self._time_cell(spent))
+            if self._options.series and len(nodes) > 1:
+                cells = with_curve(cells, self._series(nodes))
+        if self._spent_ns:
+            spent = None
+            if event.end_ns is not None:
+                spent = sum(map(self._time, nodes))
+            cells = (*cells, self._time_cell(spent))
+        row = Row(context.depth, kinds.EVENT, cells, first)
+        row.times = item.times
+        row.each = len(nodes)
+        row.hidden = sum(hidden)
+        row.below = self._notes(nodes)
+        if event.kind == "module":
+            row.subject = f"{event.root}:{event.module}"
         return row
 
-    def _cells(self, item: Item, often: str, rounds: str, inside: Sequence[int]) -> Cells:
+    def _series(self, nodes: Sequence[int]) -> Series | None:
+        """Return the series of the number that these events gave; None if they gave anything else."""
+        series = series_of_events(tables_of(self._trace), nodes)
+        if series is None or any(point.stats.count != 1 for point in series.points):
+            return None
+        return series
+
+    def _cells(self, item: Item, key: _CellsKey) -> Cells:
         first = item.nodes[0]
-        event, name = self._events[first], self._layers.name(first)
-        samples = {self._forest.texts[node]: node for node in reversed(item.nodes)}
+        event = self._events[first]
+        name = self._layers.name(first)
+        samples = {self._shown.looks[node]: node for node in reversed(item.nodes)}
         others = tuple(self._events[node] for node in sorted(samples.values()) if node != first)
-        which = self._layers.range_of(item)
-        within = f"{counts_word(inside, 'event')} inside" if event.kind == "step" and any(inside) else ""
-        if any(inside) and self._forest.is_made_in(first):
-            within = counts_word(inside, "torch function")
-        said = Said(
+        layers = self._layers.range_of(item)
+        if layers == name and not key.times:
+            layers = ""
+        is_same_code = all(
+            (each.code, each.target) == (event.code, event.target) for each in others
+        )
+        labels = RowLabels(
             name,
-            fold=f"{clean(which) if often or which != name else ''} {often}".strip(),
-            same_code=all((each.code, each.target) == (event.code, event.target) for each in others),
-            inside=within,
-            rounds=rounds,
-            brief=first in self._failed_inside,
+            fold=f"{clean(layers)} {key.times}".strip(),
+            same_code=is_same_code,
+            inside=self._hidden_word(first, key.hidden),
+            rounds=key.rounds,
+            brief=key.shows_error_inside,
             others=others,
         )
-        if first in self._forest.helpers:
-            functions = [number + 1 for number in inside]
-            several = f"{counts_word(functions, 'torch function')} inside" if max(functions) > 1 else ""
-            return helper_cells(event, said, several)
-        return event_cells(event, said)
+        if not key.is_helper:
+            return event_cells(event, labels)
+        functions = [number + 1 for number in key.hidden]
+        several = ""
+        if max(functions) > 1:
+            several = f"{counts_word(functions, 'torch function')} inside"
+        return helper_cells(event, labels, several)
+
+    def _hidden_word(self, node: int, hidden: Sequence[int]) -> str:
+        """Return how many events an optimizer's step or a constructor hides; "" for other events."""
+        if not any(hidden):
+            return ""
+        if self._shown.is_made_in(node):
+            return counts_word(hidden, "torch function")
+        if self._events[node].kind == "step":
+            return f"{counts_word(hidden, 'event')} inside"
+        return ""
+
+    def _mode(self, nodes: Sequence[int]) -> str:
+        """Return ``train``, ``eval`` or ``train|eval`` for dropout and norms; "" for other events."""
+        modes = {self._modes[node] for node in nodes if node in self._modes}
+        return "|".join(sorted(modes, reverse=True))
 
     def _with_module(self, cells: Cells, nodes: Sequence[int]) -> Cells:
-        """What ran in backward says which module's forward step it belongs to: ``of blocks.3.fc``."""
-        # Asked of the trace: the events are samples, and one op of backward looks like that of another layer.
+        """Add the module whose gradient an event of backward computes: ``of blocks.3.fc``."""
+        # The samples are of no use here: an op of backward looks like that of another layer.
         steps = [self._trace.event(node).forward_event for node in nodes]
         forward = [self._trace.event(step) for step in steps if step is not None]
         paths = [each.module or each.root or "" for each in forward if each.module is not None]
         if not paths or any(cell.kind == kinds.CLASS for cell in cells):
             return cells
-        at = next((number for number, cell in enumerate(cells, 1) if cell.kind == kinds.EXPRESSION), 0)
-        return (*cells[:at], Cell(kinds.CLASS, f"of {clean(range_label(paths))}"), *cells[at:])
+        return inserted_after(
+            cells, kinds.EXPRESSION, Cell(kinds.CLASS, f"of {clean(range_label(paths))}")
+        )
 
     def _with_value(self, cells: Cells, item: Item) -> Cells:
-        """A mark of something that holds no tensor says what it was, and of several what the first was."""
+        """Add the value of a mark that is not a tensor; for several marks, that of the first one."""
         if any(cell.kind == kinds.TAKES for cell in cells):
             return cells
-        # Asked of the trace: the events are samples, from the same place, with another value.
-        value = cut(clean(self._trace.event(item.nodes[0]).args), LONGEST_VALUE)
-        return (*cells, Cell(kinds.TAKES, f"{value} …" if len(item.nodes) > 1 else value))
+        # The samples are of no use here: another mark at the same place has another value.
+        value = cut(clean(self._trace.event(item.nodes[0]).args), MAX_VALUE_LENGTH)
+        if len(item.nodes) > 1:
+            value = f"{value} …"
+        return (*cells, Cell(kinds.TAKES, value))
 
     def _notes(self, nodes: Iterable[int]) -> Cells:
-        """What is missing is said at its row; what is to be known of torch's inside below the tree, once."""
+        """Return the note of a gap, which is shown at its row. Other notes are collected, and shown below the tree."""
         for node in nodes:
-            note = self._events[node].note or self._forest.notes.get(node)
-            if note and self._forest.is_gap(node):
+            note = self._events[node].note or self._shown.notes.get(node)
+            if note and self._shown.is_gap(node):
                 return (Cell(kinds.NOTE, note),)
             if note:
-                self._noted.setdefault(note, []).append(node)
+                self._nodes_by_note.setdefault(note, []).append(node)
         return ()
 
     def _notes_below(self) -> Iterator[Cell]:
-        for note, nodes in self._noted.items():
+        for note, nodes in self._nodes_by_note.items():
             at = self._events[nodes[0]].location
-            where = "" if at is None else f" ({place_word(at)})"
-            more = f" and {count(len(nodes) - 1)} more" if len(nodes) > 1 else ""
+            where = ""
+            if at is not None:
+                where = f" ({place_word(at)})"
+            more = ""
+            if len(nodes) > 1:
+                more = f" and {count(len(nodes) - 1)} more"
             yield Cell(kinds.NOTE, f"note{where}{more}: {note}")
 
     def _find_errors(self) -> set[int]:
-        """Events whose error came out of a call that has a row of its own: its text is said there."""
-        found: set[int] = set()
-        for node, children in self._forest.children.items():
+        """Return the failed events that contain another failed event: only the innermost row shows the error's text."""
+        outer: set[int] = set()
+        for node, children in self._shown.children.items():
             if node >= len(self._events) or self._events[node].error is None:
                 continue
             pending = list(children)
             while pending:
                 child = pending.pop()
                 if child >= len(self._events):
-                    pending += self._forest.below(child)
+                    pending += self._shown.children_of(child)
                 elif self._events[child].error is not None:
-                    found.add(node)
-        return found
+                    outer.add(node)
+        return outer
 
     def _summary(self) -> list[str]:
-        """How many events there were, and why some have no row."""
-        options, rows = self._options, [row for row in self._rows if row.kind == kinds.EVENT]
-        left_out, shown = self._forest.left_out, sum(row.each for row in rows)
-        inner = len(self._events) - shown - self._deeper - left_out
-        took = f" in {duration(self._trace.duration_ns)}" if options.times and self._trace.duration_ns else ""
+        """Return how many events there were, and why some have no row."""
+        options = self._options
+        rows = [row for row in self._rows if row.kind == kinds.EVENT]
+        left_out = self._shown.left_out
+        shown = sum(row.each for row in rows)
+        in_cut_iterations = self._shown.in_cut_iterations
+        inner = len(self._events) - shown - self._too_deep - left_out - in_cut_iterations
+        took = ""
+        if options.times and self._trace.duration_ns:
+            took = f" in {duration(self._trace.duration_ns)}"
         parts = [plural(len(self._events), "event") + took]
         if shown > len(rows):
             parts.append(f"{count(shown - len(rows))} folded")
         if inner:
-            parts.append(f"{count(inner)} inside torch calls" + ("" if options.inner else " (inner=True)"))
-        if self._deeper:
-            parts.append(f"{count(self._deeper)} deeper than depth={options.depth}")
+            text = f"{count(inner)} inside torch calls"
+            if not options.inner:
+                text = f"{text} (inner=True)"
+            parts.append(text)
+        if self._too_deep:
+            parts.append(f"{count(self._too_deep)} deeper than depth={options.depth}")
+        if in_cut_iterations:
+            parts.append(f"{count(in_cut_iterations)} in iterations that were kept in part")
         if left_out:
-            parts.append(f"{count(left_out)} not {'selected' if options.only else 'shown'}")
+            if options.only:
+                parts.append(f"{count(left_out)} not selected")
+            else:
+                parts.append(f"{count(left_out)} not shown")
         return parts
 
 
-def _with_before(items: Sequence[Item]) -> list[tuple[Item | None, Item]]:
+def _with_mode(cells: Cells, mode: str) -> Cells:
+    """Add the mode after the class of a module, or after the expression of a function."""
+    if not mode:
+        return cells
+    index = index_of(cells, kinds.CLASS)
+    if index is None:
+        return inserted_after(cells, kinds.EXPRESSION, Cell(kinds.CLASS, mode))
+    class_cell = cells[index]
+    short = class_cell.short
+    if short is None:
+        short = class_cell.text
+    with_mode = class_cell._replace(
+        text=f"{class_cell.text} {mode}", short=f"{short} {mode}".strip()
+    )
+    return (*cells[:index], with_mode, *cells[index + 1 :])
+
+
+def _with_previous(items: Sequence[Item]) -> list[tuple[Item | None, Item]]:
+    """Return each item with the one before it."""
     return list(zip([None, *items], items, strict=False))
 
 
-def _rounds_in(loop: Item) -> list[Item]:
-    """The rounds of a loop over layers; some may be in repeats."""
-    return [each for child in loop.children for each in (child.children if child.nodes == [TOGETHER] else [child])]
+def _iterations_of(loop: Item) -> list[Item]:
+    """Return the iterations of a loop over layers, also those in repeats."""
+    iterations: list[Item] = []
+    for child in loop.children:
+        if child.is_repeat:
+            iterations += child.children
+        else:
+            iterations.append(child)
+    return iterations

@@ -29,9 +29,7 @@ RECORDED = (
 
 
 def recorded(name: str) -> tg.Trace:
-    with tg.record() as trace:
-        programs.load(name).main()
-    return trace
+    return programs.recorded(name)
 
 
 def names(rows: Sequence[Row]) -> list[str]:

@@ -24,7 +24,7 @@ SAYS = {
     "flatten": "9216 in x, from x = torch.flatten(x) at flatten.py",
     "matmul": "the last dimension of q is 8, the third dimension of k is 7",
     "none": "x = block(x)  f32[3, 4] → None",
-    "skip": "the third dimension of x is 44, from x = up(x) at skip.py",
+    "skip": "dim 2 of x is 44, from x = up(x) at skip.py",
     "view": "h is not contiguous",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from torch.utils.data import DataLoader
 
 import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker
-from torchglass.views.failure import LAST, sheet
+from torchglass.answers.failure import LAST_EVENTS
+from torchglass.views.failure import sheet
 
 
 def test_the_last_events_are_those_of_the_failing_process_and_thread() -> None:
@@ -21,7 +23,7 @@ def test_the_last_events_are_those_of_the_failing_process_and_thread() -> None:
     for line in range(3):
         make.add("function", "F.relu", code="F.relu(x)", line=line)
     failed = make.add("function", "Tensor.matmul", code="a @ b", error="RuntimeError: no", line=9)
-    for _ in range(LAST):
+    for _ in range(LAST_EVENTS):
         make.add("function", "stack", code="torch.stack(items)")
     for number in range(failed + 1, len(make.made)):
         elsewhere = {"process": 7} if number % 2 else {"thread": "DataLoader worker 0"}
@@ -37,8 +39,8 @@ def left_by(error: type[BaseException], program: Callable[[], object], **options
     return trace
 
 
-def misfits_of(trace: tg.Trace) -> list[str]:
-    told = [row.text("remark") for row in sheet(trace).rows if row.kind == "misfit"]
+def mismatches_of(trace: tg.Trace) -> list[str]:
+    told = [row.text("remark") for row in sheet(trace).rows if row.kind == "mismatch"]
     return [text.rpartition(" at ")[0] or text for text in told]
 
 
@@ -52,7 +54,7 @@ def test_who_wrote_to_what_backward_needs() -> None:
         y.sum().backward()
 
     for ops in (False, True):
-        assert misfits_of(left_by(RuntimeError, program, ops=ops)) == [
+        assert mismatches_of(left_by(RuntimeError, program, ops=ops)) == [
             "backward needs f32[4] as it was, from y = x.sigmoid()",
             "it has been written to since then, by y[0] = 1",
         ]
@@ -68,7 +70,7 @@ def test_a_step_between_forward_and_backward() -> None:
         optimizer.step()
         out.square().sum().backward()
 
-    assert misfits_of(left_by(RuntimeError, program)) == [
+    assert mismatches_of(left_by(RuntimeError, program)) == [
         "backward needs 1.weight (f32[2, 3]) as it was",
         "it has been written to since then, by optimizer.step()",
     ]
@@ -149,6 +151,27 @@ class Ragged:
 
     def __getitem__(self, item: int) -> torch.Tensor:
         return torch.zeros(3 if item < 3 else 4)
+
+
+def test_the_worker_of_a_dataloader_that_computed_before_it_knew_what_it_is_for(tmp_path: Path) -> None:
+    """As it does where seeding a device is a torch function; and it still runs when its events are read."""
+    loader = DataLoader(Ragged(), batch_size=2, num_workers=1, multiprocessing_context="fork")  # type: ignore[arg-type]
+    computes, running = [True], list[Any]()
+
+    def program() -> None:
+        running.append(iter(loader))
+        list(running[0])
+
+    with tg.record(to=tmp_path / "first.trace"):  # from now on children go on in a part of their own
+        pass
+    os.register_at_fork(after_in_child=lambda: torch.ones(1) if computes else None)
+    try:
+        left_by(RuntimeError, program, to=tmp_path / "run.trace")
+        failed = tg.load(tmp_path / "run.trace").failure()
+    finally:
+        computes.clear()
+    assert failed is not None
+    assert failed.thread == "DataLoader worker 0"
 
 
 def test_the_worker_of_a_dataloader_that_failed(tmp_path: Path) -> None:

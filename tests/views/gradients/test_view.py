@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import torchglass as tg
 from tests.views.shown import sheet_of
+from torchglass._trace import Trace
 from torchglass.events.gradients import Gradients, Leaf, gradients_of
-from torchglass.events.trace import Trace
 from torchglass.views.gradients import CALLED, GRADIENT, RATIO, UPDATE
 from torchglass.views.row import NAME, Row
 from torchglass.views.text.tensors import numbers_word

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,12 @@ def test_a_file_that_was_there_is_whole_or_as_before(trace: tg.Trace, tmp_path: 
 def test_an_empty_trace_is_a_file_that_can_be_read(name: str, tmp_path: Path) -> None:
     export(HandmadeTrace([]), tmp_path / name, {})
     assert (tmp_path / name).stat().st_size > 10
+
+
+def test_a_sign_says_how_often_in_both_drawings() -> None:
+    x = torch.ones(2)
+    with tg.record() as trace:
+        functools.reduce(lambda one, other: one + other, [x] * 5)
+    drawn = drawn_of(flow_of(trace), None)
+    assert 'label="+ × 4", shape=circle' in "\n".join(dot(drawn))
+    assert '(("#43; × 4"))' in "\n".join(mermaid(drawn))

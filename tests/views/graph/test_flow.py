@@ -16,7 +16,8 @@ from tests.handmade import HandmadeTrace, Maker, tensor
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
-from torchglass.views.graph.view import label_of, outside_word
+from torchglass.views.graph.labels import label_of
+from torchglass.views.graph.value_names import outside_word
 from torchglass.views.options import GraphOptions
 
 Pairs = set[tuple[str, str]]
@@ -247,7 +248,7 @@ def test_a_later_round_may_take_and_give_more_than_the_first() -> None:
 
 
 def test_two_training_steps_have_ports_for_all_their_edges() -> None:
-    flow = flow_of(recorded_program("training_step"))
+    flow = flow_of(programs.recorded("training_step"))
     for level in flow.levels.values():
         assert all(edge.out < len(level.takes) for edge in level.edges if edge.source == BORDER)
         assert all(edge.into < len(level.gives) for edge in level.edges if edge.target == BORDER)
@@ -299,17 +300,6 @@ def test_a_recursion_five_hundred_deep() -> None:
 RULED = [name for name in programs.names() if name not in programs.SLOW]
 
 
-def recorded_program(name: str) -> tg.Trace:
-    main = programs.load(name).main
-    with tg.record() as trace:
-        try:
-            main()
-        except BaseException:
-            if name not in programs.RAISES:
-                raise
-    return trace
-
-
 def read_in(flow: Flow) -> dict[int, set[int]]:
     """For each event with a box the values that are read in it, itself included."""
     found: dict[int, set[int]] = {}
@@ -324,7 +314,7 @@ def read_in(flow: Flow) -> dict[int, set[int]]:
 
 @pytest.mark.parametrize("name", RULED)
 def test_every_edge_carries_what_its_source_gives_and_its_target_takes(name: str) -> None:
-    flow = flow_of(recorded_program(name), GraphOptions(fold=False))
+    flow = flow_of(programs.recorded(name), GraphOptions(fold=False))
     reads = read_in(flow)
     for number, level in flow.levels.items():
         children = flow.outline.items[number].children if number >= 0 else flow.outline.top
@@ -341,7 +331,7 @@ def test_every_edge_carries_what_its_source_gives_and_its_target_takes(name: str
 @pytest.mark.parametrize("name", RULED)
 def test_every_value_read_in_a_box_and_made_outside_has_an_edge_into_it(name: str) -> None:
     """Recall at every level: by the producers of values alone, without the walk that makes the edges."""
-    flow = flow_of(recorded_program(name), GraphOptions(fold=False))
+    flow = flow_of(programs.recorded(name), GraphOptions(fold=False))
     values, anchors = flow.values, flow.outline.anchors
     around = flow.outline.around
     number = {item.nodes[0]: item.number for item in flow.outline.items}
@@ -361,3 +351,28 @@ def test_every_value_read_in_a_box_and_made_outside_has_an_edge_into_it(name: st
                 child = [each.nodes[0] for each in children].index(at)
                 assert any(edge.target == child and edge.value == value for edge in level.edges)
                 at = around[at]
+
+
+def test_a_view_of_a_parameter_is_no_maker_of_it() -> None:
+    """A linear layer makes ``weight.t()``: what later takes the weight does not take it from that layer."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with tg.record(ops=True) as trace:
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.randn(3, 4)).sum().backward()
+            optimizer.step()
+    found = pairs(trace)
+    assert ("backward", "SGD.step") in found
+    assert ("Sequential", "SGD.step") not in found
+
+
+def test_what_a_layer_keeps_from_round_to_round_has_its_own_name_not_that_of_the_result() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    with tg.record() as trace:
+        for _ in range(3):
+            logits = model(torch.randn(5, 4))
+    del logits
+    text = tg.render(trace, "graph")
+    assert "BatchNorm1d state before" in text
+    assert "logits before" not in text

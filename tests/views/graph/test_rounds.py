@@ -10,14 +10,17 @@ import torch
 from torch import nn
 
 import torchglass as tg
+from tests import programs
 from tests.modules import module_of
-from tests.views.graph.test_flow import RULED, record, recorded_program
-from tests.views.looping import Writer
+from tests.program.looping import Writer
+from tests.views.graph.test_flow import RULED, record
 from torchglass.views.graph.drawn import drawn_of
 from torchglass.views.graph.edges import BORDER
 from torchglass.views.graph.flow import Flow, flow_of
+from torchglass.views.graph.labels import label_of
 from torchglass.views.graph.outline import Box
-from torchglass.views.graph.view import Shapes, label_of, outside_word, port_word
+from torchglass.views.graph.shapes import Shapes
+from torchglass.views.graph.value_names import outside_word, port_word
 from torchglass.views.options import GraphOptions
 
 
@@ -60,7 +63,7 @@ def named_edges(flow: Flow, number: int) -> set[tuple[str, str, bool]]:
     names = [*titles(flow, children(flow, number)), "|"]
     outside = [f"({outside_word(flow, each)})" for each in flow.levels[number].outside]
     return {
-        (outside[-2 - edge.source] if edge.source < BORDER else names[edge.source], names[edge.target], edge.is_back)
+        (outside[edge.outside] if edge.source < BORDER else names[edge.source], names[edge.target], edge.is_back)
         for edge in flow.levels[number].edges
     }
 
@@ -72,7 +75,7 @@ def test_a_training_loop_is_one_group_with_one_round_in_it() -> None:
     flow = flow_of(training((5, 5, 3)))
     assert titles(flow, flow.outline.top) == ["zeros", "for x, y in batches:", "mean"]
     loop = flow.outline.top[1]
-    assert label_of(flow, loop).often == "× 3"
+    assert label_of(flow, loop).times == "× 3"
     assert titles(flow, loop.children) == [
         "Net", "F.mse_loss", "optimizer.zero_grad()", "backward", "SGD.step", "detach", "+",
     ]  # fmt: skip
@@ -101,7 +104,7 @@ def test_what_a_round_hands_to_the_next_is_an_edge_that_leads_back() -> None:
 def test_a_batch_of_another_size_is_a_range_at_its_name() -> None:
     flow = flow_of(training((5, 5, 3)))
     outside = flow.levels[flow.outline.top[1].number].outside
-    words = {outside_word(flow, each): Shapes(flow).taken(each) for each in outside}
+    words = {outside_word(flow, each): Shapes(flow).outside(each) for each in outside}
     assert words == {"x": "f32[{3, 5}, 4]", "y": "f32[{3, 5}, 2]"}
 
 
@@ -154,7 +157,7 @@ def test_loops_in_loops_count_both() -> None:
     flow = flow_of(record(program, torch.ones(2)))
     (outer,) = flow.outline.top
     inner = outer.children[1]
-    assert [label_of(flow, each).often for each in (outer, inner)] == ["× 3", "× 4"]
+    assert [label_of(flow, each).times for each in (outer, inner)] == ["× 3", "× 4"]
     assert len(inner.nodes) == len(inner.children[0].nodes) == 12
     assert named_edges(flow, inner.number) == {("|", "*", False), ("*", "*", True), ("*", "|", False)}
     back = [("for _ in range(4):", "+", True), ("+", "for _ in range(4):", False)]
@@ -198,7 +201,7 @@ def test_a_recorded_call_that_returns_its_argument_hands_it_on() -> None:
 
 def test_each_time_of_a_box_is_in_one_of_the_box_around_it() -> None:
     for name in ("training_step", "attention"):
-        flow = flow_of(recorded_program(name))
+        flow = flow_of(programs.recorded(name))
         for item in flow.outline.items:
             times = len(flow.outline.items[item.parent].nodes) if item.parent >= 0 else 1
             assert item.slots == sorted(item.slots)
@@ -230,7 +233,7 @@ def differences(trace: Any) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]
 
 @pytest.mark.parametrize("name", RULED)
 def test_folding_neither_loses_nor_makes_up_an_edge(name: str) -> None:
-    assert differences(recorded_program(name)) == (set(), set())
+    assert differences(programs.recorded(name)) == (set(), set())
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import torch
 import torchglass as tg
 from tests import programs
 from tests.modules import module_of
+from torchglass.program.by_line.notes import LineNote
 from torchglass.views.listing.files import FileListing, files_of
-from torchglass.views.listing.lines import LineNote
 from torchglass.views.listing.view import pieces_of
 from torchglass.views.options import ListingOptions
 
@@ -23,9 +24,7 @@ def listing_of(trace: tg.Trace, path: str, **options: Any) -> FileListing:
 
 
 def of_program(name: str) -> FileListing:
-    with tg.record() as trace:
-        programs.load(name).main()
-    return listing_of(trace, f"{name}.py")
+    return listing_of(programs.recorded(name), f"{name}.py")
 
 
 def of_text(folder: Path, text: str) -> FileListing:
@@ -41,7 +40,7 @@ def note(listing: FileListing, text: str) -> LineNote:
 
 
 def said(listing: FileListing, text: str) -> list[str]:
-    return pieces_of(note(listing, text), by_module=False, names=False)
+    return pieces_of(note(listing, text), by_module=False)
 
 
 # ---------------------------------------------------------------- one expression, several callables
@@ -58,7 +57,7 @@ def one_name() -> FileListing:
         ("x = layer(x)", 5, ["f32[1, 8, 2] | f32[1, {2, 16}]"]),
         ("a = act(out)", 3, ["f32[1, 2]"]),
         ("b = act(out)", 3, ["f32[1, 2] | f32[2]"]),
-        ("c = act(out)", None, []),
+        ("c = act(out)", 2, []),
         ("total += loss", 3, ["total: f32[]"]),
         ("scale *= loss", 3, ["scale: f32[]"]),
         ("d = z - loss", 3, ["f32[]"]),
@@ -116,6 +115,80 @@ def test_a_name_that_is_returned_early_claims_nothing(text: str, shapes: list[st
 )
 def test_a_call_is_counted_only_by_what_runs_once_in_each(text: str, runs: int | None) -> None:
     assert note(of_program("uncounted_calls"), text).runs == runs
+
+
+MIXED = """
+import torch
+
+def scale(v):
+    return v * 2
+
+def block(x, by):
+    y = torch.relu(x)
+    z = by * 3
+    return y + z
+
+def either(x, when):
+    if when:
+        return x.exp()
+    return x
+
+def main():
+    x = torch.ones(2)
+    for by in (1.0, x, 2.0, x, 3.0):
+        y = block(x, by)
+        out = scale(by)
+        n = out * 1
+    total = 0
+    for k in range(4):
+        total += k
+        x = x + 1
+        total = total + (x.sum() if k > 2 else 1)
+    either(x, x.sum() > 0)
+    z = either(x, False)
+    w = z + 1
+    return total
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "runs", "words"),
+    [
+        ("return v * 2", 5, ["→ f32[2] ×2"]),
+        ("z = by * 3", 5, ["f32[2] ×2"]),
+        ("if when:", 2, ["(True ×1)"]),
+        ("out = scale(by)", 5, ["f32[2] ×2"]),
+        ("n = out * 1", 5, ["f32[2] ×2"]),
+        ("total += k", 4, []),
+        ("total = total +", 4, ["f32[] ×1"]),
+        ("z = either(x, False)", 1, []),
+    ],
+)
+def test_a_line_that_computed_with_plain_numbers_at_times_is_counted_by_calls_and_loops(
+    tmp_path: Path, text: str, runs: int, words: list[str]
+) -> None:
+    """Steps alone would say 2× of a line that ran five times, with tensors in two of them."""
+    listing = of_text(tmp_path, MIXED)
+    assert note(listing, text).runs == runs
+    assert said(listing, text) == words
+
+
+UNTOLD = """
+import torch
+
+def main():
+    for by in (1.0, torch.ones(2), 2.0, torch.ones(2), 3.0, 4.0):
+        x = torch.ones(3)
+        y = by * 3
+"""
+
+
+def test_a_count_that_cannot_be_right_is_not_shown(tmp_path: Path) -> None:
+    """The loop went round six times, and nothing says that it was not left in the last of them before this line."""
+    listing = of_text(tmp_path, UNTOLD)
+    assert note(listing, "x = torch").runs == 6
+    assert note(listing, "y = by").runs is None
+    assert note(listing, "y = by").state == "ran"
 
 
 ONE_LINE = """
@@ -187,9 +260,9 @@ def test_all_callers_of_code_without_text_count() -> None:
     with tg.record() as trace:
         names["added"](torch.ones(2))
         names["added"](torch.ones(3))
-    (line,) = listing_of(trace, "<added>").lines.loose
+    (line,) = listing_of(trace, "<added>").lines.without_source
     assert line.runs == 2
-    assert pieces_of(line, by_module=False, names=False) == ["(f32[2–3])"]
+    assert pieces_of(line, by_module=False) == ["(f32[2–3])"]
 
 
 def test_without_its_text_a_line_counts_what_came_last_and_every_callable(tmp_path: Path) -> None:
@@ -199,7 +272,7 @@ def test_without_its_text_a_line_counts_what_came_last_and_every_callable(tmp_pa
     with tg.record() as trace:
         names["main"](torch.ones(2))
         names["main"](torch.ones(3))
-    stored, called = listing_of(trace, "gone.py").lines.loose
+    stored, called = listing_of(trace, "gone.py").lines.without_source
     assert (stored.line, stored.runs) == (2, 2)
     assert (called.line, called.runs) == (4, 4)
 
@@ -246,3 +319,15 @@ def main():
     assert said(listing, "yield x[:i], x.t() @ x") == ["→ (f32[0–2, 2], f32[2, 2])"]
     assert note(listing, "yield x[:i], x.t() @ x").runs == 3
     assert said(listing, "yield x.relu()") == ["→ f32[4, 2]"]
+
+
+def test_the_time_of_a_line_is_that_of_all_its_calls() -> None:
+    x = torch.randn(200, 200)
+    with tg.record() as trace:
+        y = x @ x.T @ x / 1000
+    spent = sum(event.duration_ns or 0 for event in trace.events())
+    line = next(line for line in tg.render(trace, "listing", times=True).splitlines() if "y = x @ x.T" in line)
+    shown = re.search(r"([\d.]+) (µs|ms)", line)
+    assert shown
+    assert float(shown[1]) * {"µs": 1e3, "ms": 1e6}[shown[2]] == pytest.approx(spent, rel=0.01)
+    assert y.shape == (200, 200)

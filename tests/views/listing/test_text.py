@@ -33,9 +33,7 @@ def lines_of(trace: object, width: int = 100, page: Page | None = None, **option
 
 
 def recorded(name: str) -> tg.Trace:
-    with suppress(Exception), tg.record() as trace:
-        programs.load(name).main()
-    return trace
+    return programs.recorded(name)
 
 
 def run(folder: Path, text: str) -> tg.Trace:
@@ -104,7 +102,7 @@ def test_the_failing_line_is_marked_with_its_error() -> None:
     assert outer.endswith("✗ RuntimeError")
 
 
-@pytest.mark.parametrize("options", [{}, {"functions": "all", "times": True}, {"by": "module"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"whole": True, "times": True}, {"by": "module"}], ids=str)
 @pytest.mark.parametrize("width", [40, 80, 157])
 @pytest.mark.parametrize("name", ["generation", "shape_error", "expressions", "threads", "structured_outputs"])
 def test_no_line_is_wider_than_the_page_and_nothing_escapes(name: str, width: int, options: dict[str, object]) -> None:
@@ -129,7 +127,7 @@ def test_every_line_of_a_shown_file_is_there_or_counted() -> None:
     trace = recorded("generation")
     (file,) = [file for file in trace.sources if file.endswith("generation.py")]
     text = trace.sources[file].rstrip("\n").split("\n")
-    shown = lines_of(trace, 120, path="generation.py", functions="all")[1:]
+    shown = lines_of(trace, 120, path="generation.py", whole=True)[1:]
     numbered = [line for line in shown if line.lstrip()[:1].isdigit() and line[:2].strip()]
     assert [int(line.split()[0]) for line in numbered[: len(text)]] == list(range(1, len(text) + 1))
     for line, source in zip(numbered, text, strict=False):
@@ -141,16 +139,15 @@ def test_nothing_recorded_and_nothing_selected() -> None:
     assert "No step is selected" in lines_of(recorded("mlp"), only=select(kind="op"))[0]
     (copy,) = lines_of(recorded("mlp"), only=select(kind="op"), style="comments")
     assert copy == "# torchglass: no step is selected"
-    with pytest.raises(NotRecorded, match="there are"):
+    with pytest.raises(NotRecorded, match="choose from"):
         lines_of(recorded("mlp"), path="nowhere")
 
 
 @pytest.mark.parametrize("name", ["generation", "training_step", "expressions"])
 def test_recorded_ops_change_nothing(name: str) -> None:
-    with tg.record(ops=True) as trace:
-        programs.load(name).main()
+    trace = programs.recorded(name, ops=True)
     assert any(event.kind == "op" for event in trace.events())
-    options = {"path": f"programs/{name}.py", "functions": "all"}
+    options = {"path": f"programs/{name}.py", "whole": True}
     assert lines_of(trace, **options) == lines_of(recorded(name), **options)
 
 

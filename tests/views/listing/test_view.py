@@ -28,8 +28,8 @@ from tests.work import work_of
 from tests.zoo import FAMILIES
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.listing.files import FileListing, Files, files_of
-from torchglass.views.listing.lines import RAN, UNSEEN, Gap, LineNote
+from torchglass.program.by_line.notes import LineNote, LineState
+from torchglass.views.listing.files import FileListing, Files, Gap, files_of
 from torchglass.views.listing.view import pieces_of
 from torchglass.views.options import ListingOptions
 
@@ -135,7 +135,7 @@ def compared(traced: LineTracer, view: Files) -> Counter[str]:
         for line, note in listing.lines.notes.items():
             where, seen = f"{listing.file}:{line}", traced.lines[listing.file, line]
             one_line = nodes[line].lineno == nodes[line].end_lineno and shared[line] == 1
-            if note.state == RAN:
+            if note.state == LineState.RAN:
                 checked["ran"] += 1
                 assert seen or (listing.file, line) in traced.lambdas, f"{where} did not run"
             # From 3.12 on the line of a comprehension is told anew for each of its rounds.
@@ -182,7 +182,7 @@ def main():
 def test_what_is_said_of_a_program_is_what_a_line_tracer_saw(name: str) -> None:
     traced = LineTracer(PROGRAMS)
     trace = traced.run(programs.load(name).main)
-    checked = compared(traced, files_of(trace, ListingOptions(functions="all")))
+    checked = compared(traced, files_of(trace, ListingOptions(whole=True)))
     assert checked["ran"] > 0
 
 
@@ -192,7 +192,7 @@ def test_what_is_said_of_a_program_made_at_random_is_what_a_line_tracer_saw(seed
     for options in ({}, {"ops": True}, {"ops": True, "functions": False}):
         traced = LineTracer(str(tmp_path))
         trace = traced.run(module.main, **options)
-        checked = compared(traced, files_of(trace, ListingOptions(path="sample.py", functions="all")))
+        checked = compared(traced, files_of(trace, ListingOptions(path="sample.py", whole=True)))
         assert checked["ran"] > 5
 
 
@@ -284,7 +284,7 @@ def test_what_is_said_of_a_transformer_is_what_a_line_tracer_saw(name: str) -> N
     model, inputs = FAMILIES[name]()
     traced = LineTracer(TRANSFORMERS)
     trace = traced.run(lambda: model(**inputs))
-    checked = compared(traced, files_of(trace, ListingOptions(functions="all", path="transformers")))
+    checked = compared(traced, files_of(trace, ListingOptions(whole=True, path="transformers")))
     assert checked["ran"] > 80
     assert checked["runs"] > 40
     assert checked["values"] > 20
@@ -309,7 +309,7 @@ def listing_of(folder: Path, text: str, **options: Any) -> FileListing:
 
 def words(listing: FileListing, text: str, **options: Any) -> list[str]:
     """What is said of the line that holds this text."""
-    return pieces_of(note(listing, text), **{"by_module": False, "names": False, **options})
+    return pieces_of(note(listing, text), **{"by_module": False, **options})
 
 
 def note(listing: FileListing, text: str) -> LineNote:
@@ -419,8 +419,8 @@ def test_a_line_without_a_step_is_not_said_to_have_run_or_not(tmp_path: Path) ->
     text = "    x = torch.ones(2)\n    if len(x) > 5:\n        y = 1\n    z = 2\n    return z\n"
     listing = listing_of(tmp_path, f"import torch\n\ndef main():\n{text}")
     states = {listing.text[line - 1].strip(): each.state for line, each in listing.lines.notes.items()}
-    assert states["x = torch.ones(2)"] == RAN
-    assert {states["if len(x) > 5:"], states["y = 1"], states["z = 2"], states["return z"]} == {UNSEEN}
+    assert states["x = torch.ones(2)"] == LineState.RAN
+    assert {states["if len(x) > 5:"], states["y = 1"], states["z = 2"], states["return z"]} == {LineState.UNSEEN}
 
 
 def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
@@ -429,7 +429,7 @@ def test_a_selection_counts_its_own_steps_and_hides_none_of_what_ran() -> None:
     view = files_of(trace, ListingOptions(path="generation.py", only=select(function="cat")))
     (listing,) = view.shown
     assert note(listing, "torch.cat").runs == 12
-    assert note(listing, "best =").state == RAN
+    assert note(listing, "best =").state == LineState.RAN
     assert not note(listing, "best =").notes
 
 
@@ -535,14 +535,14 @@ def test_what_the_only_return_of_a_forward_gave_is_what_the_module_gave(tmp_path
         ("return x, x * 2, n", "→ (f32[2, 3], f32[2, 3], …)"),
     ):
         assert words(listing, text) == [said]
-        assert (note(listing, text).state, note(listing, text).runs) == (RAN, 1)
+        assert (note(listing, text).state, note(listing, text).runs) == (LineState.RAN, 1)
     assert note(listing, "n = 1").runs == 1
     assert note(listing, "for _ in").runs == 1
 
 
 def test_of_two_returns_neither_is_guessed(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, RETURNS)
-    assert note(listing, "one of two").state == UNSEEN
+    assert note(listing, "one of two").state == LineState.UNSEEN
     assert not words(listing, "one of two")
 
 
@@ -556,7 +556,7 @@ def test_what_is_selected_decides_of_returns_too(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, RETURNS, only=select(function="add"))
     assert words(listing, "x = x + 1") == ["f32[2, 3]"]
     assert not words(listing, "after a loop")
-    assert note(listing, "after a loop").state == RAN
+    assert note(listing, "after a loop").state == LineState.RAN
 
 
 FAILING = """\
@@ -607,9 +607,9 @@ def main():
 
 def test_an_error_that_is_caught_elsewhere_says_nothing_of_a_line(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, FAILING)
-    assert (note(listing, "in a call that ends").state, note(listing, "in a call that ends").runs) == (RAN, 1)
+    assert (note(listing, "in a call that ends").state, note(listing, "in a call that ends").runs) == (LineState.RAN, 1)
     for text in ("not reached", "in a call that fails", "in a suite that is left"):
-        assert note(listing, text).state == UNSEEN
+        assert note(listing, text).state == LineState.UNSEEN
 
 
 # ---------------------------------------------------------------- which lines and files
@@ -619,14 +619,14 @@ def test_functions_that_did_not_run_are_counted_and_named() -> None:
     with tg.record() as trace:
         programs.load("generation").main()
     (listing,) = files_of(trace, ListingOptions(path="generation.py")).shown
-    gaps = [each for each in listing.lines.shown if isinstance(each, Gap)]
+    gaps = [each for each in listing.shown if isinstance(each, Gap)]
     assert [name for gap in gaps for name in gap.functions if "__init__" not in name] == ["Decoder.unused"]
-    shown = [each for each in listing.lines.shown if isinstance(each, int)]
+    shown = [each for each in listing.shown if isinstance(each, int)]
     hidden = sum(gap.lines for gap in gaps)
     blank = [line for line, text in enumerate(listing.text, 1) if not text and line not in shown]
     assert len(shown) + hidden <= len(listing.text) <= len(shown) + hidden + len(blank)
-    (whole,) = files_of(trace, ListingOptions(path="generation.py", functions="all")).shown
-    assert whole.lines.shown == list(range(1, len(whole.text) + 1))
+    (whole,) = files_of(trace, ListingOptions(path="generation.py", whole=True)).shown
+    assert whole.shown == list(range(1, len(whole.text) + 1))
 
 
 def test_the_file_of_the_model_is_shown_and_utilities_are_named() -> None:
@@ -654,8 +654,8 @@ def test_an_unknown_file_is_an_error_that_names_those_there_are() -> None:
         ({"path": 3}, WrongType),
         ({"path": ""}, WrongType),
         ({"path": ("a", 2)}, WrongType),
-        ({"functions": "some"}, UsageError),
-        ({"functions": None}, WrongType),
+        ({"whole": "all"}, WrongType),
+        ({"whole": None}, WrongType),
         ({"by": "line"}, UsageError),
         ({"style": "html"}, UsageError),
         ({"times": 1}, WrongType),
@@ -679,7 +679,7 @@ def test_a_file_that_changed_while_it_ran_is_not_annotated(tmp_path: Path) -> No
     (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert "changed" in listing.problem
     assert not listing.text
-    assert [(each.line, each.function) for each in listing.lines.loose] == [(4, "main"), (5, "main")]
+    assert [(each.line, each.function) for each in listing.lines.without_source] == [(4, "main"), (5, "main")]
 
 
 def test_code_without_a_file_is_listed_by_line(tmp_path: Path) -> None:
@@ -687,13 +687,13 @@ def test_code_without_a_file_is_listed_by_line(tmp_path: Path) -> None:
         programs.load("executed_source").main()
     view = files_of(trace, ListingOptions())
     assert all(each.problem for each in view.shown)
-    assert any(each.lines.loose for each in view.shown)
+    assert any(each.lines.without_source for each in view.shown)
 
 
 def test_a_trace_written_by_hand_needs_no_sources() -> None:
     view = files_of(attention(), ListingOptions())
     assert {Path(each.file).name for each in view.shown} == {"demo.py", "attention.py"}
-    assert all(each.lines.loose and each.problem for each in view.shown)
+    assert all(each.lines.without_source and each.problem for each in view.shown)
 
 
 def test_a_source_that_is_not_utf_8(tmp_path: Path) -> None:
@@ -727,9 +727,9 @@ def test_another_text_at_the_same_place_is_another_line(tmp_path: Path) -> None:
     (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     assert note(listing, "y = x.sum()").runs == 1
     assert words(listing, "y = x.sum()") == ["f32[]"]
-    (before,) = listing.lines.loose
+    (before,) = listing.lines.without_source
     assert (before.line, before.runs, before.source in ("", "y = x.exp()")) == (2, 1, True)
-    assert pieces_of(before, by_module=False, names=False) in (["(f32[2, 3])"], ["f32[2, 3]"])
+    assert pieces_of(before, by_module=False) in (["(f32[2, 3])"], ["f32[2, 3]"])
 
 
 def test_what_is_given_to_exec_again_is_listed_by_its_text() -> None:
@@ -739,7 +739,7 @@ def test_what_is_given_to_exec_again_is_listed_by_its_text() -> None:
         exec("y = x * 3\nz = y.sum()", names)
         exec("y = x.T\nz = y @ x", names)
     (listing,) = files_of(trace, ListingOptions(path="<string>")).shown
-    told = {each.source: (each.runs, pieces_of(each, by_module=False, names=False)) for each in listing.lines.loose}
+    told = {each.source: (each.runs, pieces_of(each, by_module=False)) for each in listing.lines.without_source}
     assert {text: told[text] for text in ("y = x * 3", "z = y.sum()", "y = x.T", "z = y @ x")} == {
         "y = x * 3": (1, ["f32[2, 3]"]),
         "z = y.sum()": (1, ["f32[]"]),
@@ -775,11 +775,14 @@ def test_code_that_torch_writes_is_listed_by_line(how: str) -> None:
         result, line = graph(x), here()
     view = files_of(trace, ListingOptions())
     (own,) = [each for each in view.shown if each.file == __file__]
-    assert pieces_of(own.lines.notes[line], by_module=False, names=False) == ["result: f32[]"]
+    assert pieces_of(own.lines.notes[line], by_module=False) == ["result: f32[]"]
     (made,) = files_of(trace, ListingOptions(path="eval_with_key")).shown
     assert made.file in [each.file for each in view.shown]
     assert made.problem
-    told = {each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted) for each in made.lines.loose}
+    told = {
+        each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted)
+        for each in made.lines.without_source
+    }
     shapes = {name: key[0].items[0].shape for name, (_, key) in told.items() if key[0].items}
     assert [shapes[name] for name in ("mul", "relu", "sum_1")] == [(2, 3), (2, 3), ()]
     assert result.shape == shapes["sum_1"]
@@ -805,7 +808,7 @@ def main():
         module.main()
     (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
     line = note(listing, "y = (x @ x.T)")
-    assert (line.state, line.runs) == (RAN, None)  # an expression may run one op several times
+    assert (line.state, line.runs) == (LineState.RAN, None)  # an expression may run one op several times
     assert words(listing, "y = (x @ x.T)") == ["(f32[2, 2])"]
     assert not words(listing, "loss.backward()")
     ops = [event for event in trace.events() if event.kind == "op" and event.parent is None]
@@ -839,7 +842,7 @@ def main():
     with tg.record(ops=True) as trace:
         module.main()
     (listing,) = files_of(trace, ListingOptions(path="sample.py")).shown
-    assert note(listing, "doubled =").state == RAN
+    assert note(listing, "doubled =").state == LineState.RAN
     assert "f32[2, 3]" in " ".join(words(listing, "doubled ="))
 
 
@@ -884,9 +887,9 @@ def test_op_events_change_nothing() -> None:
         each._replace(id=len(made) + at, kind="op", name="aten::mm", parent=each.id, outputs=each.inputs, result="")
         for at, each in enumerate(event for event in made if event.kind == "function")
     ]
-    plain = HandmadeTrace(made)
+    plain = HandmadeTrace(made, measured=False)
     plain.sources = trace.sources  # type: ignore[attr-defined]
-    with_ops = HandmadeTrace([*made, *ops])
+    with_ops = HandmadeTrace([*made, *ops], measured=False)
     with_ops.sources = trace.sources  # type: ignore[attr-defined]
     assert files_of(with_ops, ListingOptions()) == files_of(plain, ListingOptions())
 
@@ -985,25 +988,24 @@ def main():
 """
 
 
-def notes_by_line(folder: Path, **options: Any) -> dict[str, str]:
-    module = module_of(folder, FOLLOWED)
+def notes_by_line(folder: Path, program: str, **options: Any) -> dict[str, str]:
+    module = module_of(folder, program)
     with tg.record(**options) as trace:
         module.main()
     (listing,) = [each for each in files_of(trace, ListingOptions()).shown if each.file.endswith("sample.py")]
-    assert not listing.lines.loose
+    assert not listing.lines.without_source
     return {
-        listing.text[line - 1].strip(): "; ".join(pieces_of(note, False, names=False))
-        for line, note in listing.lines.notes.items()
+        listing.text[line - 1].strip(): "; ".join(pieces_of(note, False)) for line, note in listing.lines.notes.items()
     }
 
 
 def test_followed_variables_stand_at_their_lines_with_shape_and_count(tmp_path: Path) -> None:
     """Of what no step tells: arrays, numbers, containers, arguments."""
-    told = notes_by_line(tmp_path, variables=True)
+    told = notes_by_line(tmp_path, FOLLOWED, variables=True)
     assert told["def noise(n):"] == "n: 3"
     assert told["data = np.zeros((4, 3))"] == "f64[4, 3] numpy"
-    assert told["data = np.concatenate([data, np.ones((1, 3))])"] == "f64[5–9, 3] numpy ×5"
-    assert told["count += i"] == "1 … 15 ×5"
+    assert told["data = np.concatenate([data, np.ones((1, 3))])"] == "f64[5–9, 3] numpy"
+    assert told["count += i"] == "1 … 15"
     assert told["for i in range(1, 6):"] == "i: 1 … 5 ×5"
     assert told["x = torch.from_numpy(data)"] == "f64[5–9, 3]"
     assert told["seen.append(x.sum())"].startswith("(f64[]); seen: [f64[]] … ")
@@ -1011,8 +1013,30 @@ def test_followed_variables_stand_at_their_lines_with_shape_and_count(tmp_path: 
     assert told["total = sum(parts)"] == "(f64[] ×5); total: f64[]"
 
 
+RETURNS_A_NUMBER = """
+import torch
+
+def pair(x):
+    return (n := len(x)), x.exp()
+
+def main():
+    for f in [3, 4]:
+        pair(torch.ones(f))
+"""
+
+
+def test_a_followed_variable_hides_no_result_that_is_unknown(tmp_path: Path) -> None:
+    told = notes_by_line(tmp_path, RETURNS_A_NUMBER, variables=True)
+    assert told["return (n := len(x)), x.exp()"] == "→ (…, f32[3–4]); n: 3|4"
+
+
+def test_a_loop_that_begins_with_the_letter_of_its_variable_names_it(tmp_path: Path) -> None:
+    told = notes_by_line(tmp_path, RETURNS_A_NUMBER, variables=True)
+    assert told["for f in [3, 4]:"] == "f: 3|4 ×2"
+
+
 def test_a_generator_expression_is_told_where_it_is_consumed(tmp_path: Path) -> None:
-    told = notes_by_line(tmp_path)
+    told = notes_by_line(tmp_path, FOLLOWED)
     assert told["total = sum(parts)"] == "(f64[] ×5)"
     assert told["longest = list(noise(3))"] == "(f32[1–3] ×3)"
     assert told["parts = (each * 2 for each in seen)"] == told["return (torch.ones(i + 1) for i in range(n))"] == ""

@@ -103,7 +103,7 @@ def test_op_texts(args: str, result: str, text: str) -> None:
 
 def test_an_op_that_gives_nothing() -> None:
     event = op("aten::_foreach_add_.Scalar", "[f32[2]], 1", "[f32[2]]")
-    assert op_text(event, Schema(gives=False)).endswith(") -> None")
+    assert op_text(event, Schema(has_result=False)).endswith(") -> None")
 
 
 def test_objects_of_torch_go_by_their_class() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+PATIENCE_S = 60
+"""How long to wait for what must come: no promise of the page, only an end for a test that fails."""
 
 
 def browser_path() -> str:
@@ -42,8 +45,18 @@ def running() -> Iterator[Any]:
 class Page:
     """A page that is open; what goes wrong in it, and what it asks of the network, is kept."""
 
-    def __init__(self, browser: Any, file: Path, width: int = 1500, height: int = 950, hash_: str = "") -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": height})
+    def __init__(
+        self,
+        browser: Any,
+        file: Path,
+        width: int = 1500,
+        height: int = 950,
+        hash_: str = "",
+        is_moving: bool = False,
+    ) -> None:
+        """Open a file. Nothing slides or fades in unless asked, so that a slow machine measures no halfway state."""
+        motion = "no-preference" if is_moving else "reduce"
+        self.page = browser.new_page(viewport={"width": width, "height": height}, reduced_motion=motion)
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -51,14 +64,15 @@ class Page:
         self.page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.resolve().as_uri() + hash_)
-        self.page.wait_for_selector("html[data-ready]", timeout=20_000)
+        self.page.wait_for_selector("html[data-ready]", timeout=PATIENCE_S * 1000)
 
     def ask(self, code: str) -> Any:
         return self.page.evaluate(code)
 
     def until(self, code: str) -> None:
         """Wait for something to hold (the page's policy lets no other code look for it)."""
-        for _ in range(200):
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
             if self.ask(code):
                 return
             self.page.wait_for_timeout(25)

@@ -16,7 +16,7 @@ import torchglass as tg
 from scripts.gallery_models import MODELS
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
-from tests.views.page.browser import Page, running
+from tests.views.page.browser import PATIENCE_S, Page, running
 from torchglass.views.page.html import page as page_text
 
 TRACES = ["mlp", "resnet", "gpt2", "encoder-decoder", "unet", "experts"]
@@ -390,7 +390,7 @@ def test_in_a_sandboxed_frame_everything_works(browser: Any, tmp_path: Path, fil
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.goto((tmp_path / "cell.html").as_uri())
     frame = opened.frame_locator("iframe")
-    frame.locator(".sheet .box").first.wait_for(timeout=10_000)
+    frame.locator(".sheet .box").first.wait_for(timeout=PATIENCE_S * 1000)
     frame.locator(".sheet .box").first.click()
     frame.locator(".details h2").wait_for()
     assert errors == []

@@ -13,10 +13,11 @@ import torch
 import torchglass as tg
 from torchglass.views.page.columns import BARS, HIGHEST, MOST_NUMBERS, spread
 from torchglass.views.page.html import page_data
+from torchglass.views.page.preview import preview
 
 
-def _expected(numbers: Any) -> str:
-    bars = np.histogram(numbers, BARS)[0]
+def _expected(numbers: Any, bars: int = BARS) -> str:
+    bars = np.histogram(numbers, bars)[0]
     return "".join(str(int(np.ceil(HIGHEST * bar / bars.max()))) for bar in bars)
 
 
@@ -30,7 +31,9 @@ def test_bars_are_those_of_numpy(dtype: torch.dtype) -> None:
     )
     plain = numbers.float().numpy().astype("float64").reshape(-1)
     told = spread(numbers)
-    assert told["histogram"] == _expected(plain)
+    # Of whole numbers that lie close together each has a bar of its own.
+    bars = BARS if dtype.is_floating_point else int(plain.max() - plain.min()) + 1
+    assert told["histogram"] == _expected(plain, bars)
     assert told["min"] == pytest.approx(plain.min(), rel=1e-3)
     assert told["max"] == pytest.approx(plain.max(), rel=1e-3)
     if dtype != torch.bfloat16:
@@ -55,6 +58,24 @@ def test_where_there_is_nothing_to_draw_there_is_nothing(content: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert spread(content) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ends_as_far_apart_as_numbers_go_are_no_fault(dtype: torch.dtype) -> None:
+    """Of memory that nothing was written to, as torch.empty gives it, anything may be kept."""
+    most = torch.finfo(dtype).max
+    content = torch.tensor([-most, 0.0, most], dtype=dtype)
+    assert spread(content)["max"] == pytest.approx(most, rel=1e-3)
+    preview(content.repeat(4, 2), True)
+
+
+@pytest.mark.parametrize("values", ["stats", "all"])
+def test_a_mask_of_the_lowest_double_has_a_page(values: str, tmp_path: Path) -> None:
+    """Rounded to four digits it would be infinite, which no JSON holds."""
+    with tg.record(values=values) as trace:
+        torch.full((3, 20), torch.finfo(torch.float64).min, dtype=torch.float64).exp()
+    trace.export(tmp_path / "page.html")
+    assert (tmp_path / "page.html").stat().st_size > 100_000
 
 
 def test_of_a_large_tensor_a_part_is_counted() -> None:

@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.views.page.browser import running
+from tests.views.page.browser import PATIENCE_S, running
 
 CELLS = [
     "import torch\nfrom torch import nn\nimport torchglass as tg",
@@ -64,7 +64,7 @@ def test_its_html_export_shows_the_page_and_asks_for_nothing(executed: Any, tmp_
         page.on("request", lambda request: requests.append(request.url) if request.frame != page.main_frame else None)
         page.goto((tmp_path / "notebook.html").as_uri())
         frame = page.frame_locator("iframe")
-        frame.locator("html[data-ready]").wait_for(state="attached", timeout=20_000)
+        frame.locator("html[data-ready]").wait_for(state="attached", timeout=PATIENCE_S * 1000)
         frame.locator(".sheet .box").first.click()
         frame.locator(".details h2").wait_for()
         words = frame.locator(".sheet").text_content()

@@ -6,7 +6,10 @@ import re
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import torchglass as tg
 from tests.handmade import HandmadeTrace, Maker, blocks, tensor
 from tests.views.shown import sheet_of
 from torchglass.events.selection import select
@@ -107,3 +110,13 @@ def test_forward_time_is_that_of_the_outermost_calls() -> None:
 )
 def test_bytes_of_a_number(dtype: str, size: int) -> None:
     assert bytes_each(dtype) == size
+
+
+def test_modules_that_are_made_anew_in_each_step_have_one_row() -> None:
+    x, target, layer = torch.randn(4, 3), torch.randint(0, 3, (4,)), nn.Linear(3, 3)
+    with tg.record() as trace:
+        for _ in range(30):
+            nn.CrossEntropyLoss()(layer(x), target)
+    (row,) = [row for row in trace.render("table").splitlines() if "CrossEntropyLoss" in row]
+    assert "CrossEntropyLoss × 30" in row
+    assert row.split()[-1] == "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import nan
 
 import pytest
@@ -71,6 +72,13 @@ def test_the_tree_and_the_table_have_them_behind_the_shapes() -> None:
     assert "1 NaN all 3.2" in table
     red = tg.render(trace, width=140, color=True)
     assert "\x1b[1;31m1 NaN\x1b[0m" in red
+
+
+def test_what_was_cut_off_is_not_painted_as_an_alarm() -> None:
+    with tg.record(values="stats") as trace:
+        torch.full((2, 3, 4, 5, 6, 1, 1, 1), nan).exp()
+    for width in range(40, 100):
+        assert not re.search("\x1b\\[1;31m[^\x1b]*…", tg.render(trace, width=width, color=True))
 
 
 def test_code_and_calls_have_them_too() -> None:

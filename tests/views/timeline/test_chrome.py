@@ -5,6 +5,7 @@ Perfetto's own trace processor is no part of its package: it is fetched at first
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,6 +86,28 @@ def test_processes_and_threads_have_names_and_say_that_times_are_the_hosts(trace
     assert names == {"process_name": "tiny", "thread_name": "MainThread (host time)"}
 
 
+def test_several_processes_have_names_of_their_own() -> None:
+    make = Maker()
+    for process, thread in ((7, "MainThread"), (8, "rank 1"), (8, "rank 1, autograd")):
+        make.add("function", "exp", None, "x.exp()", process=process, thread=thread)
+    found = [row for row in rows(HandmadeTrace(make.made, name="train"), "M") if row["name"] == "process_name"]
+    assert [row["args"]["name"] for row in found] == ["train, process 7", "train, rank 1"]
+
+
+def test_counters_say_what_the_loss_was_and_how_much_memory_the_steps_use() -> None:
+    weight = torch.ones(1000, requires_grad=True)
+    with tg.record(values="stats") as measured:
+        for number in (1.0, 2.0, 4.0):
+            hidden = weight * number
+            hidden.mean().backward()
+    counted = rows(measured, "C")
+    assert [row["args"]["value"] for row in counted if row["name"] == "loss"] == [1.0, 2.0, 4.0]
+    used = [row["args"]["value"] for row in counted if row["name"] == "tensors in use (bytes)"]
+    assert max(used) >= 4000
+    assert used[-1] == 0
+    assert min(used) >= 0
+
+
 def test_backward_points_to_its_forward_step() -> None:
     make = Maker()
     make.add("function", "mm", None, "a @ b")
@@ -115,6 +138,7 @@ NUMBER, PLACE = {"type": "number", "minimum": 0}, {"ts": {"type": "number", "min
 FORMAT = {
     "X": {**PLACE, "dur": NUMBER, "args": {"type": "object"}},
     "i": {**PLACE, "s": {"enum": ["g", "p", "t"]}},
+    "C": {"ts": NUMBER, "args": {"type": "object", "required": ["value"], "properties": {"value": {"type": "number"}}}},
     "M": {"args": {"type": "object", "required": ["name"]}},
     "s": {**PLACE, "id": {"type": "integer"}, "cat": {"type": "string"}},
     "f": {**PLACE, "id": {"type": "integer"}, "cat": {"type": "string"}, "bp": {"const": "e"}},
@@ -141,7 +165,12 @@ def test_a_hundred_thousand_events_are_valid(tmp_path: Path) -> None:
             optimizer.step()
     assert len(trace) >= 100_000
     tg.export(trace, tmp_path / "a.perfetto.json")
-    found = json.loads((tmp_path / "a.perfetto.json").read_text(encoding="utf-8"))["traceEvents"]
+    plain = (tmp_path / "a.perfetto.json").read_bytes()
+    tg.export(trace, tmp_path / "a.perfetto.json.gz")
+    packed = (tmp_path / "a.perfetto.json.gz").read_bytes()
+    assert gzip.decompress(packed) == plain
+    assert len(packed) < len(plain) / 15
+    found = json.loads(plain)["traceEvents"]
     # Rows with the same fields of the same types are checked once; the numbers in them are checked below.
     kinds = {(row["ph"], tuple(sorted((key, type(value)) for key, value in row.items()))): row for row in found}
     assert mistakes(kinds.values()) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from tests.views import shown
 from tests.views.tree.test_view import training
 from tests.work import work_of
 from torchglass.events.selection import select
-from torchglass.views.digest import Recorded
+from torchglass.program.recorded import Recorded
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import width_of
 
@@ -34,7 +33,7 @@ out = mha(x)                  MHA     f32[10, 20, 6] → f32[10, 20, 6]  demo.py
 │ keys = key_weights(x)       Linear(6, 6)  f32[10, 20, 6] → f32[10, 20, 6]  :34
 │ values = value_weights(x)   Linear(6, 6)  f32[10, 20, 6] → f32[10, 20, 6]  :35
 │ k.transpose(2, 3)                  f32[10, 3, 20, 2] → f32[10, 3, 2, 20]   :61
-│ scores = q @ k.transpose(2,…   f32[10, 3, 20, 2] @ … → f32[10, 3, 20, 20]  :61
+│ scores = q @ k.transpose(…)    f32[10, 3, 20, 2] @ … → f32[10, 3, 20, 20]  :61
 │ weights = F.softmax(scores, dim…  f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :64
 │ dropout(weights)  Dropout(p=0.1)  f32[10, 3, 20, 20] → f32[10, 3, 20, 20]  :65
 11 events · 3 inside torch calls (inner=True)"""
@@ -204,10 +203,7 @@ def test_no_line_is_wider_than_the_page_and_nothing_escapes(name: str, width: in
 
 @pytest.mark.parametrize("name", programs.names())
 def test_every_program_can_be_shown(name: str) -> None:
-    import torchglass
-
-    with suppress(programs.RAISES.get(name, ())), torchglass.record() as trace:
-        programs.load(name).main()
+    trace = programs.recorded(name)
     for options in ({}, {"inner": True, "fold": False}):
         lines = lines_of(trace, 80, **options)
         assert all(width_of(line) <= 80 and line.isprintable() for line in lines)

@@ -10,7 +10,7 @@ from tests.handmade import HandmadeTrace, Maker, attention, blocks
 from tests.views.shown import event_rows, not_shown, sheet_of
 from torchglass.errors import UsageError, WrongType
 from torchglass.events.selection import select
-from torchglass.views.digest import settings_of
+from torchglass.program.paths import settings_of
 from torchglass.views.options import TreeOptions
 from torchglass.views.row import CLASS, COUNT, FOLD, NAME, NOTE, REMARK, REPEAT, THREAD, TIME, Row
 

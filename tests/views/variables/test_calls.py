@@ -12,7 +12,7 @@ import torchglass as tg
 from tests.modules import module_of
 from tests.views.variables.test_view import block_of, news, recorded, rows_in, view_of
 from torchglass.views.row import CALL, EVENT, FOLD, LOOP
-from torchglass.views.variables.forest import Changes
+from torchglass.views.variables.rows import Changes
 
 
 def test_coroutines_that_take_turns() -> None:
@@ -29,7 +29,7 @@ def test_coroutines_that_take_turns() -> None:
     trace = recorded(lambda: asyncio.run(main()), ["x"])
     view = view_of(trace)
     assert news(block_of(view, "x", "work")) == [["10", "11", "12"], ["20", "21", "22"], ["30", "31", "32"]]
-    (call,) = [row for row in view_of(trace, by="time").rows if row.kind == CALL and row.times == 3]
+    (call,) = [row for row in view_of(trace, order="time").rows if row.kind == CALL and row.times == 3]
     assert call.text("expression").endswith("work:")
 
 
@@ -117,7 +117,7 @@ def test_repeats_inside_of_a_repeat() -> None:
             for k in range(a, a + 4):
                 inner(k)
 
-    view = view_of(recorded(run, ["a", "y", "z"]), by="time")
+    view = view_of(recorded(run, ["a", "y", "z"]), order="time")
     assert [row.kind for row in view.rows[-6:]] == [LOOP, EVENT, LOOP, CALL, EVENT, EVENT]
     assert not any(row.cell(FOLD) for row in view.rows[-6:])
     told = [row for row in rows_in(view) if row.first.event.name == "y"]
@@ -160,7 +160,7 @@ def test_a_change_under_several_names_is_no_further_round(tmp_path: Path) -> Non
     module = module_of(tmp_path, SHARED)
     with tg.record(variables=True) as trace:
         module.main()
-    text = tg.render(trace, "variables", by="time", width=120)
+    text = tg.render(trace, "variables", order="time", width=120)
     assert "for i in range(2):  × 2 " in text
     assert "for i in range(3):  × 3 " in text
     assert "in rounds" not in text
@@ -230,7 +230,7 @@ def test_the_module_level_is_one_call_also_where_functions_changed_something_fir
     code = compile(path.read_text(), str(path), "exec")
     with tg.record(variables=True) as trace:
         exec(code, {})
-    text = tg.render(trace, "variables", by="time", width=120)
+    text = tg.render(trace, "variables", order="time", width=120)
     assert "2: module level:" not in text
     assert "of 2 calls" not in text
     assert "a = double(1)" in text
@@ -249,7 +249,7 @@ def test_a_call_whose_argument_is_changed_in_place_is_one_call() -> None:
     with tg.record(variables=True) as trace:
         t = torch.ones(4)
         r = fill(t, 3)
-    text = tg.render(trace, "variables", by="time", width=120)
+    text = tg.render(trace, "variables", order="time", width=120)
     assert "2: " not in text.replace("0, 1, 2: ", "")
     assert "of 2 calls" not in text
     assert "t: x[i] = total" in text

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 
+import torchglass as tg
+from tests import programs
 from tests.views.variables.test_text import lines_of
 from tests.views.variables.test_view import recorded
 
 
 def labels(trace: Any) -> list[str]:
     """What stands before the values in the rows of changes, in program order."""
-    rows = (line.lstrip("│ ") for line in lines_of(trace, 100, by="time", fold=False) if "→" in line)
+    rows = (line.lstrip("│ ") for line in lines_of(trace, 100, order="time", fold=False) if "→" in line)
     return [row.partition("  ")[0].partition(" →")[0] for row in rows]
 
 
@@ -87,9 +89,27 @@ def test_the_rows_of_another_thread_name_their_file() -> None:
         x = 5
         del x
 
-    lines = lines_of(recorded(run, ["x"]), 100, by="time")
+    lines = lines_of(recorded(run, ["x"]), 100, order="time")
     headings = [number for number, line in enumerate(lines) if line.startswith("── thread")]
     assert len(headings) == 2
     for number in headings:
         placed = next(line for line in lines[number + 1 :] if line[-1:].isdecimal())
         assert f"{Path(__file__).name}:" in placed, lines
+
+
+def test_shapes_that_alternate_are_told_as_pairs() -> None:
+    layers = [torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)] * 2
+
+    def run(h: torch.Tensor) -> None:
+        for layer in layers:
+            h = layer(h)
+
+    shown = "\n".join(lines_of(recorded(lambda: run(torch.randn(2, 4)), ["h"]), 140))
+    assert "f32[2, 4] | f32[2, 8] → f32[2, 8] | f32[2, 4]" in shown
+    assert "same shape" not in shown
+
+
+def test_a_call_in_which_a_variable_begins_is_no_change_of_shape() -> None:
+    lines = tg.render(programs.recorded("asynchronous"), "variables").splitlines()
+    row = next(line for line in lines if "x = x.tanh()" in line)
+    assert "f32[2, 3] → same shape, another tensor" in row

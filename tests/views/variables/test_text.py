@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
+import torch
 
+import torchglass as tg
 from tests import programs
 from tests.handmade import HandmadeTrace, Maker, tensor
 from tests.views import shown
@@ -122,7 +123,7 @@ def test_equal_calls_are_told_once() -> None:
 
 def test_in_program_order() -> None:
     assert (
-        "\n".join(lines_of(video(3), 90, by="time", names=("index", "clip")))
+        "\n".join(lines_of(video(3), 90, order="time", names=("index", "clip")))
         == """\
 main:                                             demo.py:9
 │ × 3, 2 steps each:
@@ -243,7 +244,7 @@ def deep() -> HandmadeTrace:
 
 
 SHOWN = {**TRACES, "video": video(3), "hostile variables": hostile(), "long": long_life(50)}
-OPTIONS = [{}, {"by": "time"}, {"fold": False, "times": True}, {"by": "time", "fold": False, "times": True}]
+OPTIONS = [{}, {"order": "time"}, {"fold": False, "times": True}, {"order": "time", "fold": False, "times": True}]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -259,20 +260,17 @@ def test_no_line_is_wider_than_the_page_and_nothing_escapes(name: str, width: in
     assert [ESCAPES.sub("", line).rstrip() for line in colored] == plain
 
 
-@pytest.mark.parametrize("by", ["variable", "time"])
-def test_recursion_deeper_than_pythons_own_limit(by: str) -> None:
-    lines = lines_of(deep(), 40, by=by, fold=False)
+@pytest.mark.parametrize("order", ["variable", "time"])
+def test_recursion_deeper_than_pythons_own_limit(order: str) -> None:
+    lines = lines_of(deep(), 40, order=order, fold=False)
     assert len(lines) > 1100
     assert all(width_of(line) <= 40 for line in lines)
 
 
 @pytest.mark.parametrize("name", programs.names())
 def test_every_program_can_be_shown(name: str) -> None:
-    import torchglass
-
-    with suppress(programs.RAISES.get(name, ())), torchglass.record(variables=True) as trace:
-        programs.load(name).main()
-    for options in ({}, {"by": "time"}):
+    trace = programs.recorded(name, variables=True)
+    for options in ({}, {"order": "time"}):
         lines = lines_of(trace, 80, **options)
         assert all(width_of(line) <= 80 and line.isprintable() for line in lines)
 
@@ -281,3 +279,17 @@ def test_a_real_pipeline() -> None:
     lines = lines_of(recorded(programs.load("inplace_and_views").main), 100)
     assert any("→" in line for line in lines)
     assert any(line.endswith("changes") or "changes ·" in line for line in lines)
+
+
+@pytest.mark.parametrize("variables", [False, True], ids=["guessed", "followed"])
+def test_what_is_assigned_to_an_index_changes_the_tensor(variables: bool) -> None:
+    with tg.record(variables=variables) as trace:
+        x = torch.arange(6.0)
+        x[x > 2] = 0
+        mask = x == 0
+        x[mask] += 1
+        x[mask] = torch.ones(4)
+    lines = tg.render(trace, "variables", width=100).splitlines()
+    in_place = [line.split("  ")[1] for line in lines if "changed in place" in line]
+    assert in_place == ["x[x > 2] = 0", "x[mask] += 1", "x[mask] = torch.ones(4)"]
+    assert not [line for line in lines if line.startswith("x[")]

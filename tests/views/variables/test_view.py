@@ -20,7 +20,7 @@ from torchglass.events.types import Location
 from torchglass.views.options import VariablesOptions
 from torchglass.views.row import CALL, EXPRESSION, FOLD, LOOP, TIMES
 from torchglass.views.variables.blocks import Block, Variables, variables_of
-from torchglass.views.variables.forest import Changes
+from torchglass.views.variables.rows import Changes
 
 PROGRAMS = (
     "attention",
@@ -62,12 +62,12 @@ def news(block: Block) -> list[list[str]]:
     return [[change.new.text for change in life.changes] for life in block.variable.lives]
 
 
-@pytest.mark.parametrize("by", ["variable", "time"])
+@pytest.mark.parametrize("order", ["variable", "time"])
 @pytest.mark.parametrize("fold", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_change_stands_in_exactly_one_row(name: str, by: str, fold: bool) -> None:
-    trace = recorded(programs.load(name).main)
-    view = view_of(trace, by=by, fold=fold)
+def test_every_change_stands_in_exactly_one_row(name: str, order: str, fold: bool) -> None:
+    trace = programs.recorded(name, variables=True)
+    view = view_of(trace, order=order, fold=fold)
     told = sorted(change.id for row in rows_in(view) for change in row.changes)
     ids = [event.id for event in trace.events() if event.kind == "variable"]
     owners = [
@@ -84,7 +84,7 @@ def test_every_change_stands_in_exactly_one_row(name: str, by: str, fold: bool) 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_life_goes_on_with_what_it_was(name: str) -> None:
-    for block in view_of(recorded(programs.load(name).main)).blocks:
+    for block in view_of(programs.recorded(name, variables=True)).blocks:
         for life in block.variable.lives:
             for before, after in zip(life.changes, life.changes[1:], strict=False):
                 assert before.id < after.id
@@ -304,7 +304,7 @@ def test_programs_without_torch_functions() -> None:
 
 
 def test_threads_have_calls_of_their_own() -> None:
-    view = view_of(recorded(programs.load("threads").main), by="time")
+    view = view_of(recorded(programs.load("threads").main), order="time")
     inside = {id(change.call) for row in rows_in(view) for change in row.changes}
     assert len(inside) <= sum(row.times for row in view.rows if row.kind == CALL)
     threads: dict[int, set[str]] = {}
@@ -327,7 +327,7 @@ def test_rows_by_time_follow_the_calls() -> None:
             got = inner(k)
         del got
 
-    view = view_of(recorded(outer), by="time", fold=False)
+    view = view_of(recorded(outer), order="time", fold=False)
     above: list[str] = []
     for row in view.rows:
         del above[row.depth :]
@@ -339,7 +339,7 @@ def test_rows_by_time_follow_the_calls() -> None:
     assert [change.id for row in rows_in(view) for change in row.changes] == sorted(
         change.id for row in rows_in(view) for change in row.changes
     )
-    folded = view_of(recorded(outer), by="time")
+    folded = view_of(recorded(outer), order="time")
     loop = next(row for row in folded.rows if row.kind == LOOP)
     assert loop.text(TIMES) == "× ≥ 4"  # a change is seen only where the value is another
 
@@ -364,9 +364,9 @@ def test_names_and_selections() -> None:
     assert one.shown == 1
 
 
-@pytest.mark.parametrize("by", ["variable", "time"])
-def test_a_trace_without_variables(by: str) -> None:
-    view = view_of(recorded(lambda: torch.ones(2) + 1, ()), by=by)
+@pytest.mark.parametrize("order", ["variable", "time"])
+def test_a_trace_without_variables(order: str) -> None:
+    view = view_of(recorded(lambda: torch.ones(2) + 1, ()), order=order)
     assert view.recorded == view.shown == 0
     assert not view.blocks
     assert not view.rows
@@ -375,8 +375,8 @@ def test_a_trace_without_variables(by: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "says"),
     [
-        ({"by": "name"}, UsageError, "variable"),
-        ({"by": 3}, WrongType, "not int"),
+        ({"order": "name"}, UsageError, "variable"),
+        ({"order": 3}, WrongType, "not int"),
         ({"names": 3}, WrongType, "names="),
         ({"names": ("a", 3)}, WrongType, "names="),
         ({"fold": 1}, WrongType, "fold="),
@@ -411,11 +411,11 @@ def long_life(turns: int) -> HandmadeTrace:
 
 def test_long_lives_fold_and_take_time_that_grows_with_them() -> None:
     small, large = long_life(500), long_life(2_000)
-    for by in ("variable", "time"):
-        view = view_of(large, by=by)
+    for order in ("variable", "time"):
+        view = view_of(large, order=order)
         assert len(rows_in(view)) <= 6
         assert sum(len(row.changes) for row in rows_in(view)) == 6_000
-        more, less = (work_of(lambda trace=trace, by=by: view_of(trace, by=by)) for trace in (large, small))
+        more, less = (work_of(lambda trace=trace, order=order: view_of(trace, order=order)) for trace in (large, small))
         assert more < 6 * less
 
 

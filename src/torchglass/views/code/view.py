@@ -1,4 +1,16 @@
-"""The code view: each step under the source lines that led to it, with loops and equal layers shown once."""
+"""The code view: each step under the source lines that led to it, with loops and equal layers shown once.
+
+The tree of lines (``program/lines.py``) has these kinds of nodes, here with the rows that they get::
+
+    LOOP       for x in data:  × 3           a source line, unless all of the loop is on one line
+    ITERATION                                no row: the lines in it take its place
+    LINE       │ y = model(x)                a source line
+    CALL       │ │ ⬇️ fc                      the call of a module; no row if it has no lines of its own
+    CALLBACK   │ │ ⬇️                         a function of the program that torch called
+    STEP       │ │ # linear(…) -> f32[8];    an op
+
+Each row stands for an *item*: one node, or several that were folded (``program/fold.py``).
+"""
 
 from __future__ import annotations
 
@@ -6,319 +18,439 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from torchglass.events.selection import in_package
 from torchglass.events.types import Location, Value
+from torchglass.program.dedup import shape_key
+from torchglass.program.fold import Item, folded
+from torchglass.program.lines import (
+    CALL,
+    CALLBACK,
+    ITERATION,
+    LINE,
+    LOOP,
+    STEP,
+    LineTree,
+    StackLines,
+)
+from torchglass.program.paths import range_label, relative_path, split_index
+from torchglass.program.program import program_of
+from torchglass.program.recorded import Recorded
 from torchglass.views import row as kinds
-from torchglass.views.backward import NOTHING, SIGN, TiedTrace
-from torchglass.views.code.forest import BACK, CALL, LINE, LOOP, ROUND, STEP, CodeForest
-from torchglass.views.code.lines import Lines, SourceLines, assigned_word
-from torchglass.views.code.steps import says_module, step_cells, steps_of, why_none
-from torchglass.views.digest import Recorded, relative_path, shape_key, split_index
-from torchglass.views.fold import TOGETHER, Item, folded, range_label
-from torchglass.views.levels import count_of
+from torchglass.views.backward import NO_BACKWARD, SIGN, TiedTrace
+from torchglass.views.code.constructors import Constructors, are_hidden
+from torchglass.views.code.lines import SourceLines, assigned_word
+from torchglass.views.code.steps import Steps, says_module, step_cells, steps_of, why_none
 from torchglass.views.options import CodeOptions
 from torchglass.views.row import Cell, Cells, Row, Sheet, repeat_row
-from torchglass.views.text.spans import count_word, counts_word, loop_word, range_word, rounds_of, scope_word
-from torchglass.views.text.tensors import blurred, is_measured, with_stats
+from torchglass.views.text.scopes import (
+    count_word,
+    counts_word,
+    loop_word,
+    range_word,
+    rounds_word,
+    scope_word,
+)
+from torchglass.views.text.tensors import is_measured, mask_numbers, with_stats
 from torchglass.views.text.words import clean, count, duration, plural
 
 DOWN = "down"
-"""A row that goes into a function or module."""
+"""The kind of a row that goes down into a function or module."""
 NO_MODULE = "no module"
-WORDS = {LINE: "line", CALL: "module", STEP: "step", LOOP: "loop", ROUND: "round", BACK: "call"}
+REPEATED_WORDS = {
+    LINE: "line",
+    CALL: "module",
+    STEP: "step",
+    LOOP: "loop",
+    ITERATION: "round",
+    CALLBACK: "call",
+}
+"""For each kind of node the word for it in ``× 3, 2 lines each:``."""
 
 
 def sheet(trace: Recorded, options: CodeOptions) -> Sheet:
-    """Rows for a trace: pure, one pass forward to build what is shown, then what repeats is laid over each other."""
+    """Return the rows of a trace: build the tree of lines, then fold what repeats."""
     if not options.backward:
         return _Code(trace, options).sheet()
     tied = TiedTrace(trace)
-    made = _Code(tied, options).sheet()
-    for row in made.rows:
-        row.event = tied.origin[row.event] if row.event >= 0 else row.event
+    result = _Code(tied, options).sheet()
+    for row in result.rows:
+        if row.event >= 0:
+            row.event = tied.origin[row.event]
     if not any(event.name.startswith(SIGN) for event in tied.made):
-        made.below.append(Cell(kinds.REMARK, NOTHING))
-    return made
+        result.below.append(Cell(kinds.REMARK, NO_BACKWARD))
+    return result
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """Where an item stands."""
+class _Context:
+    """What is around an item."""
 
     depth: int = 0
+    """How far its row is indented."""
     level: int = 0
     """How many source lines are around it."""
     item: Item | None = None
+    """The item just around it."""
     loop: Item | None = None
-    """The innermost loop whose rounds are laid over each other."""
+    """The innermost merged loop."""
     kind: str = ""
-    """Of the row around it."""
-    where: Location | None = None
+    """The kind of the row around it."""
+    line: Location | None = None
     """The source line around it."""
-    name: str = ""
-    """The path of a module whose call has no row."""
-    is_said: bool = False
-    """Whether a source line says that name already."""
-    often: str = ""
-    """How often, where what says so has no row."""
-    head: int = 0
-    """The line of the loop just around it, which has a row."""
+    module: str = ""
+    """The path of a module whose call has no row of its own. The steps in it show the path."""
+    is_module_named: bool = False
+    """Whether a source line names that module already, so that the steps need not."""
+    times: str = ""
+    """How often an item without a row happened: `` × 12``."""
+    loop_line: int = 0
+    """The line of the head of the loop just around it, if that has a row; otherwise 0."""
+
+
+def _shown_lines(steps: Steps, options: CodeOptions) -> StackLines:
+    """Return the lines of the stacks of all steps, without those that are hidden."""
+
+    def is_hidden(at: Location) -> bool:
+        if options.frames == "user" and at.origin in ("torch", "stdlib"):
+            return True
+        return any(in_package(at.file, package) for package in options.hide)
+
+    lines = StackLines(is_hidden)
+    stacks = [steps.events[step].stack for step in steps.chosen]
+    if options.frames != "all":
+        lines.leave_out_runner(stacks)
+    if options.fold:
+        lines.count_levels(stacks)
+    return lines
 
 
 class _Code:
-    """One trace while its rows are made."""
+    """Makes the rows of one trace."""
 
     def __init__(self, trace: Recorded, options: CodeOptions) -> None:
-        self._trace, self._options = trace, options
+        self._trace = trace
+        self._options = options
         self._steps = steps_of(trace, options)
         self._is_measured = is_measured(trace)
-        self._lines = Lines(options)
-        stacks = [self._steps.events[step].stack for step in self._steps.chosen]
-        self._lines.leave_out_runner(stacks)
-        if options.fold:
-            self._lines.count_levels(stacks)
-        self._forest = CodeForest(self._steps, self._lines, options.fold)
-        self._forest.fill()
-        self._nodes = self._forest.nodes
+        self._lines = _shown_lines(self._steps, options)
+        program = program_of(trace)
+        self._tree = program.tree
+        self._shown = LineTree(
+            program, self._steps.events, self._steps.calls, self._lines, options.fold
+        )
+        self._shown.add_steps(self._steps.chosen)
+        self._nodes = self._shown.nodes
         self._sources = SourceLines(trace.sources)
-        self._cells: dict[Hashable, Cells] = {}
+        self._shared_cells: dict[Hashable, Cells] = {}
+        """The cells of steps that look the same."""
         self._rows: list[Row] = []
-        self._deeper = self._built = self._shown_ns = 0
-        self._hides_built = self._forest.hides_constructors(options)
+        self._too_deep = 0
+        """How many steps have no row because of ``depth=``."""
+        self._in_constructors = 0
+        """How many steps have no row because a constructor made them."""
+        self._shown_ns = 0
+        """How long the steps with rows took."""
+        self._constructors: Constructors | None = None
+        if are_hidden(self._steps, options):
+            self._constructors = Constructors(self._shown, self._lines, self._steps)
 
     def sheet(self) -> Sheet:
-        """All rows. The sum of ``each`` of the steps and of ``hidden`` is the number of steps."""
-        for thread, roots in self._forest.threads.items():
-            if len(self._forest.threads) > 1:
+        """Return all rows. ``each`` of the steps and ``hidden`` of all rows add up to the number of steps."""
+        for thread, roots in self._shown.threads.items():
+            if len(self._shown.threads) > 1:
                 self._rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
-            self._emit(folded(self._forest, roots, self._own, self._options.fold))
-        below = (
-            Cell(kinds.COUNT, " · ".join(self._summary()))
-            if self._steps.chosen
-            else Cell(kinds.HEADING, why_none(self._steps, self._options))
-        )
+            self._add_rows(folded(self._shown, roots, self._appearance, self._options.fold))
+        if self._steps.chosen:
+            below = Cell(kinds.COUNT, " · ".join(self._summary()))
+        else:
+            below = Cell(kinds.HEADING, why_none(self._steps))
         return Sheet(self._rows, [below])
 
-    def _own(self, item: Item) -> Hashable:
-        """All that is said of an item itself; of numbered layers without the number."""
-        node = self._nodes[item.nodes[0]]
-        if node.kind == STEP:
+    def _appearance(self, item: Item) -> Hashable:
+        """Return a key for what the row of an item shows, without the number of a layer."""
+        kind = self._nodes[item.nodes[0]].kind
+        if kind == ITERATION:
+            return ITERATION
+        if kind == STEP:
             return tuple(dict.fromkeys(map(self._step_key, item.nodes)))
-        key = self._forest.key(item.nodes[0]) if node.kind != ROUND else ROUND
-        if node.kind == LINE:
-            assigned = [self._nodes[each].assigned or {} for each in item.nodes]
-            shapes = {
-                (names, tuple(map(shape_key, each)))
-                for one in assigned
-                for names, several in one.items()
-                for each in several
-            }
-            return (key, frozenset(shapes))
-        if node.kind == LOOP:
-            return (key, frozenset(count_of(span) for span in map(self._forest.span, item.nodes) if span is not None))
+        key = self._shown.key(item.nodes[0])
+        if kind == LINE:
+            return (key, self._assigned_shapes(item))
+        if kind == LOOP:
+            loops = map(self._shown.scope, item.nodes)
+            return (key, frozenset(map(self._tree.count, loops)))
         return key
+
+    def _assigned_shapes(self, item: Item) -> Hashable:
+        """Return the names that a line assigned, with all shapes that each of them got."""
+        shapes: set[Hashable] = set()
+        for node in item.nodes:
+            for names, several in (self._nodes[node].assigned or {}).items():
+                for values in several:
+                    shapes.add((names, tuple(map(shape_key, values))))
+        return frozenset(shapes)
 
     def _step_key(self, node: int) -> Hashable:
         event = self._steps.events[self._nodes[node].number]
-        result = event.result if event.outputs else ""
-        return (event.kind, event.name, blurred(event.args), result, event.error, event.note)
+        result = ""
+        if event.outputs:
+            result = event.result
+        return (event.kind, event.name, mask_numbers(event.args), result, event.error, event.note)
 
     # ------------------------------------------------------------ rows in order
 
-    def _emit(self, items: Sequence[Item]) -> None:
-        """Depth first, with a stack of our own: recursion nests deeper than Python may."""
-        pending: list[tuple[Item | Row, _Around]] = [*reversed(self._siblings(items, _Around()))]
+    def _add_rows(self, items: Sequence[Item]) -> None:
+        """Add rows depth first, without recursion, because traces nest deeper than Python may recurse."""
+        pending: list[tuple[Item | Row, _Context]] = [*reversed(self._siblings(items, _Context()))]
         while pending:
-            item, around = pending.pop()
+            item, context = pending.pop()
             if isinstance(item, Row):
                 self._rows.append(item)
                 continue
-            row, inside = self._row(item, around)
+            row, inside = self._row(item, context)
             if row is not None:
                 self._rows.append(row)
-                if row.kind == LINE and self._is_cut(item, around):
+                if row.kind == LINE and self._is_too_deep(item, context):
                     sizes = [self._nodes[node].size for node in item.nodes]
-                    row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'step')} inside"))
-                    row.hidden = sum(sizes)
-                    self._deeper += row.hidden
+                    self._too_deep += _add_hidden(row, sizes, "inside")
                     continue
-            hides = row is not None and self._hides_built
-            children = self._without_built(item, row) if row is not None and hides else item.children
+            children: Sequence[Item] = item.children
+            if row is not None and self._constructors is not None:
+                children, sizes = self._constructors.without(item)
+                if sizes:
+                    self._in_constructors += _add_hidden(row, sizes, "in its constructor")
             pending += reversed(self._siblings(children, inside))
 
-    def _is_cut(self, item: Item, around: _Around) -> bool:
-        return bool(item.children) and self._options.depth is not None and around.level >= self._options.depth
+    def _is_too_deep(self, item: Item, context: _Context) -> bool:
+        """Return whether ``depth=`` leaves out the rows below a line."""
+        if self._options.depth is None or not item.children:
+            return False
+        return context.level >= self._options.depth
 
-    def _without_built(self, item: Item, row: Row) -> Sequence[Item]:
-        """What is in a line but constructors of modules, of which it says how many steps they made."""
-        others, sizes = self._forest.without_built(item)
-        if sizes:
-            row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'step')} in its constructor"))
-            row.hidden = sum(sizes)
-            self._built += row.hidden
-        return others
-
-    def _siblings(self, items: Sequence[Item], around: _Around) -> list[tuple[Item | Row, _Around]]:
-        """Items beside each other; from a line to the lines of a function that it calls it goes down first."""
-        found: list[tuple[Item | Row, _Around]] = []
-        before, is_below = "", False
+    def _siblings(
+        self, items: Sequence[Item], context: _Context
+    ) -> list[tuple[Item | Row, _Context]]:
+        """Return items with their contexts. Before the lines of a function that a line calls comes a DOWN row."""
+        result: list[tuple[Item | Row, _Context]] = []
+        previous_kind = ""
+        is_below_module = False
+        """Whether the items follow the row of a module with steps, at the same depth."""
         for item in items:
-            kind = self._kind(item)
-            if kind == LINE and around.kind == LINE and before != LINE:
-                found.append((Row(around.depth, DOWN), around))
-                is_below = False
-            place = around
-            if kind == STEP and is_below and not around.name:
-                # Steps after those of a module stand below its name, though not in it: they say where they belong.
-                call = self._steps.calls[self._nodes[item.nodes[0]].number]
-                name = relative_path(self._steps.events[call], None) if call >= 0 else NO_MODULE
-                place = replace(around, name=name, is_said=False)
-            is_below = is_below or self._has_steps(item)
-            found.append((item, place))
-            before = kind
-        return found
+            kind = self._first_kind(item)
+            if kind == LINE and context.kind == LINE and previous_kind != LINE:
+                result.append((Row(context.depth, DOWN), context))
+                is_below_module = False
+            item_context = context
+            if kind == STEP and is_below_module and not context.module:
+                # Without the name of its own module, the step would seem to be in the module above.
+                module = self._module_around(item.nodes[0])
+                item_context = replace(context, module=module, is_module_named=False)
+            if self._has_steps(item):
+                is_below_module = True
+            result.append((item, item_context))
+            previous_kind = kind
+        return result
 
-    def _kind(self, item: Item) -> str:
-        """What an item begins with: of a loop a line, its head or, where it has no row, what is in it."""
-        while item.nodes == [TOGETHER] or self._nodes[item.nodes[0]].kind in (LOOP, ROUND):
-            if item.nodes != [TOGETHER] and self._has_row(item):
+    def _module_around(self, step: int) -> str:
+        """Return the path of the module that a step was in."""
+        call = self._steps.calls[self._nodes[step].number]
+        if call < 0 or self._steps.events[call].kind != "module":
+            return NO_MODULE
+        return relative_path(self._steps.events[call], None)
+
+    def _first_kind(self, item: Item) -> str:
+        """Return the kind of the first row of an item: for a loop without a row, that of what is in it."""
+        while item.is_repeat or self._nodes[item.nodes[0]].kind in (LOOP, ITERATION):
+            if not item.is_repeat and self._has_loop_row(item):
                 return LINE
             item = item.children[0]
         return self._nodes[item.nodes[0]].kind
 
     def _has_steps(self, item: Item) -> bool:
-        """Whether steps stand directly below the name of a module."""
-        if item.nodes == [TOGETHER] or self._nodes[item.nodes[0]].kind != CALL or self._is_plain(item):
+        """Return whether steps stand directly below the name of a module."""
+        if item.is_repeat or self._nodes[item.nodes[0]].kind != CALL:
             return False
-        return any(child.nodes != [TOGETHER] and self._nodes[child.nodes[0]].kind == STEP for child in item.children)
-
-    def _is_plain(self, item: Item) -> bool:
-        """Whether a call has no row: no line of its own is shown, so that what is in it says its name."""
-        return (
-            item.times == 1
-            and len(set(map(self._forest.name, item.nodes))) == 1
-            and not self._nodes[item.nodes[0]].has_lines
+        if self._needs_no_row(item):
+            return False
+        return any(
+            not child.is_repeat and self._nodes[child.nodes[0]].kind == STEP
+            for child in item.children
         )
 
-    def _has_row(self, item: Item) -> bool:
-        """Whether a loop has a row: not where it is all on one line, or over layers, which say themselves which."""
-        loops = [span for span in map(self._forest.span, item.nodes) if span is not None]
-        if not self._forest.rounds(item.nodes[0]) or max(count_of(span).number for span in loops) < 2:
+    def _needs_no_row(self, item: Item) -> bool:
+        """Return whether a call of one module has no lines of its own, so that its steps can show its name."""
+        if item.times > 1 or self._nodes[item.nodes[0]].has_lines:
             return False
-        assert loops[0].loop is not None
-        head = loops[0].loop.node.lineno
-        return not all(self._line_of(child) == head for child in item.children)
+        return len(set(map(self._shown.name, item.nodes))) == 1
+
+    def _has_loop_row(self, item: Item) -> bool:
+        """Return whether a loop or an iteration has a row: a loop with several iterations, unless it is over layers or
+        all of it is on one line.
+        """
+        loops = list(map(self._shown.scope, item.nodes))
+        if not self._shown.may_merge_iterations(item.nodes[0]):
+            return False
+        if max(self._tree.count(loop).number for loop in loops) < 2:
+            return False
+        loop = self._tree.site(loops[0]).loop
+        assert loop is not None
+        return not all(self._line_of(child) == loop.node.lineno for child in item.children)
 
     def _line_of(self, item: Item) -> int | None:
-        if item.nodes == [TOGETHER] or self._nodes[item.nodes[0]].kind != LINE:
+        """Return the number of a source line; None for other items."""
+        if item.is_repeat or self._nodes[item.nodes[0]].kind != LINE:
             return None
         return self._lines.lines[self._nodes[item.nodes[0]].number].where.line
 
     # ------------------------------------------------------------ one row
 
-    def _row(self, item: Item, around: _Around) -> tuple[Row | None, _Around]:
-        """The row of an item, if it has one, and where what is in it stands."""
-        if item.nodes == [TOGETHER]:
-            return self._repeat_row(item, around), replace(around, depth=around.depth + 1, item=item)
+    def _row(self, item: Item, context: _Context) -> tuple[Row | None, _Context]:
+        """Return the row of an item, if it has one, and the context of its children."""
+        if item.is_repeat:
+            inside = replace(context, depth=context.depth + 1, item=item)
+            return self._repeat_row(item, context), inside
         kind = self._nodes[item.nodes[0]].kind
-        inside = replace(around, item=item, often="")
+        inside = replace(context, item=item, times="")
         if kind == STEP:
-            return self._step_row(item, around), inside
+            return self._step_row(item, context), inside
         if kind == CALL:
-            return self._call_row(item, around)
-        if kind == BACK:
-            return self._back_row(item, around), replace(inside, kind=CALL)
-        if kind == ROUND:
-            often = f" × {count(item.times)}" if item.times > 1 else around.often
-            return None, replace(inside, often=often, kind=self._kind_below(around))
+            return self._call_row(item, context)
+        if kind == CALLBACK:
+            return self._callback_row(item, context), replace(inside, kind=CALL)
+        if kind == ITERATION:
+            times = _times_word(item) or context.times
+            return None, replace(inside, times=times, kind=self._kind_below(context))
         if kind == LINE:
-            inside = replace(inside, kind=LINE, name="", is_said=False, head=0)
-            if around.head and self._line_of(item) == around.head:  # what the step to the next round does
-                return None, inside
-            row = self._line_row(item, around)
-            return row, replace(inside, depth=around.depth + 1, level=around.level + 1, where=row.cells[0].at)
-        inside = replace(inside, loop=item if self._forest.rounds(item.nodes[0]) else around.loop)
-        if not self._has_row(item):
-            rounds = [len(self._forest.below(node)) for node in item.nodes]
-            over = self._forest.rounds(item.nodes[0])
-            often = f" × {range_word(rounds)}" if max(rounds) > 1 and over else ""
-            return None, replace(inside, often=often, kind=self._kind_below(around))
-        row = self._loop_row(item, around)
-        head = row.cells[0].at.line if row.cells[0].at else 0
-        return row, replace(inside, depth=around.depth + 1, level=around.level + 1, kind=LOOP, head=head)
+            return self._line_row_and_context(item, context)
+        return self._loop_row_and_context(item, context)
+
+    def _line_row_and_context(self, item: Item, context: _Context) -> tuple[Row | None, _Context]:
+        inside = replace(
+            context, item=item, times="", kind=LINE, module="", is_module_named=False, loop_line=0
+        )
+        if context.loop_line and self._line_of(item) == context.loop_line:
+            # What runs at the head of a loop to get its next item is shown below the row of the loop.
+            return None, inside
+        row = self._line_row(item, context)
+        line = row.cells[0].at
+        return row, replace(inside, depth=context.depth + 1, level=context.level + 1, line=line)
+
+    def _loop_row_and_context(self, item: Item, context: _Context) -> tuple[Row | None, _Context]:
+        are_merged = self._shown.may_merge_iterations(item.nodes[0])
+        inside = replace(context, item=item, times="")
+        if are_merged:
+            inside = replace(inside, loop=item)
+        if not self._has_loop_row(item):
+            rounds = [len(self._shown.children_of(node)) for node in item.nodes]
+            times = ""
+            if max(rounds) > 1 and are_merged:
+                times = f" × {range_word(rounds)}"
+            return None, replace(inside, times=times, kind=self._kind_below(context))
+        row = self._loop_row(item, context)
+        loop_line = 0
+        if row.cells[0].at:
+            loop_line = row.cells[0].at.line
+        inside = replace(inside, depth=context.depth + 1, level=context.level + 1)
+        return row, replace(inside, kind=LOOP, loop_line=loop_line)
 
     @staticmethod
-    def _kind_below(around: _Around) -> str:
-        """In what has no row: from the line around it, it was gone down already."""
-        return "" if around.kind == LINE else around.kind
+    def _kind_below(context: _Context) -> str:
+        """Return the kind of row that is around the children of an item without a row.
 
-    def _repeat_row(self, item: Item, around: _Around) -> Row:
+        It is "" in a line, because the DOWN row has been added already.
+        """
+        if context.kind == LINE:
+            return ""
+        return context.kind
+
+    def _repeat_row(self, item: Item, context: _Context) -> Row:
+        """Return the row above items that repeat together: ``layers.0–23 × 24, 3 lines each:``."""
         nodes = sorted(node for child in item.children for node in child.nodes)
-        calls = [self._forest.name(node) for node in nodes if self._nodes[node].kind == CALL]
-        numbered = len(calls) == len(nodes) and all(split_index(name)[1] is not None for name in calls)
-        span = range_label(calls) if numbered and len({split_index(name)[0] for name in calls}) == 1 else ""
-        text = f"{around.name}.{span}" if span and around.name else span
-        word = WORDS[self._nodes[item.children[0].nodes[0]].kind]
-        return repeat_row(around.depth, text, item.times, plural(item.unit, word))
+        modules = [self._shown.name(node) for node in nodes if self._nodes[node].kind == CALL]
+        text = ""
+        if len(modules) == len(nodes):
+            text = _numbered_range(modules)
+        if text and context.module:
+            text = f"{context.module}.{text}"
+        word = REPEATED_WORDS[self._nodes[item.children[0].nodes[0]].kind]
+        return repeat_row(context.depth, text, item.times, plural(item.unit, word))
 
-    def _call_row(self, item: Item, around: _Around) -> tuple[Row | None, _Around]:
-        name = range_label(map(self._forest.name, item.nodes))
-        whole = f"{around.name}.{name}" if around.name else name
-        inside = replace(around, item=item, often="", name="", is_said=False)
-        often = f" × {count(item.times)}" if item.times > 1 else around.often
-        if self._is_plain(item) and not often:
-            return None, replace(inside, name=whole, is_said=says_module(around.where, whole))
-        cells = [Cell(kinds.NAME, clean(whole)), *self._often(often), *self._rounds(item, around)]
+    def _call_row(self, item: Item, context: _Context) -> tuple[Row | None, _Context]:
+        """Return the row of a module's call, or the context in which its steps show its name."""
+        module = range_label(map(self._shown.name, item.nodes))
+        if context.module:
+            module = f"{context.module}.{module}"
+        times = _times_word(item) or context.times
+        inside = replace(context, item=item, times="", module="", is_module_named=False)
+        if self._needs_no_row(item) and not times:
+            is_named = says_module(context.line, module)
+            return None, replace(inside, module=module, is_module_named=is_named)
+        cells = (
+            Cell(kinds.NAME, clean(module)),
+            *_fold_cells(times),
+            *self._rounds(item, context),
+            *self._time(item),
+        )
         event = self._nodes[item.nodes[0]].number
-        return Row(around.depth, DOWN, (*cells, *self._time(item)), event, item.times), replace(inside, kind=CALL)
+        return Row(context.depth, DOWN, cells, event, item.times), replace(inside, kind=CALL)
 
-    def _back_row(self, item: Item, around: _Around) -> Row:
-        """Into a function that torch called; named where it did so several times in a row."""
-        span, cells = self._forest.span(item.nodes[0]), self._rounds(item, around)
-        assert span is not None
-        times = Counter(item.slots).values()
-        if max(times) > 1 or item.times > 1:
-            often = range_word(times) if item.times == 1 else count(item.times)
-            cells = (Cell(kinds.NAME, scope_word(span.function)), Cell(kinds.FOLD, f" × {often}"), *cells)
-        return Row(around.depth, DOWN, (*cells, *self._time(item)), span.first, item.times)
+    def _callback_row(self, item: Item, context: _Context) -> Row:
+        """Return the row for a function that torch called, with a count if it did so several times in a row."""
+        scope = self._shown.scope(item.nodes[0])
+        name: Cells = ()
+        calls_per_slot = Counter(item.slots).values()
+        if max(calls_per_slot) > 1 or item.times > 1:
+            times = _times_word(item) or f" × {range_word(calls_per_slot)}"
+            function = scope_word(self._tree.site(scope).function)
+            name = (Cell(kinds.NAME, function), Cell(kinds.FOLD, times))
+        cells = (*name, *self._rounds(item, context), *self._time(item))
+        return Row(context.depth, DOWN, cells, self._tree.first(scope), item.times)
 
-    def _loop_row(self, item: Item, around: _Around) -> Row:
-        span = self._forest.span(item.nodes[0])
-        assert span is not None
-        assert span.loop is not None
-        assert span.at is not None
-        node, text = span.loop.node, loop_word(span)
-        at = replace(span.at, line=node.lineno, end_line=node.lineno, source=text)
-        loops = [each for each in map(self._forest.span, item.nodes) if each is not None]
+    def _loop_row(self, item: Item, context: _Context) -> Row:
+        loops = list(map(self._shown.scope, item.nodes))
+        site = self._tree.site(loops[0])
+        text = loop_word(self._tree, loops[0])
+        assert site.loop is not None
+        assert site.at is not None
+        line = site.loop.node.lineno
+        at = replace(site.at, line=line, end_line=line, source=text)
         source = Cell(kinds.SOURCE, clean(text), at=at, mark=(0, 0))
-        cells = (source, Cell(kinds.FOLD, f"  {count_word(loops)}"), *self._rounds(item, around), *self._time(item))
-        return Row(around.depth, LINE, cells, span.first, each=0)
+        cells = (
+            source,
+            Cell(kinds.FOLD, f"  {count_word(self._tree, loops)}"),
+            *self._rounds(item, context),
+            *self._time(item),
+        )
+        return Row(context.depth, LINE, cells, self._tree.first(loops[0]), each=0)
 
-    def _line_row(self, item: Item, around: _Around) -> Row:
+    def _line_row(self, item: Item, context: _Context) -> Row:
         nodes = [self._nodes[node] for node in item.nodes]
         line = self._lines.lines[nodes[0].number]
-        often = f" × {count(line.levels_as_one)} deep" if line.levels_as_one > 1 else around.often
-        often = often or (f" × {count(item.times)}" if item.times > 1 else "")
+        times = context.times or _times_word(item)
+        if line.levels_as_one > 1:
+            times = f" × {count(line.levels_as_one)} deep"
         assigned: dict[tuple[str, ...], list[tuple[Value, ...]]] = {}
         for node in nodes:
             for names, values in (node.assigned or {}).items():
                 assigned.setdefault(names, []).extend(values)
-        gives = (Cell(kinds.GIVES, assigned_word(assigned)),) if assigned else ()
-        cells = (self._sources.cell(line.where), *self._often(often), *gives, *self._rounds(item, around))
-        return Row(around.depth, LINE, (*cells, *self._time(item)), self._event(item.nodes[0]), item.times, 0)
+        gives = ()
+        if assigned:
+            gives = (Cell(kinds.GIVES, assigned_word(assigned)),)
+        cells = (
+            self._sources.cell(line.where),
+            *_fold_cells(times),
+            *gives,
+            *self._rounds(item, context),
+            *self._time(item),
+        )
+        first_step = self._shown.first_step(item.nodes[0])
+        return Row(context.depth, LINE, cells, first_step, item.times, each=0)
 
-    def _event(self, node: int) -> int:
-        """The first step in a node."""
-        while self._nodes[node].kind != STEP:
-            node = self._nodes[node].children[0]
-        return self._nodes[node].number
-
-    @staticmethod
-    def _often(often: str) -> Cells:
-        return (Cell(kinds.FOLD, often),) if often else ()
-
-    def _rounds(self, item: Item, around: _Around) -> Cells:
-        text = rounds_of(item, around.item, around.loop, self._forest.span)
-        return (Cell(kinds.ROUNDS, text),) if text else ()
+    def _rounds(self, item: Item, context: _Context) -> Cells:
+        text = rounds_word(item, context.item, context.loop, self._shown)
+        if text:
+            return (Cell(kinds.ROUNDS, text),)
+        return ()
 
     def _time(self, item: Item) -> Cells:
         if not self._options.times:
@@ -327,49 +459,89 @@ class _Code:
 
     # ------------------------------------------------------------ steps
 
-    def _step_row(self, item: Item, around: _Around) -> Row:
-        events = list(dict.fromkeys(self._steps.digest.alike[self._nodes[node].number] for node in item.nodes))
-        inside = tuple(dict.fromkeys(self._nodes[node].inside for node in item.nodes))
-        module = "" if around.is_said else around.name
-        often = around.often or (f" × {count(item.times)}" if item.times > 1 else "")
-        rounds = self._rounds(item, around)
-        key = (tuple(events), inside, module, often, rounds)
-        cells = self._cells.get(key)
+    def _step_row(self, item: Item, context: _Context) -> Row:
+        numbers = [self._nodes[node].number for node in item.nodes]
+        samples = tuple(dict.fromkeys(self._steps.distinct.alike[number] for number in numbers))
+        inside = tuple(dict.fromkeys(self._steps.inside.get(number, 0) for number in numbers))
+        module = ""
+        if not context.is_module_named:
+            module = context.module
+        times = context.times or _times_word(item)
+        rounds = self._rounds(item, context)
+        key = (samples, inside, module, times, rounds)
+        cells = self._shared_cells.get(key)
         if cells is None:
-            samples = [self._steps.digest.samples[alike] for alike in events]
-            cells = self._cells[key] = (*step_cells(samples, module, inside), *self._often(often), *rounds)
+            events = [self._steps.distinct.samples[sample] for sample in samples]
+            cells = (*step_cells(events, module, inside), *_fold_cells(times), *rounds)
+            self._shared_cells[key] = cells
         if self._is_measured:
-            cells = with_stats(cells, (self._trace.event(self._nodes[node].number) for node in item.nodes))
-        first = self._steps.events[self._nodes[item.nodes[0]].number]
-        note = (Cell(kinds.NOTE, first.note),) if first.note else ()
+            cells = with_stats(cells, map(self._trace.event, numbers))
         time = self._time(item)
+        if time:
+            cells = (*cells, *time)
         self._shown_ns += sum(self._nodes[node].spent for node in item.nodes)
-        cells = (*cells, *time) if time else cells
-        return Row(
-            around.depth, kinds.EVENT, cells, self._nodes[item.nodes[0]].number, item.times, len(item.nodes), 0, note
-        )
+        row = Row(context.depth, kinds.EVENT, cells, numbers[0], item.times, len(numbers))
+        note = self._steps.events[numbers[0]].note
+        if note:
+            row.below = (Cell(kinds.NOTE, note),)
+        return row
 
     # ------------------------------------------------------------ below
 
     def _summary(self) -> list[str]:
-        """How many steps there were, and why some have no row."""
-        steps, options = self._steps, self._options
-        told = {steps.events[step].kind for step in steps.chosen}
-        word = next(iter(told)) if len(told) == 1 and told <= {"function", "op"} else "step"
-        rows = sum(row.kind == kinds.EVENT for row in self._rows)
-        parts = [plural(len(steps.chosen), word)]
+        """Return how many steps there were, and why some have no row."""
+        steps = self._steps
+        options = self._options
+        step_kinds = {steps.events[step].kind for step in steps.chosen}
+        word = "step"
+        if step_kinds in ({"function"}, {"op"}):
+            (word,) = step_kinds
+        total = plural(len(steps.chosen), word)
         if options.times:
-            parts[0] += f" in {duration(self._shown_ns)} of {duration(self._trace.duration_ns)}"
-        if (rest := len(steps.chosen) - self._deeper - self._built - rows) > 0:
-            parts.append(f"{count(rest)} folded")
-        if self._built:
-            parts.append(f"{count(self._built)} in constructors (constructors=True)")
-        if self._deeper:
-            parts.append(f"{count(self._deeper)} deeper than depth={options.depth}")
+            total += f" in {duration(self._shown_ns)} of {duration(self._trace.duration_ns)}"
+        parts = [total]
+        rows = sum(row.kind == kinds.EVENT for row in self._rows)
+        folded_steps = len(steps.chosen) - self._too_deep - self._in_constructors - rows
+        if folded_steps > 0:
+            parts.append(f"{count(folded_steps)} folded")
+        if self._in_constructors:
+            parts.append(f"{count(self._in_constructors)} in constructors (constructors=True)")
+        if self._too_deep:
+            parts.append(f"{count(self._too_deep)} deeper than depth={options.depth}")
         if steps.left_out:
             parts.append(f"{count(steps.left_out)} not selected")
         if self._lines.outer:
-            parts.append(f"{plural(self._lines.outer, 'line')} of what ran the program (frames='all')")
-        if word == "function" and options.steps == "auto":
+            outer = plural(self._lines.outer, "line")
+            parts.append(f"{outer} of what ran the program (frames='all')")
+        if word == "function":
             parts.append("record(ops=True) shows the aten ops in them")
         return parts
+
+
+def _times_word(item: Item) -> str:
+    """Return how many equal siblings an item stands for, `` × 3``; "" for one."""
+    if item.times > 1:
+        return f" × {count(item.times)}"
+    return ""
+
+
+def _fold_cells(times: str) -> Cells:
+    if times:
+        return (Cell(kinds.FOLD, times),)
+    return ()
+
+
+def _numbered_range(modules: Sequence[str]) -> str:
+    """Return ``layers.0–23`` if all modules are numbered under one name; else ""."""
+    split = [split_index(module) for module in modules]
+    heads = {head for head, _ in split}
+    if len(heads) != 1 or any(number is None for _, number in split):
+        return ""
+    return range_label(modules)
+
+
+def _add_hidden(row: Row, sizes: Sequence[int], where: str) -> int:
+    """Add to a row how many steps are hidden in each of its nodes: ``12 steps inside``. Return how many in all."""
+    row.cells = (*row.cells, Cell(kinds.COUNT, f"{counts_word(sizes, 'step')} {where}"))
+    row.hidden = sum(sizes)
+    return row.hidden

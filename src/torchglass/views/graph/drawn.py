@@ -1,17 +1,22 @@
-"""The data flow opened to a depth: boxes in boxes, and edges between the innermost ones, for drawing tools."""
+"""Draws the data flow down to a depth as nested boxes, with edges between the innermost ones, for
+DOT and Mermaid.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from torchglass.events.spelling import clean
 from torchglass.views.graph.edges import BORDER, BoxLevel, Edge
 from torchglass.views.graph.flow import Flow
+from torchglass.views.graph.labels import BoxKind, Label, label_of
 from torchglass.views.graph.outline import Box
-from torchglass.views.graph.view import REPEAT, SIGN, VIEW, Label, Shapes, label_of, outside_word
+from torchglass.views.graph.shapes import Shapes
+from torchglass.views.graph.value_names import outside_word
 
 End = tuple[int, int]
-"""A box by its item's number, and -1; or a level's number and which value from outside."""
+"""An end of an edge: (number of a box, -1), or (number of a level, index among its outside values)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,34 +27,40 @@ class DrawnEdge:
     target: End
     value: int = field(compare=False)
     label: str
-    """The shape; below it, where that was measured, what was in it."""
+    """The shape and, on the next line, the statistics if they were measured."""
     is_back: bool = False
-    """Whether it leads from one round to the next."""
+    """Whether the edge leads from one iteration to the next."""
     is_bad: bool = False
-    """Whether something in it was not finite."""
+    """Whether a number in the value was not finite."""
 
 
 @dataclass(slots=True)
 class Drawn:
-    """What a drawing tool is told."""
+    """The boxes and edges for a drawing tool."""
 
     flow: Flow
     open: set[int] = field(default_factory=set[int])
-    """Items that are drawn with what is in them."""
+    """The numbers of the boxes that are drawn with their contents."""
     lines: list[DrawnEdge] = field(default_factory=list[DrawnEdge])
-    outside: dict[int, list[tuple[End, str]]] = field(default_factory=dict[int, list[tuple[End, str]]])
-    """Values from outside by the item that they are drawn in (-1: none)."""
+    outside: dict[int, list[tuple[End, str]]] = field(
+        default_factory=dict[int, list[tuple[End, str]]]
+    )
+    """Values from outside, keyed by the number of the box in which they are drawn. -1 means in
+    none.
+    """
 
     def label(self, item: Box) -> Label:
         return label_of(self.flow, item)
 
     def inside(self, item: Box) -> Sequence[Box]:
-        """What is drawn in an item."""
-        return item.children if item.number in self.open else ()
+        """Return the boxes that are drawn inside a box."""
+        if item.number in self.open:
+            return item.children
+        return ()
 
 
 def drawn_of(flow: Flow, depth: int | None) -> Drawn:
-    """Open all boxes down to a depth, and find the edges between those that stay closed."""
+    """Open all boxes down to a depth, and find the edges between the boxes that stay closed."""
     drawn = Drawn(flow)
     pending = [(item, 0) for item in flow.outline.top]
     while pending:
@@ -57,14 +68,20 @@ def drawn_of(flow: Flow, depth: int | None) -> Drawn:
         if item.children and (depth is None or level < depth):
             drawn.open.add(item.number)
             pending += [(child, level + 1) for child in item.children]
-    shapes, seen = Shapes(flow), set[DrawnEdge]()
+    shapes = Shapes(flow)
+    seen = set[DrawnEdge]()
     for number in (-1, *sorted(drawn.open)):
         _name_outside(drawn, number)
         for edge in flow.levels[number].edges:
             if edge.target == BORDER:
                 continue
-            source_item = _children(drawn, number)[edge.source] if edge.source >= 0 else None
-            label = shapes.word(edge.value) if source_item is None else shapes.given(source_item, edge.value)
+            source_item = None
+            if edge.source >= 0:
+                source_item = drawn.flow.outline.children(number)[edge.source]
+            if source_item is None:
+                label = shapes.word(edge.value)
+            else:
+                label = shapes.result(source_item, edge.value)
             contents, alarm = shapes.contents(source_item, edge.value)
             label = "\n".join(filter(None, (label, f"{alarm} {contents}".strip())))
             for source in _sources(drawn, number, edge):
@@ -82,44 +99,47 @@ def _name_outside(drawn: Drawn, number: int) -> None:
     drawn.outside[number] = [((number, at), word) for at, word in enumerate(words)]
 
 
-def _children(drawn: Drawn, number: int) -> Sequence[Box]:
-    return drawn.flow.outline.items[number].children if number >= 0 else drawn.flow.outline.top
-
-
 def _sources(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
-    """Where an edge begins: in an open box with whoever gives that result in it.
+    """Yield the boxes where an edge begins. In an open box it is the inner box that gives the
+    result.
 
-    What comes from the border of the box itself is drawn from the level around it.
+    An edge from the border of the box itself is left out, because it is drawn at the surrounding
+    level.
     """
-    pending, seen = [(number, edge)], set[tuple[int, int, int, int]]()
+    pending = [(number, edge)]
+    seen = set[tuple[int, int, int, int]]()
     while pending:
         at, each = pending.pop()
         if (at, each.source, each.out, each.target) in seen:
-            continue  # what a box hands on to itself, round by round
+            continue  # a box hands the value on to itself in each iteration
         seen.add((at, each.source, each.out, each.target))
         if each.source < BORDER:
-            yield at, -2 - each.source
+            yield at, each.outside
         elif each.source != BORDER:
-            item = _children(drawn, at)[each.source]
+            item = drawn.flow.outline.children(at)[each.source]
             if item.number not in drawn.open:
                 yield item.number, -1
                 continue
             inner = _edges(drawn.flow.levels[item.number], target=BORDER, into=each.out)
             within = [(item.number, other) for other in inner if other.source != BORDER]
-            # What an open box only hands on comes from whoever gave it to the box.
+            # If an open box only hands a value on, the edge begins where the box got it.
             handed = {other.out for other in inner if other.source == BORDER}
-            before = [(at, other) for other in drawn.flow.levels[at].edges if other.target == each.source]
+            before = [
+                (at, other) for other in drawn.flow.levels[at].edges if other.target == each.source
+            ]
             pending += within + [pair for pair in before if pair[1].into in handed]
 
 
 def _targets(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
-    """Where an edge ends: in an open box with everybody in it who takes that argument."""
+    """Yield the boxes where an edge ends. In an open box these are all inner boxes that take the
+    argument.
+    """
     pending = [(number, edge)]
     while pending:
         at, each = pending.pop()
         if each.target == BORDER:
             continue
-        item = _children(drawn, at)[each.target]
+        item = drawn.flow.outline.children(at)[each.target]
         if item.number not in drawn.open:
             yield item.number, -1
         else:
@@ -128,12 +148,16 @@ def _targets(drawn: Drawn, number: int, edge: Edge) -> Iterator[End]:
 
 
 def _edges(level: BoxLevel, **ends: int) -> list[Edge]:
-    return [edge for edge in level.edges if all(getattr(edge, name) == end for name, end in ends.items())]
+    return [
+        edge
+        for edge in level.edges
+        if all(getattr(edge, name) == end for name, end in ends.items())
+    ]
 
 
 # ---------------------------------------------------------------- dot
 
-# The data flow in Graphviz's language, boxes in boxes as clusters.
+# The data flow in the language of Graphviz, with open boxes as clusters.
 
 CLOSED, OPEN, END = "closed", "open", "end"
 HEAD = """  rankdir=TB; compound=true; nodesep=0.3; ranksep=0.35;
@@ -144,8 +168,8 @@ GROUP = 'style="rounded,filled"; fillcolor="#f6f7f9"; color="#d3d9e2"; fontname=
 
 
 def dot(drawn: Drawn, name: str = "") -> Iterator[str]:
-    """The lines of a DOT file."""
-    yield f"digraph {quoted(name or 'torchglass')} {{"
+    """Yield the lines of a DOT file."""
+    yield f"digraph {quoted(clean(name) or 'torchglass')} {{"
     yield HEAD
     yield from _outside(drawn, -1, "  ")
     for what, item, indent in _nested(drawn):
@@ -158,27 +182,38 @@ def dot(drawn: Drawn, name: str = "") -> Iterator[str]:
             yield f"{indent}  label={quoted(_title(drawn, item))}; labeljust=l; {GROUP}"
             yield from _outside(drawn, item.number, indent + "  ")
     for line in drawn.lines:
-        back = ", style=dashed, constraint=false" if line.is_back else ""
-        red = ', fontcolor="#b91c1c"' if line.is_bad else ""
+        back = ""
+        if line.is_back:
+            back = ", style=dashed, constraint=false"
+        red = ""
+        if line.is_bad:
+            red = ', fontcolor="#b91c1c"'
         yield f"  {node_name(line.source)} -> {node_name(line.target)} [label={quoted(line.label)}{back}{red}];"
     yield "}"
 
 
 def _nested(drawn: Drawn) -> Iterator[tuple[str, Box, str]]:
-    """Boxes in boxes in order, with an indent: those that stay closed, and where the open ones begin and end."""
+    """Yield nested boxes in order, each with an indent: closed boxes, and the begins and ends of
+    open ones.
+    """
     pending = [(item, 1, False) for item in reversed(drawn.flow.outline.top)]
     while pending:
         item, depth, is_end = pending.pop()
-        inside = () if is_end else drawn.inside(item)
+        inside = ()
+        if not is_end:
+            inside = drawn.inside(item)
         yield END if is_end else OPEN if inside else CLOSED, item, "  " * depth
-        pending += [(item, depth, True)] if inside else []
+        if inside:
+            pending += [(item, depth, True)]
         pending += [(child, depth + 1, False) for child in reversed(inside)]
 
 
 def node_name(end: End) -> str:
-    """A name that is the same in all lines: of a box, or of a value from outside."""
+    """Return the name of a box or of an outside value. It is the same in all lines."""
     number, outside = end
-    return f"n{number}" if outside < 0 else f"in{number + 1}_{outside}"
+    if outside < 0:
+        return f"n{number}"
+    return f"in{number + 1}_{outside}"
 
 
 def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
@@ -188,26 +223,43 @@ def _outside(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
 
 def _title(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
-    often = f"  {label.often}" if label.often else ""
-    detail = "" if label.kind == REPEAT else f"  {label.detail}" if label.detail else ""
+    often = ""
+    if label.times:
+        often = f"  {label.times}"
+    if label.kind == BoxKind.REPEAT:
+        detail = ""
+    elif label.detail:
+        detail = f"  {label.detail}"
+    else:
+        detail = ""
     return (label.title + detail + often + (f"  {label.rounds}" if label.rounds else "")).strip()
 
 
 def _attributes(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
-    often = f" {label.often}" if label.often else ""
-    if label.kind == SIGN:
+    often = ""
+    if label.times:
+        often = f" {label.times}"
+    if label.kind == BoxKind.SIGN:
         return f"label={quoted(label.title + often)}, shape=circle, width=0.28, margin=0.02"
-    below = "" if label.kind in (VIEW, REPEAT) else label.detail or label.variable
+    below = ""
+    if label.kind not in (BoxKind.VIEW, BoxKind.REPEAT):
+        below = label.detail or label.variable
     text = "\n".join(filter(None, (label.title + often, below, label.rounds)))
-    quiet = ', color="#e3e7ee", fontcolor="#6b7685"' if label.kind == VIEW else ""
-    failed = any(drawn.flow.outline.events[event].error for event in drawn.flow.outline.events_of(item)[-1:])
-    red = ', color="#dc2626", fontcolor="#b91c1c", fillcolor="#fef2f2"' if failed else ""
+    quiet = ""
+    if label.kind == BoxKind.VIEW:
+        quiet = ', color="#e3e7ee", fontcolor="#6b7685"'
+    failed = any(
+        drawn.flow.outline.events[event].error for event in drawn.flow.outline.events_of(item)[-1:]
+    )
+    red = ""
+    if failed:
+        red = ', color="#dc2626", fontcolor="#b91c1c", fillcolor="#fef2f2"'
     return f"label={quoted(text)}{quiet}{red}"
 
 
 def quoted(text: str) -> str:
-    r"""A string of DOT: nothing of the program is read as an escape (``\n`` stands for our own line break)."""
+    r"""Quote a string for DOT: nothing of the program is read as an escape (``\n`` is our own line break)."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
@@ -217,7 +269,7 @@ def quoted(text: str) -> str:
 
 
 def mermaid(drawn: Drawn) -> Iterator[str]:
-    """The lines of a flowchart."""
+    """Yield the lines of a flowchart."""
     yield "flowchart TB"
     yield from _outside_of_chart(drawn, -1, "  ")
     for what, item, indent in _nested(drawn):
@@ -229,8 +281,12 @@ def mermaid(drawn: Drawn) -> Iterator[str]:
             yield f"{indent}subgraph g{item.number}[{escaped(_line(drawn, item))}]"
             yield from _outside_of_chart(drawn, item.number, indent + "  ")
     for line in drawn.lines:
-        arrow = "-.->" if line.is_back else "-->"
-        label = f"|{escaped(line.label.replace(chr(10), ' '))}|" if line.label else ""
+        arrow = "-->"
+        if line.is_back:
+            arrow = "-.->"
+        label = ""
+        if line.label:
+            label = f"|{escaped(line.label.replace(chr(10), ' '))}|"
         yield f"  {node_name(line.source)} {arrow}{label} {node_name(line.target)}"
     yield "  classDef quiet fill:#fff,stroke:#e3e7ee,color:#6b7685"
 
@@ -242,19 +298,26 @@ def _outside_of_chart(drawn: Drawn, number: int, indent: str) -> Iterator[str]:
 
 def _line(drawn: Drawn, item: Box) -> str:
     label = drawn.label(item)
-    often = f" {label.often}" if label.often else ""
+    often = ""
+    if label.times:
+        often = f" {label.times}"
     return " ".join(filter(None, (f"{label.title} {label.detail}".strip() + often, label.rounds)))
 
 
 def _box(drawn: Drawn, item: Box) -> str:
-    label, name = drawn.label(item), node_name((item.number, -1))
-    if label.kind == SIGN:
-        return f"{name}(({escaped(label.title)}))"
+    label = drawn.label(item)
+    name = node_name((item.number, -1))
+    if label.kind == BoxKind.SIGN:
+        return f"{name}(({escaped(label.title_and_times)}))"
     text = escaped(_line(drawn, item))
-    return f"{name}({text}):::quiet" if label.kind == VIEW else f"{name}[{text}]"
+    if label.kind == BoxKind.VIEW:
+        return f"{name}({text}):::quiet"
+    return f"{name}[{text}]"
 
 
 def escaped(text: str) -> str:
-    """A quoted label in which nothing of the program is read as markup or as Mermaid."""
-    safe = "".join(char if char.isalnum() or char in " .,_:–×▸✗" else f"#{ord(char)};" for char in text)
+    """Quote a label so that nothing of the program is read as markup or as Mermaid."""
+    safe = "".join(
+        char if char.isalnum() or char in " .,_:–×▸✗" else f"#{ord(char)};" for char in text
+    )
     return f'"{safe or " "}"'

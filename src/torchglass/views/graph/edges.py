@@ -1,102 +1,150 @@
-"""The edges of one level while its boxes are walked: who gave each value last, and where it goes in and out."""
+"""Collects the edges of one level of the graph while its boxes are walked in order.
+
+A level is the inside of one box, or the outermost boxes. For each value the walk knows which box
+gave it last. Values enter and leave the level through ports on its border.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torchglass.views.graph.values import Ids
+from torchglass.program.flow import Ids
 
 BORDER = -1
-"""As the end of an edge: the border of the box that holds it."""
+"""Stands for the border of the surrounding box as the end of an edge."""
+
+
+def outside_source(index: int) -> int:
+    """Return -2, -3 … for entry 0, 1 … of ``BoxLevel.outside`` as the source of an edge.
+
+    It is its own inverse: it also returns the entry for such a source.
+    """
+    return -2 - index
 
 
 @dataclass(slots=True)
 class Edge:
-    """One value on its way between two boxes, or a box and the border of the one around."""
+    """A value that goes from one box to another, or between a box and the border of the surrounding
+    box.
+    """
 
     source: int
-    """Which child; BORDER: it comes in; from -2 down: a value that nothing in the trace made (``Level.outside``)."""
+    """The index of the child that gives the value.
+
+    BORDER: it enters through the border. Less: it is an entry of ``BoxLevel.outside``
+    (``outside_source``).
+    """
     out: int
-    """Which of the source's results; of the border which argument."""
+    """Which result of the source, or which argument if the source is the border."""
     target: int
-    """Which child; BORDER: it goes out."""
+    """The index of the child that takes the value, or BORDER if the value leaves."""
     into: int
+    """Which argument of the target, or which result if the target is the border."""
     value: int
-    """The value, in the first of the events that the boxes stand for."""
+    """The value in the first of the executions for which the boxes stand."""
     times: int = 1
-    """In how many of them."""
+    """In how many of these executions the edge occurs."""
     is_back: bool = False
-    """Whether it leads from one round to a later one, or to a box that stands before its source, or is it."""
+    """Whether it goes from one iteration to a later one, or back to the source or to a box before
+    it.
+    """
+
+    @property
+    def outside(self) -> int:
+        """Return which of ``BoxLevel.outside`` is the source. Only for a source below BORDER."""
+        return outside_source(self.source)
 
 
 @dataclass(slots=True)
 class Outside:
-    """Values that were there before, or were made out of sight."""
+    """A value that existed before the recording, or that no recorded event made."""
 
     value: int
     reader: int
-    """The first event that takes it."""
+    """The first event that takes the value."""
     times: int = 1
-    """How many of them one box takes."""
+    """How many such values one box takes, if they are drawn as one."""
     is_unknown: bool = False
-    """Whether events are missing that may have made it."""
+    """Whether events that may have made the value are missing."""
     readers: list[int] = field(default_factory=list[int])
-    """All events that take one of those that are drawn as this one."""
+    """All events that take one of the values that are drawn as this one."""
 
 
 @dataclass(slots=True)
 class BoxLevel:
-    """What is directly in one box, or outermost."""
+    """The contents of one box, or the outermost level."""
 
     edges: list[Edge] = field(default_factory=list[Edge])
     outside: list[Outside] = field(default_factory=list[Outside])
     takes: Ids = ()
-    """What comes in through the border, in the first of the events."""
+    """The values that enter through the border, in the first execution. The index is the number of
+    the port.
+    """
     gives: Ids = ()
+    """The values that leave through the border, in the first execution."""
     readers: list[int] = field(default_factory=list[int])
-    """Of loops and calls, who first takes each: an event."""
+    """For loops and calls: for each of ``takes`` the first event that takes it."""
 
 
 Source = tuple[int, int, bool]
-"""Which child, or BORDER, which of its results, and whether that was in an earlier round."""
+"""Where a value comes from: the index of a child (or BORDER), which result, and whether an earlier
+iteration gave it.
+"""
 Ports = dict[int, int]
-"""Values with the places at which they go in or out."""
+"""Keyed by value: the port through which it enters or leaves."""
 
 
 class Walk:
-    """Who gave each value last, while the boxes of a level are walked."""
+    """Builds the edges of a level while its boxes are walked."""
 
     def __init__(self, optimizers: set[int]) -> None:
         self.level = BoxLevel()
         self._optimizers = optimizers
-        """The state of an optimizer, a few tensors for each parameter, goes in and out of loops as one."""
+        """The indices of children that are optimizers. All of an optimizer's state enters and
+        leaves loops as one value.
+        """
         self.last: dict[int, tuple[Source, ...]] = {}
+        """Keyed by value: the boxes that gave it last, in this iteration."""
         self._older: dict[int, tuple[Source, ...]] = {}
-        """What earlier rounds gave."""
+        """The same for earlier iterations."""
         self.border: Ports = {}
-        """What comes in from around, and where."""
+        """The values that enter through the border, with their ports."""
         self._edges: dict[tuple[int, int, bool, int, int], Edge] = {}
+        """Keyed by source, result, whether it goes back, target and argument."""
         self._counted: set[tuple[int, int, bool, int, int]] = set()
-        self._ins: dict[tuple[int, int], int] = {}
+        """The edges already counted in this execution or iteration."""
+        self.together: dict[int, tuple[tuple[int, int], ...]] = {}
+        """Keyed by entering value: all places that take it. Values share a port only if all their
+        places are the same.
+        """
+        self._ins: dict[tuple[int, int] | tuple[tuple[int, int], ...], int] = {}
         self._outs: dict[tuple[Source, ...], int] = {}
         self._outside: dict[tuple[int, int], int] = {}
-        """By the first place that takes it: which of the values from outside."""
+        """Keyed by the first place that takes it: the index of a value in ``BoxLevel.outside``."""
         self._from_outside: Ports = {}
 
     def begin(self, takes: Ports) -> None:
-        """The next of the times that the box stands for; outermost there is only one."""
-        self.last, self._older, self.border, self._from_outside = {}, {}, takes, {}
+        """Begin the next execution for which the box stands. The outermost level has only one."""
+        self.last = {}
+        self._older = {}
+        self.border = takes
+        self._from_outside = {}
         self._counted.clear()
 
     def next_round(self) -> None:
-        """What was given up to now is carried where it is taken from now on."""
+        """Begin the next iteration. Values given so far count as carried if they are taken from now
+        on.
+        """
         for value, sources in self.last.items():
             self._older[value] = tuple([(child, out, True) for child, out, _ in sources])
-        self.last, self._from_outside = {}, {}
+        self.last = {}
+        self._from_outside = {}
         self._counted.clear()
 
     def sources(self, value: int) -> tuple[Source, ...]:
-        """Where a value comes from; what came in from around is not carried, whoever handed it on."""
+        """Return where a value comes from. A value that entered through the border is never
+        carried.
+        """
         found = self.last.get(value)
         if found:
             return found
@@ -105,10 +153,11 @@ class Walk:
         return self._older.get(value, ())
 
     def made(self) -> dict[int, tuple[Source, ...]]:
-        """All that was given in the box, by whom last."""
+        """Return all values given in the box, each with the child that gave it last."""
         return self._older | self.last
 
     def add(self, source: Source, target: int, into: int, value: int) -> None:
+        """Add an edge, or count it if it is already known."""
         child, out, is_carried = source
         is_back = target >= 0 and child >= 0 and (is_carried or child >= target)
         key = (child, out, is_back, target, into)
@@ -121,8 +170,13 @@ class Walk:
             edge.times += 1
 
     def enter(self, value: int, place: tuple[int, int], reader: int) -> Source:
-        """A value that comes in from around; those that go to one place in different rounds come in at one."""
-        key = (place[0], 0) if place[0] in self._optimizers else place
+        """Let a value enter through the border. Values for the same place in different iterations
+        share a port.
+        """
+        if place[0] in self._optimizers:
+            key = (place[0], 0)
+        else:
+            key = self.together.get(value, place)
         port = self._ins.setdefault(key, len(self._ins))
         if port == len(self.level.takes):
             self.level.takes += (value,)
@@ -131,9 +185,13 @@ class Walk:
         return BORDER, port, False
 
     def leave(self, value: int, sources: tuple[Source, ...]) -> int:
-        """Where a value goes out; those from one place in different rounds go out at one."""
+        """Let a value leave through the border. Values from the same place in different iterations
+        share a port.
+        """
         plain = tuple([(child, out, False) for child, out, _ in sources])
-        key = tuple([(child, 0 if child in self._optimizers else out, False) for child, out, _ in sources])
+        key = tuple(
+            [(child, 0 if child in self._optimizers else out, False) for child, out, _ in sources]
+        )
         port = self._outs.setdefault(key, len(self._outs))
         if port == len(self.level.gives):
             self.level.gives += (value,)
@@ -142,10 +200,12 @@ class Walk:
         return port
 
     def outside(self, value: int, place: tuple[int, int], outside: Outside) -> Source:
-        """A value that nothing in the trace made; those that one place takes are drawn as one."""
+        """Add a value that nothing in the trace made. Those that the same place takes are drawn as
+        one.
+        """
         if value not in self._from_outside:
             number = self._from_outside[value] = self._outside.setdefault(place, len(self._outside))
             if number == len(self.level.outside):
                 self.level.outside.append(outside)
             self.level.outside[number].readers.append(outside.reader)
-        return -2 - self._from_outside[value], 0, False
+        return outside_source(self._from_outside[value]), 0, False

@@ -1,9 +1,11 @@
-"""Producer → consumer at every level: for each box that holds others, the edges between them and its own border.
+"""Finds the data flow at every level: the edges between the boxes inside each box, and those to its
+border.
 
-The boxes in one are walked in order, and for each value it is kept who gave it last: so an edge goes through what
-only hands a value on (dropout in eval mode), which the producer alone would miss. Of a box that stands for several
-events all are walked, and their edges laid over each other. The rounds of a loop are walked one after the other:
-what one takes from one before it is carried.
+The boxes inside a box are walked in order, and the walk knows which box gave each value last. So an
+edge also passes through boxes that only hand a value on (dropout in eval mode), which the producer
+of the value alone would not show. If a box stands for several events, all of them are walked and
+their edges are merged. The iterations of a loop are walked one after the other: a value that one
+takes from an earlier one is a carried value.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchglass.events.tables import NONE
-from torchglass.views.digest import Recorded, digest_of
+from torchglass.program.flow import DataFlow, Ids
+from torchglass.program.program import program_of
+from torchglass.program.recorded import Recorded
 from torchglass.views.graph.edges import BORDER, BoxLevel, Outside, Ports, Source, Walk
 from torchglass.views.graph.outline import Box, Outline, outline_of
-from torchglass.views.graph.values import FlowValues, Ids, follow_writes, values_of
 from torchglass.views.options import GraphOptions
 
 
@@ -24,32 +27,32 @@ class Flow:
     """The data flow of a trace."""
 
     outline: Outline
-    values: FlowValues
+    values: DataFlow
     crossing: Crossing
     levels: dict[int, BoxLevel] = field(default_factory=dict[int, BoxLevel])
-    """By the number of the item that holds them; -1: the outermost."""
+    """Keyed by the number of the box that holds the level. -1 is the outermost level."""
 
 
 MOST_OUTSIDE = 4
-"""So many values from outside does one box take by name; of more only the number is told."""
+"""How many outside values of one box are named. If there are more, only their number is shown."""
 
 Extent = tuple[int, int]
-"""The places of the first and the last node of something."""
+"""The places of the first and the last node of something, in nesting order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One execution of what a box stands for: a call, or a loop with all of its rounds."""
+    """One execution of what a box stands for: a call, or a loop with all its rounds."""
 
     start: int
-    """The first event in it."""
+    """The first event in the run."""
     takes: Ports
     gives: Ports
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """An execution of something that is in a box."""
+    """One execution of something inside a box."""
 
     run: _Run
     child: int
@@ -57,16 +60,13 @@ class _Step:
 
 
 def flow_of(trace: Recorded, options: GraphOptions | None = None) -> Flow:
-    """The data flow of a trace, at every level."""
-    digest = digest_of(trace)
-    values = values_of(trace)
-    follow_writes(values, digest.parents)
-    outline = outline_of(digest, options or GraphOptions())
-    return flow_in(outline, values)
+    """Return the data flow of a trace, at every level."""
+    outline = outline_of(trace, options or GraphOptions())
+    return flow_in(outline, program_of(trace).flow)
 
 
-def flow_in(outline: Outline, values: FlowValues) -> Flow:
-    """The data flow between boxes that are already chosen."""
+def flow_in(outline: Outline, values: DataFlow) -> Flow:
+    """Return the data flow between boxes that are already chosen."""
     flow = Flow(outline, values, Crossing(outline, values))
     finder = _Levels(flow)
     found = {item.number: finder.level(item) for item in reversed(outline.items) if item.children}
@@ -76,38 +76,53 @@ def flow_in(outline: Outline, values: FlowValues) -> Flow:
 
 
 class _Levels:
-    """Finds the edges of one level after the other, innermost first: a loop takes what is taken in it."""
+    """Finds the edges level by level, innermost first, because a loop takes what is taken inside
+    it.
+    """
 
     def __init__(self, flow: Flow) -> None:
-        self._outline, self._values, self._crossing = flow.outline, flow.values, flow.crossing
+        self._outline = flow.outline
+        self._values = flow.values
+        self._crossing = flow.crossing
         events = self._outline.events
-        self._gaps = [at for at, event in enumerate(events) if event.kind == "unseen" and event.name == "gap"]
+        self._gaps = [
+            at for at, event in enumerate(events) if event.kind == "unseen" and event.name == "gap"
+        ]
         self._boxed = {node for item in self._outline.items for node in item.nodes}
         self._hidden = self._hidden_steps()
         self._users = self._find_users()
         self._runs: dict[int, list[_Run]] = {}
-        """Of each loop, repeat and open call, by its number."""
+        """The runs of each loop, repeat and open call, keyed by the number of its box."""
 
     def _hidden_steps(self) -> dict[int, list[int]]:
-        """Events without a box, by the node with one that they are directly in."""
+        """Return the events without a box, keyed by the innermost surrounding node that has one."""
         found: dict[int, list[int]] = {}
-        forest, around = self._outline.forest, self._outline.around
+        shown = self._outline.shown
+        around = self._outline.around
         for at, anchor in enumerate(self._outline.anchors):
-            if anchor == at or (anchor != NONE and not forest.below(anchor)):
+            if anchor == at or (anchor != NONE and not shown.children_of(anchor)):
                 continue
-            node = forest.home(at)
+            node = shown.home(at)
             while node != NONE and (node not in self._boxed or node not in around):
                 node = around.get(node, NONE)
             found.setdefault(node, []).append(at)
         return found
 
     def _find_users(self) -> dict[int, tuple[int, int]]:
-        """For each value the first and the last place in the order of nesting of those that take or give it."""
+        """Return for each value the first and the last place, in nesting order, where it is taken
+        or given.
+        """
         found: dict[int, tuple[int, int]] = {}
-        crossing, first, takes = self._crossing, self._outline.first, self._values.takes
+        crossing = self._crossing
+        first = self._outline.first
+        takes = self._values.takes
         solid = [node for node in first if self._outline.is_solid(node)]
         used = [(first[node], (*crossing.takes(node), *crossing.gives(node))) for node in solid]
-        used += [(first.get(node, -1), takes[at]) for node, hidden in self._hidden.items() for at in hidden]
+        used += [
+            (first.get(node, -1), takes[at])
+            for node, hidden in self._hidden.items()
+            for at in hidden
+        ]
         for place, values in used:
             for value in values:
                 low, high = found.get(value, (place, place))
@@ -117,7 +132,7 @@ class _Levels:
     # ------------------------------------------------------------ what is in a box
 
     def _steps(self, item: Box | None) -> list[list[_Step]]:
-        """For each time that a box stands for what is in it, in order of opening."""
+        """Return the steps for each execution that a box stands for, in the order in which they began."""
         found: list[list[_Step]] = [[] for _ in (item.nodes if item is not None else (NONE,))]
         for number, child in enumerate(self._outline.top if item is None else item.children):
             runs = self._runs.get(child.number) or map(self._one, child.nodes)
@@ -128,15 +143,17 @@ class _Levels:
         return found
 
     def _one(self, node: int) -> _Run:
-        """An event, or a call of which nothing is shown."""
-        takes, gives = self._crossing.takes(node), self._crossing.gives(node)
+        """Return the run of an event, or of a call whose inside is not shown."""
+        takes = self._crossing.takes(node)
+        gives = self._crossing.gives(node)
         return _Run(self._outline.shown_as(node), _numbered(takes), _numbered(gives))
 
     # ------------------------------------------------------------ one level
 
     def level(self, item: Box | None) -> BoxLevel:
-        """The edges of all times that a box stands for, laid over each other."""
-        walk, steps = Walk(self._optimizers(item)), self._steps(item)
+        """Return the merged edges of all executions for which a box stands."""
+        walk = Walk(self._optimizers(item))
+        steps = self._steps(item)
         if item is None:
             walk.begin({})
             self._walk(NONE, steps[0], walk)
@@ -150,22 +167,38 @@ class _Levels:
         return walk.level
 
     def _is_call(self, item: Box) -> bool:
-        """Whether a box is of calls that were recorded as events: values go in and out as with other calls."""
+        """Return whether a box stands for calls that were recorded as events. Values enter and
+        leave as with other calls.
+        """
         return self._outline.events[item.nodes[0]].kind == "call"
 
     def _returned(self, item: Box, at: int) -> Ids:
-        """What is known to be returned by a call."""
-        return self._values.gives[item.nodes[at]] if self._outline.events_of(item) else ()
+        """Return what a call is known to return."""
+        if self._outline.events_of(item):
+            return self._values.gives[item.nodes[at]]
+        return ()
 
     def _optimizers(self, item: Box | None) -> set[int]:
-        """Which children are steps of optimizers."""
-        children, events = self._outline.top if item is None else item.children, self._outline.events
+        """Return the indices of the children that are optimizer steps."""
+        if item is None:
+            children = self._outline.top
+        else:
+            children = item.children
+        events = self._outline.events
         first = [(number, child.nodes[0]) for number, child in enumerate(children)]
-        return {number for number, node in first if 0 <= node < len(events) and events[node].kind == "step"}
+        return {
+            number
+            for number, node in first
+            if 0 <= node < len(events) and events[node].kind == "step"
+        }
 
     def _walk_event(self, node: int, steps: Sequence[_Step], walk: Walk) -> None:
-        """Ports are arguments and results, one by one; a later call may take more than the first."""
-        takes, gives, level = self._crossing.takes(node), self._crossing.gives(node), walk.level
+        """Walk one execution of an event. Its ports are its arguments and results, in order. Later
+        calls may have more.
+        """
+        takes = self._crossing.takes(node)
+        gives = self._crossing.gives(node)
+        level = walk.level
         level.takes += takes[len(level.takes) :]
         level.gives += gives[len(level.gives) :]
         walk.begin(_numbered(takes))
@@ -174,14 +207,26 @@ class _Levels:
             for source in walk.sources(value) or self._later(value, steps):
                 walk.add(source, BORDER, port, value)
 
-    def _walk_rounds(self, item: Box, times: Sequence[int], steps: list[list[_Step]], walk: Walk) -> _Run:
-        """What is made elsewhere comes in, what is used elsewhere goes out, of all rounds."""
+    def _walk_rounds(
+        self, item: Box, times: Sequence[int], steps: list[list[_Step]], walk: Walk
+    ) -> _Run:
+        """Walk all iterations of a loop. Values made elsewhere enter, and values used elsewhere
+        leave.
+        """
         walk.begin({})
-        low, high = item.extents[times[0]][0], max(item.extents[at][1] for at in times)
+        low = item.extents[times[0]][0]
+        high = max(item.extents[at][1] for at in times)
         for at, following in zip(times, [*times[1:], None], strict=True):
             walk.next_round()
-            end = steps[at][-1].run.start if following is None else steps[following][0].run.start
-            hidden = self._hidden_in_repeat(steps[at], end) if item.nodes[at] == NONE else None
+            if item.library:
+                walk.together = _places(steps[at])
+            if following is None:
+                end = steps[at][-1].run.start
+            else:
+                end = steps[following][0].run.start
+            hidden = None
+            if item.nodes[at] == NONE:
+                hidden = self._hidden_in_repeat(steps[at], end)
             self._walk(item.nodes[at], steps[at], walk, (item, item.extents[at]), hidden)
         gives: Ports = {}
         for value, sources in walk.made().items():
@@ -190,12 +235,12 @@ class _Levels:
                 gives[value] = walk.leave(value, sources)
         for value in self._returned(item, times[0]):
             sources = walk.sources(value)
-            if sources and value not in gives:  # an argument, or what nobody took
+            if sources and value not in gives:  # an argument, or a value that is never used
                 gives[value] = walk.leave(value, sources)
         return _Run(steps[times[0]][0].run.start, walk.border, gives)
 
     def _hidden_in_repeat(self, steps: Sequence[_Step], end: int) -> list[int]:
-        """Steps without a box between those that repeat together."""
+        """Return the steps without a box between those that repeat together."""
         node = steps[0].nodes[0]
         while node != NONE and (node in steps[0].nodes or node not in self._boxed):
             node = self._outline.around[node]
@@ -205,37 +250,56 @@ class _Levels:
         self, node: int, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None = None,
         hidden: list[int] | None = None,
     ) -> None:  # fmt: skip
-        passed, hidden = 0, self._hidden.get(node, []) if hidden is None else hidden
+        passed = 0
+        if hidden is None:
+            hidden = self._hidden.get(node, [])
         for step in steps:
             while passed < len(hidden) and hidden[passed] < step.run.start:
                 self._pass_on(hidden[passed], walk)
                 passed += 1
             self._take(step, steps, walk, span)
             child = step.child
-            walk.last.update({value: ((child, port, False),) for value, port in step.run.gives.items()})
+            walk.last.update(
+                {value: ((child, port, False),) for value, port in step.run.gives.items()}
+            )
         for at in hidden[passed:]:
             self._pass_on(at, walk)
 
-    def _take(self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None) -> None:
+    def _take(
+        self, step: _Step, steps: Sequence[_Step], walk: Walk, span: tuple[Box, Extent] | None
+    ) -> None:
         unmade: list[tuple[int, int]] = []
         for value, port in step.run.takes.items():
             sources = walk.sources(value) or self._later(value, steps)
-            if not sources:
-                unmade.append((value, port))
             for source in sources:
                 walk.add(source, step.child, port, value)
-        several = len(unmade) if len(unmade) > MOST_OUTSIDE else 1
-        for value, port in unmade:
-            reader, place = step.run.start, (step.child, port if several == 1 else unmade[0][1])
+            if sources:
+                continue
             if span is not None and self._is_from_around(value, *span):
-                walk.add(walk.enter(value, place, reader), *place, value)
-            elif several == 1 or value == unmade[0][0]:
+                place = step.child, port
+                walk.add(walk.enter(value, place, step.run.start), *place, value)
+            else:
+                unmade.append((value, port))
+        several = 1
+        if len(unmade) > MOST_OUTSIDE:
+            several = len(unmade)
+        for value, port in unmade:
+            reader = step.run.start
+            place = (step.child, port if several == 1 else unmade[0][1])
+            if several == 1 or value == unmade[0][0]:
                 walk.add(
-                    walk.outside(value, place, Outside(value, reader, several, self._is_unknown(reader))), *place, value
+                    walk.outside(
+                        value, place, Outside(value, reader, several, self._is_unknown(reader))
+                    ),
+                    *place,
+                    value,
                 )
 
     def _is_from_around(self, value: int, item: Box, extent: Extent) -> bool:
-        """Whether a value comes into a loop or call; what nothing made, and one round alone takes, is of that round."""
+        """Return whether a value enters a loop or a call from outside of it.
+
+        A value that nothing in the trace made and that only one iteration takes does not.
+        """
         producer = self._values.producers[value]
         if not item.runs or (producer != NONE and self._outline.anchors[producer] != NONE):
             return True
@@ -243,7 +307,9 @@ class _Levels:
         return first < extent[0] or last > extent[1]
 
     def _pass_on(self, hidden: int, walk: Walk) -> None:
-        """A step without a box hands on what it took: the boxes around it are joined through it."""
+        """Treat a step without a box as handing on what it took, which connects the boxes before
+        and after it.
+        """
         takes = self._values.takes[hidden]
         sources = {source for value in takes for source in walk.sources(value)}
         for value in self._values.gives[hidden]:
@@ -251,15 +317,18 @@ class _Levels:
                 walk.last[value] = tuple(sorted(sources))
 
     def _later(self, value: int, steps: Sequence[_Step]) -> tuple[Source, ...]:
-        """The box that made a value, where it began after the one that takes it: another thread's."""
+        """Return the box of another thread that made a value, if it began after the one that takes it."""
         producer = self._values.producers[value]
-        node = NONE if producer == NONE else self._outline.anchors[producer]
+        node = NONE
+        if producer != NONE:
+            node = self._outline.anchors[producer]
         if node == NONE:
             return ()
         extents = self._outline.first, self._outline.last
         for step in steps:
             inside = value in step.run.gives and any(
-                each != NONE and extents[0][each] <= extents[0][node] <= extents[1][each] for each in step.nodes
+                each != NONE and extents[0][each] <= extents[0][node] <= extents[1][each]
+                for each in step.nodes
             )
             if inside:
                 return ((step.child, step.run.gives[value], False),)
@@ -269,43 +338,67 @@ class _Levels:
         return bool(self._gaps) and self._gaps[0] < reader
 
 
+def _places(steps: Sequence[_Step]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return all places that take each value. A library's box merges two values only if they go to
+    the same places.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for step in steps:
+        for value, port in step.run.takes.items():
+            found.setdefault(value, []).append((step.child, port))
+    return {value: tuple(places) for value, places in found.items()}
+
+
 def _numbered(values: Ids) -> Ports:
     return {value: port for port, value in enumerate(values)}
 
 
 # ---------------------------------------------------------------- crossing
 
-# What goes into a box and comes out of it: its arguments and results, and what crosses its border unlisted.
+# Values that cross the border of a box: its arguments and results, and values that are neither.
 
 
 class Crossing:
-    """For each event with a box, and each call of which nothing is shown, the values that enter and leave it."""
+    """The values that enter and leave each event that has a box, and each call whose inside is not
+    shown.
+    """
 
-    def __init__(self, outline: Outline, values: FlowValues) -> None:
-        self._outline, self._values = outline, values
-        self._has_saved = any(values.backward[at] and outline.anchors[at] == at for at in range(len(values)))
-        """Whether steps of a backward pass have boxes: then what they saved in the forward pass is drawn, too.
+    def __init__(self, outline: Outline, values: DataFlow) -> None:
+        self._outline = outline
+        self._values = values
+        self._has_saved = any(
+            values.backward[at] and outline.anchors[at] == at for at in range(len(values))
+        )
+        """Whether steps of a backward pass have boxes.
 
-        Else backward is one box, and an edge from everything that it saved would say nothing.
+        If so, edges from the values that they saved in forward are drawn. Otherwise backward is one
+        box, and an edge from everything that it saved would show nothing.
         """
-        self._first, self._last = outline.first, outline.last
+        self._first = outline.first
+        self._last = outline.last
         self._around = {node: _solid(outline, around) for node, around in outline.around.items()}
         self._enters: dict[int, dict[int, None]] = {}
         self._leaves: dict[int, dict[int, None]] = {}
         self._find()
 
     def takes(self, at: int) -> Ids:
-        """The arguments that are no parameters, then what comes in unlisted: a closure's, a cache's."""
-        listed = self._values.takes[at] if at < len(self._values) else ()
+        """Return the arguments except parameters, then values that enter without being arguments,
+        as from a closure or a cache.
+        """
+        listed = ()
+        if at < len(self._values):
+            listed = self._values.takes[at]
         return self._with_unlisted(listed, self._enters.get(at))
 
     def gives(self, at: int) -> Ids:
-        """The results, then what goes out unlisted."""
-        listed = self._values.gives[at] if at < len(self._values) else ()
+        """Return the results, then the values that leave without being results."""
+        listed = ()
+        if at < len(self._values):
+            listed = self._values.gives[at]
         return self._with_unlisted(listed, self._leaves.get(at))
 
     def holds(self, at: int, other: int) -> bool:
-        """Whether an event is another one, or around it; both have boxes."""
+        """Return whether an event is the other one or contains it. Both must have boxes."""
         return self._first[at] <= self._first[other] <= self._last[at]
 
     def _with_unlisted(self, listed: Ids, unlisted: dict[int, None] | None) -> Ids:
@@ -316,9 +409,16 @@ class Crossing:
         return tuple(known)
 
     def _find(self) -> None:
-        """From each reader outwards until the event around it holds the writer too, and the other way round."""
-        values, anchors = self._values, self._outline.anchors
-        producers, parameters, backward = values.producers, values.parameters, values.backward
+        """Find the values that cross borders.
+
+        From each reader of a value, go outwards to the event that also holds the writer. Then do
+        the same from the writer.
+        """
+        values = self._values
+        anchors = self._outline.anchors
+        producers = values.producers
+        parameters = values.parameters
+        backward = values.backward
         for event, takes in enumerate(values.takes):
             reader = anchors[event]
             if backward[event] and not self._has_saved:
@@ -333,21 +433,25 @@ class Crossing:
                     self._climb(self._leaves, writer, reader, value)
 
     def _climb(self, found: dict[int, dict[int, None]], at: int, other: int, value: int) -> None:
-        first, last, around = self._first, self._last, self._around
+        first = self._first
+        last = self._last
+        around = self._around
         place = first[other]
         while at != NONE and not first[at] <= place <= last[at]:
             there = found.get(at)
             if there is None:
                 found[at] = {value: None}
             elif value in there:
-                return  # an earlier reader has been through all that is around
+                return  # an earlier reader already added it to all surrounding events
             else:
                 there[value] = None
             at = around[at]
 
 
 def _solid(outline: Outline, node: int) -> int:
-    """The nearest event around, or call of which nothing is shown; loops and other calls are looked through."""
+    """Return the nearest surrounding event, or call whose inside is not shown, skipping loops and
+    other calls.
+    """
     while node != NONE and not outline.is_solid(node):
         node = outline.around[node]
     return node

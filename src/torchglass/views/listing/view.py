@@ -1,52 +1,116 @@
-"""The listing: each file that ran, with what its lines assigned or returned, how often, and what differed."""
+"""Makes the rows of the listing: each file that ran, with what its lines assigned or returned, and
+how often::
+
+    12  3×   y = self.fc(x)         f32[8, 16]
+    13  3×   a, b = y.chunk(2)      a, b: f32[4, 16]
+    14  ✓    if debug:
+    15  ·        print(y)
+    16  3×   return a + b           → f32[4, 16]
+
+A ``LineNote`` is all that is known of a line. Each of its ``notes`` is about one target: what the
+line assigned to it, or returned, or computed. The *outcome* of a note is all that it got in all
+runs of the line. Each note is printed as a *piece* of text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from torchglass.events.selection import base_name
 from torchglass.events.types import Location
+from torchglass.program.by_line.notes import LineNote, LineState, Note
+from torchglass.program.by_line.results import Outcome, by_path, forms_of
+from torchglass.program.merge import MergedTensor
+from torchglass.program.recorded import Recorded
 from torchglass.views import row as kinds
-from torchglass.views.backward import NOTHING, words_by_line
-from torchglass.views.digest import Recorded
-from torchglass.views.listing.files import FileListing, Files, files_of
-from torchglass.views.listing.lines import RAN, UNSEEN, Gap, LineNote, Note
-from torchglass.views.listing.results import Outcome, by_path, forms_of
+from torchglass.views.backward import NO_BACKWARD, words_by_line
+from torchglass.views.listing.files import FileListing, Files, Gap, files_of
 from torchglass.views.options import ListingOptions
 from torchglass.views.row import GIVES, Cell, Row, Sheet
 from torchglass.views.text.tensors import (
-    LONGEST_TEXT,
-    MOST,
-    MOST_WORDS,
-    Spread,
+    MAX_ALTERNATIVES,
+    MAX_TENSORS_WITH_STATS,
+    MAX_TEXT_LENGTH,
     alarms_in,
-    behind,
+    append_stats,
     is_measured,
+    merged_word,
     paths_word,
-    spread_word,
     texts_word,
 )
-from torchglass.views.text.words import clean, count, cut, duration, known_as, one_line, path_word, plural
+from torchglass.views.text.words import (
+    clean,
+    count,
+    cut,
+    duration,
+    known_as,
+    one_line,
+    path_word,
+    plural,
+)
 
 BACKWARD = "backward"
-"""The kind of a row below a line: what backward ran for it."""
-STATES = {RAN: "✓", UNSEEN: "·"}
+"""The kind of the row below a line that shows what backward ran for it."""
+STATES = {LineState.RAN: "✓", LineState.UNSEEN: "·"}
 FAILED = "✗"
-TAB = 8
-MOST_NAMED = 8
-MOST_FUNCTIONS = 3
+TAB_WIDTH = 8
+"""Columns of a tab, as on terminals."""
+MAX_FILES_NAMED = 8
+"""How many other files the sentence below the listing names."""
+MAX_FUNCTIONS_NAMED = 3
+"""How many functions that did not run a gap names."""
+
+
+# ---------------------------------------------------------------- legend
+
+
+class _LegendEntry(NamedTuple):
+    text: str
+    explains: Callable[[Cell], bool]
+    """Whether the entry explains something in a cell of a source line."""
+
+
+def _is_count(cell: Cell) -> bool:
+    return cell.kind == kinds.COUNT and cell.text[:-1].replace(",", "").isdecimal()
+
+
+def _is_state(sign: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.kind in (kinds.COUNT, kinds.REMARK) and cell.text == sign
+
+
+def _is_result_with(sign: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.kind == kinds.GIVES and cell.text.startswith(sign)
+
+
+def _is_range(cell: Cell) -> bool:
+    is_result = cell.kind in (kinds.GIVES, kinds.ERROR)
+    return is_result and any(sign in cell.text for sign in ("–", "{", "|"))
+
+
 LEGEND = (
-    ("count", "12×: how often it ran"),
-    ("✓", "✓: ran, steps do not tell how often"),
-    ("·", "·: no step seen, may not have run"),
-    ("→", "→: returned"),
-    ("(", "(…): computed on the line"),
-    ("–", "1–12 {1, 7} f32|bf16: differed between calls"),
+    _LegendEntry("12×: how often it ran", _is_count),
+    _LegendEntry("✓: ran, steps do not tell how often", _is_state("✓")),
+    _LegendEntry("·: no step seen, may not have run", _is_state("·")),
+    _LegendEntry("→: returned", _is_result_with("→")),
+    _LegendEntry("(…): computed on the line", _is_result_with("(")),
+    _LegendEntry("1–12 {1, 7} f32|bf16: differed between calls", _is_range),
 )
+
+
+def _legend(rows: Sequence[Row]) -> str:
+    """Return the entries of the legend that explain something in the rows."""
+    cells = [cell for row in rows if row.kind == kinds.LINE for cell in row.cells]
+    return "; ".join(entry.text for entry in LEGEND if any(map(entry.explains, cells)))
+
+
+# ---------------------------------------------------------------- rows
 
 
 def sheet(trace: Recorded, options: ListingOptions) -> Sheet:
-    """The rows of all files that are shown, and which others ran."""
+    """Return the rows of all files that are shown, and below them a sentence about other files that
+    ran.
+    """
     files = files_of(trace, options)
     rows = [row for each in files.shown for row in _file(each, options)]
     below: list[Cell] = []
@@ -55,234 +119,342 @@ def sheet(trace: Recorded, options: ListingOptions) -> Sheet:
     if options.backward:
         words = words_by_line(trace)
         rows = list(_with_backward(rows, words))
-        below += [] if words else [Cell(kinds.REMARK, NOTHING)]
+        if not words:
+            below.append(Cell(kinds.REMARK, NO_BACKWARD))
     if not files.shown and not files.named:
-        what = "No step is selected" if options.only is not None else "No step has a line of your program"
-        below.append(Cell(kinds.HEADING, f"{what}. The tree shows what was recorded."))
+        reason = "No step has a line of your program"
+        if options.only is not None:
+            reason = "No step is selected"
+        below.append(Cell(kinds.HEADING, f"{reason}. The tree shows what was recorded."))
     if files.named:
         below.append(Cell(kinds.REMARK, _also_ran(files)))
-    used = set[str]().union(*map(_signs, rows))
-    below.append(Cell(kinds.REMARK, "; ".join(text for sign, text in LEGEND if sign in used)))
+    below.append(Cell(kinds.REMARK, _legend(rows)))
     return Sheet(rows, below)
 
 
 def _with_alarms(row: Row) -> Row:
-    """A row whose cells know where they first say what is not finite."""
-    alarms = [alarms_in(cell.text)[:1] if cell.kind == kinds.GIVES else [] for cell in row.cells]
-    pairs = zip(row.cells, alarms, strict=True)
-    row.cells = tuple(cell._replace(mark=found[0]) if found else cell for cell, found in pairs)
+    """Mark in each cell the first text about numbers that are not finite."""
+    cells: list[Cell] = []
+    for cell in row.cells:
+        alarms: list[tuple[int, int]] = []
+        if cell.kind == kinds.GIVES:
+            alarms = alarms_in(cell.text)
+        if alarms:
+            cells.append(cell._replace(mark=alarms[0]))
+        else:
+            cells.append(cell)
+    row.cells = tuple(cells)
     return row
 
 
 def _with_backward(rows: list[Row], words: dict[tuple[str, int], str]) -> Iterator[Row]:
-    """Below each line what backward ran for it."""
+    """Yield the rows, and below each line for which backward ran something a row that shows it."""
     for row in rows:
         yield row
-        at = row.place if row.kind == kinds.LINE else None
-        text = "" if at is None else words.get((at.file, at.line), "")
+        at = None
+        if row.kind == kinds.LINE:
+            at = row.place
+        text = ""
+        if at is not None:
+            text = words.get((at.file, at.line), "")
         if text:
             yield Row(0, BACKWARD, (Cell(kinds.GIVES, text),))
 
 
 def _also_ran(files: Files) -> str:
-    stepping = [each for each in files.named if each.steps][:MOST_NAMED] or files.named[:1]
-    names = [f"{path_word(known_as(each.file))} ({plural(each.steps, 'step')})" for each in stepping]
+    """Return the sentence about files that ran and are not shown.
+
+    An example is ``also ran: model.py (12 steps) and 3 files with fewer or none; path='model.py'
+    lists one of them``.
+    """
+    with_steps = [each for each in files.named if each.steps]
+    listed = with_steps[:MAX_FILES_NAMED] or files.named[:1]
+    names = [f"{path_word(known_as(each.file))} ({plural(each.steps, 'step')})" for each in listed]
     more = len(files.named) - len(names)
-    rest = f" and {plural(more, 'file')} with fewer or none" if more else ""
-    return f"also ran: {', '.join(names)}{rest}; path={base_name(files.named[0].file)!r} lists one of them"
+    rest = ""
+    if more:
+        rest = f" and {plural(more, 'file')} with fewer or none"
+    example = f"path={base_name(files.named[0].file)!r} lists one of them"
+    return f"also ran: {', '.join(names)}{rest}; {example}"
 
 
 # ---------------------------------------------------------------- one file
 
 
 def _file(listing: FileListing, options: ListingOptions) -> Iterator[Row]:
-    steps = f"{plural(listing.steps, 'step')} on {plural(listing.step_lines, 'line')}"
+    """Yield the rows of one file: a heading, its lines, and the lines whose text is not known."""
     name = Cell(kinds.NAME, path_word(known_as(listing.file)))
-    yield Row(0, kinds.HEADING, (name, Cell(kinds.COUNT, steps if listing.steps else "no step of its own")))
+    steps = "no step of its own"
+    if listing.steps:
+        steps = f"{plural(listing.steps, 'step')} on {plural(listing.step_lines, 'line')}"
+    yield Row(0, kinds.HEADING, (name, Cell(kinds.COUNT, steps)))
     if listing.problem:
-        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, f"{listing.problem}: only the lines with steps are known"),))
-    shown = listing.lines.shown
+        problem = f"{listing.problem}: only the lines with steps are known"
+        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, problem),))
+    shown = listing.shown
     if listing.text and not listing.text[-1] and shown and shown[-1] == len(listing.text):
-        shown = shown[:-1]  # the end of the last line is no line
+        # The text ends with a line break, and no line follows it.
+        shown = shown[:-1]
     for each in shown:
         if isinstance(each, Gap):
             yield Row(0, kinds.GAP, (Cell(kinds.COUNT, _gap(each)),))
         else:
-            yield _line(listing, each, _plain(listing.text[each - 1]), listing.lines.notes.get(each), options)
-    if listing.lines.loose and listing.text:
-        what = "lines of code whose text is not in this file (changed, or made while it ran):"
-        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, what),))
-    for note in listing.lines.loose:
+            text = _printable(listing.text[each - 1])
+            yield _line(listing, each, text, listing.lines.notes.get(each), options)
+    if listing.lines.without_source and listing.text:
+        title = "lines of code whose text is not in this file (changed, or made while it ran):"
+        yield Row(0, kinds.NOTE, (Cell(kinds.NOTE, title),))
+    for note in listing.lines.without_source:
         text = f"{clean(note.source) or '(text not known)'}  # in {clean(note.function)}"
         yield _line(listing, note.line, text, note, options)
     yield Row(0, kinds.BLANK)
 
 
-def _plain(text: str) -> str:
-    """A source line as it can be shown: tabs as spaces, nothing that a terminal obeys."""
-    return clean(text.rstrip().expandtabs(TAB))
+def _printable(text: str) -> str:
+    """Return a source line as it can be shown: tabs as spaces, and no terminal escapes."""
+    return clean(text.rstrip().expandtabs(TAB_WIDTH))
 
 
-def _line(listing: FileListing, line: int, text: str, note: LineNote | None, options: ListingOptions) -> Row:
+def _line(
+    listing: FileListing, line: int, text: str, note: LineNote | None, options: ListingOptions
+) -> Row:
+    """Return the row of a line. ``note`` is None if nothing is known of it."""
     at = Location(listing.file, line, line, 0, 0, "", text, "user")
     cells = [Cell(kinds.PLACE, str(line), at=at), *_state(note)]
     if options.times:
-        cells.append(Cell(kinds.TIME, duration(note.spent_ns) if note is not None and note.spent_ns else ""))
+        time = ""
+        if note is not None and note.spent_ns:
+            time = duration(note.spent_ns)
+        cells.append(Cell(kinds.TIME, time))
     cells.append(Cell(kinds.SOURCE, text, at=at))
+    if note is not None and note.failed:
+        cells.append(Cell(kinds.ERROR, f"{FAILED} {clean(note.failed)}"))
     if note is not None:
-        pieces = pieces_of(note, options.by == "module", names=False)
-        failed = [Cell(kinds.ERROR, f"{FAILED} {clean(note.failed)}")] if note.failed else []
-        cells += [*failed, *(Cell(kinds.ERROR if piece[0] == FAILED else kinds.GIVES, piece) for piece in pieces)]
+        for piece in pieces_of(note, options.by == "module"):
+            kind = kinds.GIVES
+            if piece.startswith(FAILED):
+                kind = kinds.ERROR
+            cells.append(Cell(kind, piece))
     return Row(0, kinds.LINE, tuple(cells))
 
 
 def _state(note: LineNote | None) -> list[Cell]:
-    """How often the line ran, or what is known instead."""
+    """Return the cell of how often a line ran, ``3×``, or of a sign: ``✓``, ``·`` or ``✗``."""
     if note is None:
         return []
     if note.failed:
         return [Cell(kinds.NOTE, FAILED)]
-    text = f"{count(note.runs)}×" if note.runs is not None else STATES.get(note.state, "")
-    return [Cell(kinds.COUNT if note.state == RAN else kinds.REMARK, text)]
+    if note.runs is not None:
+        text = f"{count(note.runs)}×"
+    else:
+        text = STATES.get(note.state, "")
+    return [Cell(kinds.COUNT if note.state is LineState.RAN else kinds.REMARK, text)]
 
 
 def _gap(gap: Gap) -> str:
+    """Return how many lines are left out: ``12 lines: no step seen in reset, load and 2 more``."""
     text = plural(gap.lines, "line")
     if not gap.functions:
         return text
+    # Methods such as ``__init__`` come last.
     ordered = sorted(gap.functions, key=lambda name: name.endswith("__"))
-    names = [clean(name) for name in ordered[:MOST_FUNCTIONS]]
+    names = [clean(name) for name in ordered[:MAX_FUNCTIONS_NAMED]]
     more = len(gap.functions) - len(names)
-    return f"{text}: no step seen in {', '.join(names)}" + (f" and {more} more" if more else "")
-
-
-def _signs(row: Row) -> set[str]:
-    """Which signs of a row the legend has to explain."""
-    signs: set[str] = set()
-    for cell in row.cells if row.kind == kinds.LINE else ():
-        if cell.kind in (kinds.COUNT, kinds.REMARK) and cell.text:
-            signs.add("count" if cell.text[:-1].replace(",", "").isdecimal() else cell.text)
-        elif cell.kind in (kinds.GIVES, kinds.ERROR):
-            signs.update(cell.text[:1])
-            if any(sign in cell.text for sign in ("–", "{", "|")):
-                signs.add("–")
-    return signs
+    text = f"{text}: no step seen in {', '.join(names)}"
+    if more:
+        return f"{text} and {more} more"
+    return text
 
 
 # ---------------------------------------------------------------- words
 
-# Shapes over several calls, what a line gave, which modules it ran in.
+MAX_LABEL_LENGTH = 40
+"""How many characters the names of targets before a result may take."""
+UNKNOWN_PART = "…"
+"""Stands for an element of a tuple of which the result is not known."""
 
-LONGEST_LABEL = 40
-UNKNOWN = "…"
 
+def _form_word(form: Sequence[MergedTensor]) -> str:
+    """Return the tensors of all results of one form, with statistics if there are any.
 
-def _form_word(form: Sequence[Spread]) -> str:
-    """The tensors of one form of result, with what was in them where that is known."""
+    Results have one form if they have tensors in the same places. An example is
+    ``f32[2–8, 16] μ 0.1 σ 1 [−3, 3]``.
+    """
     shapes = _shapes_word(form)
-    tensors = [(spread.stats, spread.dtypes[0]) for spread in form]
-    return behind(Cell(GIVES, shapes), tensors).text if any(stats for stats, _ in tensors) else shapes
+    tensors = [(tensor.stats, tensor.dtypes[0]) for tensor in form]
+    if any(stats for stats, _ in tensors):
+        return append_stats(Cell(GIVES, shapes), tensors).text
+    return shapes
 
 
-def _shapes_word(form: Sequence[Spread]) -> str:
-    """Several equal ones in a row as ``4 of f32[3]``; each by itself where something is said of each."""
+def _shapes_word(form: Sequence[MergedTensor]) -> str:
+    """Return the shapes of a form: ``f32[8, 4], 2 of f32[3]``. Equal ones stay apart if each has statistics."""
     if len(form) == 1 and form[0].role in ("", "[0]"):
-        return spread_word(form[0])
-    apart = len(form) <= MOST_WORDS and any(spread.stats for spread in form)
-    words: list[list[str]] = []
-    for spread in form:
-        word = _role_word(spread.role) + spread_word(spread)
-        if words and words[-1][0] == word and not apart:
-            words[-1].append(word)
+        return merged_word(form[0])
+    has_statistics = len(form) <= MAX_TENSORS_WITH_STATS and any(tensor.stats for tensor in form)
+    equal: list[list[str]] = []
+    for tensor in form:
+        word = _role_word(tensor.role) + merged_word(tensor)
+        if equal and equal[-1][0] == word and not has_statistics:
+            equal[-1].append(word)
         else:
-            words.append([word])
-    told = [each[0] if len(each) == 1 else f"{len(each)} of {each[0]}" for each in words]
-    rest = sum(map(len, words[MOST:]))
-    return ", ".join([*told[:MOST], *([f"+{rest} more"] if rest else [])])
+            equal.append([word])
+    parts: list[str] = []
+    for words in equal[:MAX_ALTERNATIVES]:
+        if len(words) == 1:
+            parts.append(words[0])
+        else:
+            parts.append(f"{len(words)} of {words[0]}")
+    rest = sum(map(len, equal[MAX_ALTERNATIVES:]))
+    if rest:
+        parts.append(f"+{rest} more")
+    return ", ".join(parts)
 
 
 def _role_word(role: str) -> str:
-    """``logits `` of ``.logits``; a number in a tuple says nothing."""
-    plain = one_line(role.removeprefix("."))
-    return "" if role[:1] == "[" and role[1:-1].isdecimal() else f"{cut(plain, LONGEST_TEXT)} "
+    """Return ``logits`` and a space for ``.logits``; "" for ``[0]``, an element of a tuple."""
+    if role[:1] == "[" and role[1:-1].isdecimal():
+        return ""
+    name = one_line(role.removeprefix("."))
+    return f"{cut(name, MAX_TEXT_LENGTH)} "
 
 
 def _outcome_word(outcome: Outcome) -> str:
-    """All that came, over all calls; ``""`` when nothing is to be said."""
+    """Return the results of all runs, such as ``f32[8, 4] | (f32[3], …) | 1 … 12``.
+
+    There is one word for each form, one for a tuple that is written out, and one for results
+    without tensors. Return "" if there is nothing to show.
+    """
     words = [_form_word(form) for form in forms_of(outcome)]
     if outcome.parts is not None:
-        words.append("(" + ", ".join(UNKNOWN if part is None else _outcome_word(part) for part in outcome.parts) + ")")
+        parts: list[str] = []
+        for part in outcome.parts:
+            if part is None:
+                parts.append(UNKNOWN_PART)
+            else:
+                parts.append(_outcome_word(part))
+        words.append(f"({', '.join(parts)})")
     texts = dict.fromkeys(result.text for result, _ in outcome.counted if not result.items)
-    if told := [text for text in texts if text not in ("", "None")]:
-        words.append(texts_word(told))
-    return " | ".join(words if len(words) <= MOST else [*words[: MOST - 1], f"+{len(words) - MOST + 1} more"])
+    other_results = [text for text in texts if text not in ("", "None")]
+    if other_results:
+        words.append(texts_word(other_results))
+    if len(words) > MAX_ALTERNATIVES:
+        words = [*words[: MAX_ALTERNATIVES - 1], f"+{len(words) - MAX_ALTERNATIVES + 1} more"]
+    return " | ".join(words)
 
 
 # ---------------------------------------------------------------- lines
 
 
-def pieces_of(note: LineNote, by_module: bool, names: bool) -> list[str]:
-    """What is said of a line, in pieces that should not be torn; ``names``: also that of a single target."""
+def pieces_of(line: LineNote, by_module: bool, for_comment: bool = False) -> list[str]:
+    """Return the results and errors of a line, in pieces that should not be broken.
+
+    ``by_module`` shows the results apart for each module that was running. A comment stands alone,
+    so ``for_comment`` adds the name of a target even if it is the only one, and makes one piece of
+    a tuple.
+    """
     pieces: list[str] = []
-    returned = [each for each in note.notes if each.kind == "returned"]
-    if len(returned) > 1 and any(each.outcome for each in returned) and not by_module:
-        pieces += _in_a_tuple([each.outcome for each in returned], names)
-        pieces[-1] += _often(max(each.outcome.times for each in returned), note.runs)
+    returned = [note for note in line.notes if note.kind == "returned"]
+    others = [note for note in line.notes if note.kind != "returned"]
+    if len(returned) > 1 and any(note.outcome for note in returned) and not by_module:
+        outcomes = [note.outcome for note in returned]
+        pieces += _returned_tuple(outcomes, for_comment)
+        pieces[-1] += _times_word(max(outcome.times for outcome in outcomes), line.runs)
     else:
-        pieces += _each(returned, note, by_module, names)
-    pieces += _each([each for each in note.notes if each.kind != "returned"], note, by_module, names)
-    for error, times in note.errors.items():
-        if error != note.failed:
-            pieces.append(f"✗ {clean(error)}" + (f" ×{count(times)}" if times > 1 else ""))
+        pieces += _pieces(returned, line.runs, by_module, is_named=False)
+    is_named = for_comment or len(others) != 1
+    pieces += _pieces(others, line.runs, by_module, is_named)
+    for error, times in line.errors.items():
+        if error == line.failed:
+            continue
+        piece = f"{FAILED} {clean(error)}"
+        if times > 1:
+            piece += f" ×{count(times)}"
+        pieces.append(piece)
     return pieces
 
 
-def _in_a_tuple(returned: Sequence[Outcome], whole: bool) -> list[str]:
-    """What was returned together; with what was in each it may need more than a line, unless ``whole``."""
-    words = [_outcome_word(each) or UNKNOWN for each in returned]
-    if whole or not any(spread.stats for each in returned for form in forms_of(each) for spread in form):
+def _returned_tuple(returned: Sequence[Outcome], is_one_piece: bool) -> list[str]:
+    """Return a tuple that was returned: ``→ (f32[3], f32[])``.
+
+    With statistics it is long, so each element is a piece unless ``is_one_piece``.
+    """
+    words = [_outcome_word(each) or UNKNOWN_PART for each in returned]
+    tensors = [tensor for each in returned for form in forms_of(each) for tensor in form]
+    if is_one_piece or not any(tensor.stats for tensor in tensors):
         return [f"→ ({', '.join(words)})"]
-    return [f"→ ({words[0]},", *(f"{word}," for word in words[1:-1]), f"{words[-1]})"]
+    first, *middle, last = words
+    return [f"→ ({first},", *(f"{word}," for word in middle), f"{last})"]
 
 
-def _each(notes: Sequence[Note], line: LineNote, by_module: bool, names: bool) -> list[str]:
-    """A piece for each target; targets that got the same share one."""
-    alone = not names and len([each for each in line.notes if each.kind != "returned"]) == 1
-    told: list[tuple[list[str], str, Note]] = []
+def _pieces(
+    notes: Sequence[Note], line_runs: int | None, by_module: bool, is_named: bool
+) -> list[str]:
+    """Return a piece for each target. Consecutive targets with the same result share one."""
+    targets: list[_Targets] = []
     for note in notes:
-        words = _by_module(note) if by_module and note.outcome.counted else []
-        word = _outcome_word(note.outcome)
-        often = _often(note.outcome.times, line.runs) if note.counts else ""
-        for each in words or ([word + often] if word else []):
-            if told and told[-1][1] == each and told[-1][2].kind == note.kind:
-                told[-1][0].append(note.label)
+        for word in _note_words(note, line_runs, by_module):
+            if targets and targets[-1].word == word and targets[-1].kind == note.kind:
+                targets[-1].labels.append(note.label)
             else:
-                told.append(([note.label], each, note))
-    return [_piece(labels, word, note.kind, alone) for labels, word, note in told]
+                targets.append(_Targets([note.label], word, note.kind))
+    return [_piece(each, is_named) for each in targets]
 
 
-def _piece(labels: list[str], word: str, kind: str, alone: bool) -> str:
-    if kind == "returned":
-        return f"→ {word}"
-    if kind == "computed":
-        return f"({word})"
-    if alone and kind == "assigned":
-        return word
-    names = list(dict.fromkeys(one_line(label) for label in labels))
-    return f"{cut(', '.join(names), LONGEST_LABEL)}: {word}"
+def _note_words(note: Note, line_runs: int | None, by_module: bool) -> list[str]:
+    """Return the results of a target: one word, or with ``by_module`` one for each group of modules."""
+    if by_module and note.outcome.counted:
+        words = _words_by_module(note)
+        if words:
+            return words
+    word = _outcome_word(note.outcome)
+    if not word:
+        return []
+    if note.is_one_per_run:
+        word += _times_word(note.outcome.times, line_runs)
+    return [word]
 
 
-def _often(times: int, runs: int | None) -> str:
-    """How often, where that is not how often the line ran."""
-    return "" if times == runs or (runs is None and times == 1) else f" ×{count(times)}"
+class _Targets(NamedTuple):
+    """Targets of a line that were assigned the same result."""
+
+    labels: list[str]
+    word: str
+    kind: str
 
 
-def _by_module(note: Note) -> list[str]:
-    told: list[str] = []
+def _piece(targets: _Targets, is_named: bool) -> str:
+    """Return what targets got: ``→ f32[]`` for a return, ``(f32[])`` for what was only computed,
+    ``f32[]`` or ``a, b: f32[]`` for an assignment.
+    """
+    if targets.kind == "returned":
+        return f"→ {targets.word}"
+    if targets.kind == "computed":
+        return f"({targets.word})"
+    if targets.kind == "assigned" and not is_named:
+        return targets.word
+    names = list(dict.fromkeys(one_line(label) for label in targets.labels))
+    return f"{cut(', '.join(names), MAX_LABEL_LENGTH)}: {targets.word}"
+
+
+def _times_word(times: int, line_runs: int | None) -> str:
+    """Return how often there was a result, `` ×3``, or "" if that is how often the line ran."""
+    if times == line_runs or (line_runs is None and times == 1):
+        return ""
+    return f" ×{count(times)}"
+
+
+def _words_by_module(note: Note) -> list[str]:
+    """Return the results of a target, one word for each group of modules that were running: ``f32[8]
+    ×2 in blocks.0–1``.
+    """
+    words: list[str] = []
     groups = by_path(note.outcome)
     for paths, outcome in groups:
         word = _outcome_word(outcome)
-        if word:
-            often = f" ×{count(outcome.times)}" if len(groups) > 1 else ""
-            told.append(f"{word}{often} in {paths_word(paths)}")
-    return told
+        if not word:
+            continue
+        if len(groups) > 1:
+            word += f" ×{count(outcome.times)}"
+        words.append(f"{word} in {paths_word(paths)}")
+    return words

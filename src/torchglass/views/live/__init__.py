@@ -1,1 +1,1 @@
-"""Lines while the program runs, in the formats of other tools."""
+"""Prints lines while the program runs, in the formats of other tools."""

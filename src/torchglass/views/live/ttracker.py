@@ -1,6 +1,8 @@
-"""Tensor Tracker's lines: calls, inputs, changes and outputs as a tree, in English or in its document's Chinese.
+"""Writes the lines of Tensor Tracker: calls, inputs, changes and outputs as a tree, in English or
+in Chinese.
 
-Whatever comes from the program is made safe to print here; those who call this pass names and texts as they are.
+Everything that comes from the program is made safe to print here, so callers pass names and texts
+unchanged.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, count, file_name
 
 GUIDE = "│   "
+# Characters of a string and of an error that are shown.
 LONGEST_STRING = 80
 LONGEST_ERROR = 200
 MOST_ITEMS = 32
-"""Of a tuple, item by item; the rest is counted."""
+"""How many items of a tuple are listed. The rest is only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +54,17 @@ CHINESE = Words(
 
 
 def words_for(language: str) -> Words:
-    """Chinese for ``zh`` and its regions (``zh_CN``), else English."""
-    return CHINESE if language.lower().startswith("zh") else ENGLISH
+    """Return the Chinese words for ``zh`` and its regions (``zh_CN``), otherwise the English ones."""
+    if language.lower().startswith("zh"):
+        return CHINESE
+    return ENGLISH
 
 
 # ---------------------------------------------------------------- values
 
 
 class Shown(NamedTuple):
-    """One value as it is written: its kind, its text behind a name, and its shorter text as an output."""
+    """One value as text: its kind, its text after a name, and its shorter text as an output."""
 
     kind: str
     text: str
@@ -67,45 +72,53 @@ class Shown(NamedTuple):
 
 
 def tensor(shape: str, dtype: str, device: str = "") -> Shown:
-    """A tensor or array; the device is told when it is given."""
-    where = f" | device={clean(device)}" if device else ""
-    return Shown("Tensor", f"→ shape={shape} | dtype={clean(dtype)}{where}", f"shape={shape}{where}")
+    """Show a tensor or array, with its device if one is given."""
+    where = ""
+    if device:
+        where = f" | device={clean(device)}"
+    return Shown(
+        "Tensor", f"→ shape={shape} | dtype={clean(dtype)}{where}", f"shape={shape}{where}"
+    )
 
 
 def torch_shape(sizes: Sequence[int] | None) -> str:
-    """``torch.Size([73, 3])``; ``?`` for what torch would not tell."""
-    return "?" if sizes is None else f"torch.Size([{', '.join(map(size_text, sizes))}])"
+    """Return a shape as ``torch.Size([73, 3])``, or ``?`` if torch does not know it."""
+    if sizes is None:
+        return "?"
+    return f"torch.Size([{', '.join(map(size_text, sizes))}])"
 
 
 def numpy_shape(sizes: Sequence[int]) -> str:
-    """``(73, 3)``."""
+    """Return a shape as ``(73, 3)``."""
     return str(tuple(sizes))
 
 
 def variable(text: str) -> Shown:
-    """Anything that is no tensor, by a text of its own."""
+    """Show something that is not a tensor, by its text."""
     return Shown("Var", text, text)
 
 
 def literal(text: str) -> Shown:
-    """A number, None, True: what it is in Python."""
+    """Show a number, None or True as Python writes it."""
     return variable(f"value: {clean(text)}")
 
 
 def string(value: str) -> Shown:
-    """A string in quotes, so that ``'113'`` is not taken for 113; a long one is cut, and its length told."""
+    """Show a string in quotes, so that ``'113'`` is not taken for 113. A long one is cut and its
+    length is added.
+    """
     if len(value) <= LONGEST_STRING:
         return literal(repr(value))
     return literal(f"{value[:LONGEST_STRING]!r}… ({count(len(value))} characters)")
 
 
 def length(number: int) -> Shown:
-    """A container, by the number of its items."""
+    """Show a container by the number of its items."""
     return variable(f"len(value): {number}")
 
 
 def type_only(name: str) -> Shown:
-    """Something of which only the type may be told."""
+    """Show only the type."""
     return variable(f"type: {clean(name)}")
 
 
@@ -113,7 +126,7 @@ def type_only(name: str) -> Shown:
 
 
 def with_statistics(shown: Shown, figures: Iterable[tuple[str, object]]) -> Shown:
-    """The value with its figures behind it: `` | sum=6 | mean=1.5``; ``—`` where there is none."""
+    """Append statistics to a value, as in `` | sum=6 | mean=1.5``. A missing one is ``—``."""
     text = "".join(f" | {name}={_figure(figure)}" for name, figure in figures)
     return Shown(shown.kind, shown.text + text, shown.brief + text)
 
@@ -121,7 +134,9 @@ def with_statistics(shown: Shown, figures: Iterable[tuple[str, object]]) -> Show
 def _figure(figure: object) -> str:
     if figure is None:
         return "—"
-    return f"{figure:.6g}" if isinstance(figure, (float, complex)) else clean(str(figure))
+    if isinstance(figure, (float, complex)):
+        return f"{figure:.6g}"
+    return clean(str(figure))
 
 
 # ---------------------------------------------------------------- lines
@@ -129,15 +144,20 @@ def _figure(figure: object) -> str:
 
 @lru_cache(maxsize=8192)
 def place(file: str, line: int | None) -> str:
-    """``t2v_dataset.py:283``."""
+    """Return a place as ``t2v_dataset.py:283``."""
     return f"{file_name(file)}:{line or '?'}"
 
 
-def head(words: Words, depth: int, function: tuple[str, str], callers: Sequence[tuple[str, str, int | None]]) -> str:
-    """The first line of a call: (place, name) of the function, then (function, file, line) of its callers."""
+def head(
+    words: Words,
+    depth: int,
+    function: tuple[str, str],
+    callers: Sequence[tuple[str, str, int | None]],
+) -> str:
+    """Return the first line of a call: (place, name) of the function, then (function, file, line) of its callers."""
     where, name = function
     line = f"{GUIDE * depth}┌── [{where}] {words.function} [{name}]"
-    if not callers:  # called straight from C, as the first function of a thread
+    if not callers:  # C called it directly, as the first function of a thread
         return line
     caller, _, number = callers[0]
     chain = " <- ".join([place(file, at) for _, file, at in callers])
@@ -145,84 +165,96 @@ def head(words: Words, depth: int, function: tuple[str, str], callers: Sequence[
 
 
 def named(indent: str, prefix: str, name: str, line: int, shown: Shown) -> str:
-    """``├─ input [Var] index@0 value: 113``: a value under a name; the prefix may be empty."""
-    prefix = f"{clean(prefix)} " if prefix else ""
+    """Return a value under a name, as in ``├─ input [Var] index@0 value: 113``. The prefix may be
+    empty.
+    """
+    if prefix:
+        prefix = f"{clean(prefix)} "
+    else:
+        prefix = ""
     return f"{clean(indent)}├─ {prefix}[{shown.kind}] {clean(name)}@{line} {shown.text}"
 
 
 def change(depth: int, name: str, line: int | None, shown: Shown) -> str:
-    """A variable's change while so many calls are under way: one level further in than the last one's inputs."""
+    """Return the line for a variable's change, one level deeper than the inputs of the innermost running call."""
     return f"{GUIDE * depth}├─ [{shown.kind}] {clean(name)}@{line or '?'} {shown.text}"
 
 
 def changed_in_place(words: Words, shown: Shown) -> Shown:
-    """The same object as before, with other content."""
+    """Mark a value as the same object with different contents."""
     return shown._replace(text=f"{shown.text} | {words.in_place}")
 
 
 def deleted(words: Words) -> Shown:
-    """What a variable shows that was deleted."""
+    """Show a deleted variable."""
     return variable(words.deleted)
 
 
 def missing(words: Words, depth: int, name: str, near: Sequence[str]) -> str:
-    """A variable was named that is nowhere in the code."""
-    hint = f" ({words.near} {clean(near[0])!r}?)" if near else ""
+    """Return the line about a requested variable that does not occur in the code."""
+    hint = ""
+    if near:
+        hint = f" ({words.near} {clean(near[0])!r}?)"
     return f"{GUIDE * depth}├─ {words.missing} {clean(name)!r}{hint}"
 
 
 def note(depth: int, text: str) -> str:
-    """Something about the watching itself."""
+    """Return the line of a note about the tracking itself."""
     return f"{GUIDE * depth}├─ {clean(text)}"
 
 
 def left_out(words: Words, indent: str, number: int) -> str:
-    """Says how many items of a long tuple are not written."""
+    """Return the line that counts the items of a long tuple that are not listed."""
     return f"{indent}├─ … {count(number)} {words.more}"
 
 
 def output(words: Words, depth: int, item: Shown) -> str:
-    """What a call gave."""
+    """Return the line for the result of a call."""
     return f"{GUIDE * depth}└─ {words.output} {item.brief}"
 
 
 def outputs(words: Words, depth: int, items: Sequence[Shown], total: int) -> Iterator[str]:
-    """What a call gave as a tuple of so many: the first items of it."""
+    """Yield the lines for the first items of a tuple that a call returned."""
     margin = GUIDE * depth
     for number, item in enumerate(items):
-        branch = "└─" if number == total - 1 else "├─"
+        branch = "├─"
+        if number == total - 1:
+            branch = "└─"
         yield f"{margin}{branch} {words.output}[{number}] {item.brief}"
     if total > len(items):
         yield left_out(words, margin, total - len(items))
 
 
 def yielded(words: Words, depth: int, item: Shown) -> str:
-    """What a generator gave on its way."""
+    """Return the line for what a generator yielded."""
     return f"{GUIDE * depth}├─ {words.yielded} {item.brief}"
 
 
 def closed(words: Words, depth: int) -> str:
-    """A generator that was not run to its end."""
+    """Return the line for a generator that was not run to its end."""
     return f"{GUIDE * depth}└─ {words.closed}"
 
 
 def error(words: Words, depth: int, name: str, text: str) -> str:
-    """The exception that left a call."""
-    text = f"{text[:LONGEST_ERROR]}…" if len(text) > LONGEST_ERROR else text
+    """Return the line for an exception that left a call."""
+    if len(text) > LONGEST_ERROR:
+        text = f"{text[:LONGEST_ERROR]}…"
     return f"{GUIDE * depth}└─ {words.error} {clean(name)}" + (f": {clean(text)}" if text else "")
 
 
 def ending(words: Words, depth: int, name: str, seconds: float) -> str:
-    """The last line of a call: how long it took."""
+    """Return the last line of a call: how long it took."""
     return f"{GUIDE * depth}└─ {words.time} {name} {seconds:.4f} s"
 
 
 def message(text: str) -> list[str]:
-    """The user's own message: it may have several lines, everything else is made safe."""
+    """Return the lines of a message of the user. Everything but its line breaks is made safe to
+    print.
+    """
     return [clean(line) for line in text.expandtabs().split("\n")]
 
 
 def painted(line: str, style: str, page: Page) -> str:
-    """The line with all but its guides in a style, on a page with colour."""
+    """Paint all of a line except its guides, on a page with colour."""
     start = len(line) - len(line.lstrip("│ "))
     return line[:start] + page.paint(style, line[start:])

@@ -1,1 +1,1 @@
-"""How rows look as text: words, columns, colours."""
+"""Turns rows into text: words, columns and colours."""

@@ -1,44 +1,56 @@
-"""What is said of tensors at one place of several calls: ``f32[2, 1–12, 64]``, and what was in them.
+"""Writes tensors at one place of several calls as text, with their statistics::
 
-Behind a shape, where that was measured: ``μ 0.01 σ 0.99 [−3.1, 2.9] 4 NaN``.
+    f32[2, 1–12, 64] 4 NaN μ 0.01 σ 0.99 [−3.1, 2.9]
+    shape            alarm mean   deviation  least and largest number
+
+An *alarm* says how many numbers are not finite. A *result* is anything that a call returned.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torchglass.events.types import Event, Stats, Value
+from torchglass.program.merge import (
+    MergedTensor,
+    NumberRange,
+    by_form,
+    count_not_finite,
+    merge_numbers,
+    merge_shapes,
+    merge_stats,
+    merge_tensors,
+)
+from torchglass.program.series import Series
 from torchglass.views.row import GIVES, Cell, Cells
 from torchglass.views.text.style import Page
 from torchglass.views.text.words import clean, count, cut, dtype_word, width_of
 
-MOST = 4
-LONGEST_TEXT = 24
-_PART = re.compile(r"(?P<dtype>\b[a-z]\w*)\[(?P<sizes>[\d, ]*)\]|(?<![\w.])-?\d[\w.+-]*|'[^']*'")
-"""What may differ between texts of one place: a shape, a number, a string."""
+MAX_ALTERNATIVES = 4
+"""How many alternatives (sizes, shapes, forms) are listed before the rest is left out."""
+MAX_DIMENSIONS = 16
+"""How many dimensions of a shape are written in full."""
+MAX_PATHS = 3
+"""How many paths of modules are listed before the rest is only counted."""
+MAX_TEXT_LENGTH = 24
+"""How many characters of a result that is not a tensor are shown."""
+_PART = re.compile(
+    r"(?P<dtype>\b[a-z]\w*)\[(?P<sizes>[\d, ]*)\]|(?<![\w.])-?\d[\w.+-]*|'[^']*'|\b(?:True|False|None)\b"
+)
+"""Matches what may differ between texts of one place: a shape, a number, a string, True, False or
+None.
+"""
+_SWITCHES = frozenset(("True", "False", "None"))
 _NUMBER = re.compile(r"(\[[^\[\]]*\])|…|(?<![\w.])-?\d[\w.+-]*")
-"""Shapes and flat lists, which matter, or a number that stands alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Tensors that stood at one place in several calls: every dtype, and for each dimension every size."""
-
-    role: str
-    dtypes: tuple[str, ...]
-    sizes: tuple[tuple[int, ...], ...] | None
-    """Sorted; None when the shape is not known."""
-    layout: str
-    devices: tuple[str, ...] = ()
-    stats: tuple[Stats, ...] = ()
-    """What was in them, where that was measured."""
+"""Matches a shape or a flat list, which is kept, or a number by itself, which is masked."""
 
 
 def sizes_word(sizes: tuple[int, ...]) -> str:
-    """``64``; ``1–12`` for sizes in a row; ``{1–11, 15}`` for others."""
+    """Return the sizes of one axis as text: ``64``, ``1–12`` for consecutive ones, ``{1–11, 15}``
+    for others.
+    """
     runs: list[list[int]] = []
     for size in sizes:
         if runs and size == runs[-1][-1] + 1:
@@ -47,108 +59,140 @@ def sizes_word(sizes: tuple[int, ...]) -> str:
             runs.append([size])
     if len(runs) == 1:
         return _run(runs[0])
-    words = [word for run in runs for word in ([_run(run)] if len(run) > 2 else [_run([size]) for size in run])]
-    return "{" + ", ".join(words if len(words) <= MOST else [*words[:2], "…", words[-1]]) + "}"
+    words: list[str] = []
+    for run in runs:
+        if len(run) > 2:
+            words.append(_run(run))
+        else:
+            words += [_run([size]) for size in run]
+    if len(words) > MAX_ALTERNATIVES:
+        words = [*words[:2], "…", words[-1]]
+    return "{" + ", ".join(words) + "}"
 
 
 def _run(sizes: list[int]) -> str:
+    """Return consecutive sizes as ``5`` or ``1–12``. An unknown size is negative: ``?``."""
     first, last = (str(size) if size >= 0 else "?" for size in (sizes[0], sizes[-1]))
-    return first if len(sizes) == 1 else f"{first}–{last}"
-
-
-def spread_of(values: Sequence[Value]) -> Spread:
-    """Tensors of one rank laid over each other."""
-    shapes = [value.shape for value in values if value.shape is not None]
-    sizes = tuple(tuple(sorted(set(column))) for column in zip(*shapes, strict=True)) if shapes else None
-    dtypes, devices = (dict.fromkeys(getattr(value, name) for value in values) for name in ("dtype", "device"))
-    return Spread(values[0].role, tuple(dtypes), sizes, values[0].layout, tuple(devices))
+    if len(sizes) == 1:
+        return first
+    return f"{first}–{last}"
 
 
 def values_words(several: Sequence[tuple[Value, ...]], device: bool = False) -> tuple[str, ...]:
-    """One word for each tensor that several calls took or gave; one for all where their number differed."""
+    """Return one word for each tensor that several calls took or returned: ``f32[1–12], f32[3]``.
+
+    If the number of tensors differed, there is one word for all of them: ``f32[2] | f32[2], f32[3]``.
+    """
     several = list(dict.fromkeys(several))
     by_number: dict[int, list[tuple[Value, ...]]] = {}
     for values in several:
         by_number.setdefault(len(values), []).append(values)
-    words = [tuple(_position(column, device) for column in zip(*same, strict=True)) for same in by_number.values()]
+    words = [
+        tuple(_position(column, device) for column in zip(*same, strict=True))
+        for same in by_number.values()
+    ]
     if len(words) == 1:
         return words[0]
-    return (" | ".join(", ".join(each) or "—" for each in words[:MOST]),)
+    return (" | ".join(", ".join(each) or "—" for each in words[:MAX_ALTERNATIVES]),)
 
 
 def _position(values: Sequence[Value], device: bool) -> str:
-    """The word for tensors that stood at one place; those of another rank or layout by themselves."""
-    forms: dict[tuple[object, ...], list[Value]] = {}
-    for value in values:
-        rank = None if value.shape is None else len(value.shape)
-        forms.setdefault((rank, value.layout, value.kind), []).append(value)
-    return " | ".join(spread_word(spread_of(same), device) for same in list(forms.values())[:MOST])
+    """Return the word for tensors at one place. Tensors of another rank or layout are written
+    separately.
+    """
+    forms = by_form(values, lambda value: value.kind)[:MAX_ALTERNATIVES]
+    merged = [merge_tensors(same, devices=[value.device for value in same]) for same in forms]
+    return " | ".join(merged_word(each, device) for each in merged)
 
 
-def spread_word(spread: Spread, device: bool = False) -> str:
-    """``f32[2, 1–12, 64]``; ``f32|bf16[…]`` where the dtype differed."""
-    dtypes = "|".join(dtype_word(dtype) for dtype in spread.dtypes)
-    if spread.sizes is None:
+def merged_word(tensor: MergedTensor, device: bool = False) -> str:
+    """Return merged tensors as text, such as ``f32[2, 1–12, 64]``, or ``f32|bf16[…]`` if the dtype
+    differed.
+    """
+    dtypes = "|".join(dtype_word(dtype) for dtype in tensor.dtypes)
+    if tensor.sizes is None:
         sizes = "?"
+    elif len(tensor.sizes) <= MAX_DIMENSIONS:
+        sizes = ", ".join(map(sizes_word, tensor.sizes))
     else:
-        shown = spread.sizes if len(spread.sizes) <= 4 * MOST else spread.sizes[:MOST]
-        sizes = ", ".join(map(sizes_word, shown))
-        sizes += f", … {len(spread.sizes)} dimensions" if len(shown) < len(spread.sizes) else ""
-    layout = spread.layout.removeprefix("torch.")
-    word = f"{dtypes}[{sizes}]" + ("" if layout in ("strided", "") else f" {clean(layout)}")
-    return f"{word} @ {clean('|'.join(spread.devices))}" if device and any(spread.devices) else word
+        first = ", ".join(map(sizes_word, tensor.sizes[:MAX_ALTERNATIVES]))
+        sizes = f"{first}, … {len(tensor.sizes)} dimensions"
+    word = f"{dtypes}[{sizes}]"
+    layout = tensor.layout.removeprefix("torch.")
+    if layout not in ("strided", ""):
+        word = f"{word} {clean(layout)}"
+    if device and any(tensor.devices):
+        return f"{word} @ {clean('|'.join(tensor.devices))}"
+    return word
 
 
 def texts_word(texts: Sequence[str]) -> str:
-    """Results that are no tensors: all of a few short ones, else the first and the last."""
-    words = [_number(text) or cut(clean(text), LONGEST_TEXT) for text in texts]
+    """Return results that are not tensors: both if there are at most two, otherwise the first and
+    the last.
+    """
+    words = [_short_number(text) or cut(clean(text), MAX_TEXT_LENGTH) for text in texts]
     if len(words) <= 2:
         return "|".join(words)
     return f"{words[0]} … {words[-1]}"
 
 
-def _number(text: str) -> str:
-    """``3.951`` of a number with many digits behind the point."""
-    whole, point, digits = text.removeprefix("-").partition(".")
-    plain = point and whole.isdecimal() and digits.isdecimal() and len(digits) > 4
-    return f"{float(text):.4g}" if plain else ""
+def _short_number(text: str) -> str:
+    """Return ``3.951`` for a number with more than four decimal digits, or "" for anything else."""
+    whole, _, digits = text.removeprefix("-").partition(".")
+    if whole.isdecimal() and digits.isdecimal() and len(digits) > 4:
+        return f"{float(text):.4g}"
+    return ""
 
 
 def paths_word(paths: Sequence[str | None]) -> str:
-    """``h.0–11.attn`` for paths that differ in one number; else the first few."""
+    """Return paths that differ in one number as ``h.0–11.attn``. Of others, return the first few."""
     words = ["no module" if path is None else clean(path) for path in paths]
     split = [word.split(".") for word in words]
     if len(words) > 1 and len({len(parts) for parts in split}) == 1:
         columns = list(zip(*split, strict=True))
-        apart = [at for at, column in enumerate(columns) if len(set(column)) > 1]
-        if len(apart) == 1 and all(part.isdecimal() for part in columns[apart[0]]):
-            numbers = tuple(sorted(map(int, columns[apart[0]])))
-            return ".".join([*split[0][: apart[0]], sizes_word(numbers), *split[0][apart[0] + 1 :]])
-    return ", ".join(words if len(words) <= 3 else [*words[:2], f"… {len(words)} modules"])
+        differing = [at for at, column in enumerate(columns) if len(set(column)) > 1]
+        if len(differing) == 1 and all(part.isdecimal() for part in columns[differing[0]]):
+            (at,) = differing
+            numbers = tuple(sorted(map(int, columns[at])))
+            return ".".join([*split[0][:at], sizes_word(numbers), *split[0][at + 1 :]])
+    if len(words) > MAX_PATHS:
+        words = [*words[: MAX_PATHS - 1], f"… {len(words)} modules"]
+    return ", ".join(words)
 
 
-def blurred(args: str) -> str:
-    """Arguments without plain numbers: an index, a rate or a seed that changes does not keep a loop apart."""
-    return _NUMBER.sub(lambda found: found[1] or "…", args)
+def mask_numbers(args: str) -> str:
+    """Replace single numbers in arguments by ``…``.
+
+    Iterations of a loop then stay equal even if an index, a rate or a seed changes.
+    """
+    return _NUMBER.sub(lambda match: match[1] or "…", args)
 
 
 def args_in_common(texts: Sequence[str]) -> str:
-    """Several texts as one: shapes laid over each other, ``…`` for numbers that differ; else ``…`` for all."""
+    """Merge several texts into one: ``f32[2–3], dim=…`` for ``f32[2], dim=0`` and ``f32[3], dim=1``.
+
+    If the texts differ in anything but shapes, numbers, strings and None, return ``…``.
+    """
     different = list(dict.fromkeys(texts))
     if len(different) == 1:
         return different[0]
-    found = [list(_PART.finditer(text)) for text in different]
-    around = {tuple(_PART.split(text)[:: _PART.groups + 1]) for text in different}
-    if len(around) > 1:
+    # What is between the parts that may differ. ``split`` also returns the groups of each match.
+    between = {tuple(_PART.split(text)[:: _PART.groups + 1]) for text in different}
+    if len(between) > 1:
         return "…"
-    parts = [_common_part([each[0] for each in column], column) for column in zip(*found, strict=True)]
-    pieces = around.pop()
+    matches = [list(_PART.finditer(text)) for text in different]
+    parts = [_part_in_common(column) for column in zip(*matches, strict=True)]
+    (pieces,) = between
     return "".join(piece + part for piece, part in zip(pieces, [*parts, ""], strict=True))
 
 
-def _common_part(texts: Sequence[str], matches: Sequence[re.Match[str]]) -> str:
+def _part_in_common(matches: Sequence[re.Match[str]]) -> str:
+    """Return one part of several texts: as it is if it is equal in all, a range of shapes, or ``…``."""
+    texts = [match[0] for match in matches]
     if len(set(texts)) == 1:
         return texts[0]
+    if _SWITCHES.issuperset(texts):
+        return "|".join(dict.fromkeys(texts))
     shapes = [
         tuple(int(size) for size in each["sizes"].split(",") if size.strip())
         for each in matches
@@ -157,20 +201,21 @@ def _common_part(texts: Sequence[str], matches: Sequence[re.Match[str]]) -> str:
     if len(shapes) < len(texts) or len(set(map(len, shapes))) > 1:
         return "…"
     dtypes = "|".join(dict.fromkeys(each["dtype"] for each in matches))
-    sizes = [sizes_word(tuple(sorted(set(column)))) for column in zip(*shapes, strict=True)]
-    return f"{dtypes}[{', '.join(sizes)}]"
+    return f"{dtypes}[{', '.join(map(sizes_word, merge_shapes(shapes)))}]"
 
 
-# ---------------------------------------------------------------- what was in them
+# ---------------------------------------------------------------- statistics
 
-# A few words behind their shape: ``μ 0.01 σ 0.99 [−3.1, 2.9] 4 NaN``.
-
-MOST_WORDS = 2
-"""Of more tensors than this only what is not finite is told."""
-WHOLE = 1e7
-"""Whole numbers below this are written out: two digits of an index or of a count say nothing."""
-ROUNDED = 99.5, 1e5
-"""Between these the two digits would need an exponent, which is longer than the number and harder to read."""
+MAX_TENSORS_WITH_STATS = 2
+"""For more tensors than this, only what is not finite is shown."""
+MAX_EXACT_WHOLE = 1e7
+"""Whole numbers below this are written in full, because two digits of an index or a count are of no
+use.
+"""
+WITHOUT_EXPONENT = 99.5, 1e5
+"""Between these, numbers are written without digits after the point: with two digits they would
+need an exponent, which is harder to read.
+"""
 _ALARM = re.compile(r"[\d,]+ (?:NaN|[+−]Inf)(?:, [\d,]+ [+−]Inf)*")
 
 
@@ -183,87 +228,169 @@ class Measured(Protocol):
 
 
 def is_measured(trace: object) -> bool:
-    """Whether a trace has statistics of any value."""
+    """Return whether a trace has statistics."""
     return isinstance(trace, Measured) and trace.measured
 
 
 def number_word(number: float) -> str:
-    """``0.013``, ``−3.1``, ``1.2e7``: two digits that count, or all before the point; no index or count is rounded."""
+    """Return a number as text, such as ``0.013``, ``−3.1`` or ``1.2e7``.
+
+    It has two significant digits, or all digits before the point. Whole numbers below ten million
+    are exact.
+    """
     size = abs(number)
-    written_out = (size < WHOLE and number == int(number)) or ROUNDED[0] <= size < ROUNDED[1]
-    text = f"{number:.0f}" if written_out else f"{number:.2g}"
-    whole, exponent, power = text.partition("e")
-    return (whole + (f"e{int(power)}" if exponent else "")).replace("-", "−")
+    is_exact_whole = size < MAX_EXACT_WHOLE and number == int(number)
+    lowest, highest = WITHOUT_EXPONENT
+    if is_exact_whole or lowest <= size < highest:
+        text = f"{number:.0f}"
+    else:
+        text = f"{number:.2g}"
+    digits, _, power = text.partition("e")
+    if power:
+        text = f"{digits}e{int(power)}"  # ``e7`` for ``e+07``
+    return text.replace("-", "−")
 
 
 def stats_word(stats: Stats, dtype: str = "") -> str:
-    """All that is told of one value; ``""`` of one that is empty."""
+    """Return the statistics of one value as text, or "" if it is empty."""
     return " ".join(filter(None, (range_word([stats], dtype), alarm_word([stats]))))
 
 
 def range_word(several: Sequence[Stats], dtype: str = "") -> str:
-    """Mean, deviation and ends of what is finite, over several values that stood at one place."""
-    known = [each for each in several if each.finite]
-    if not known:
+    """Return mean, deviation and ends of the finite numbers, over several values at one place.
+
+    That is ``= 2.3`` for one number each, ``all 1`` if all are equal, ``12 % True`` for booleans,
+    and else ``μ 0.01 σ 0.99 [−3.1, 2.9]``. Return "" if there are no finite numbers.
+    """
+    merged = merge_stats(several)
+    if merged is None:
         return ""
-    low, high = min(each.min for each in known), max(each.max for each in known)
     if dtype == "bool":
-        shares = [100 * (each.count - each.zeros) / each.count for each in known]
-        first, last = _percent_word(min(shares)), _percent_word(max(shares))
-        return f"{first} % True" if first == last else f"{first} … {last} % True"
-    if low == high:
-        return f"= {number_word(low)}" if all(each.count == 1 for each in known) else f"all {number_word(low)}"
-    if all(each.count == 1 for each in known):
-        return f"= {numbers_word([each.mean for each in known])}"
-    mean, std = numbers_word([each.mean for each in known]), numbers_word([each.std for each in known])
-    return f"μ {mean} σ {std} [{number_word(low)}, {number_word(high)}]"
+        first, last = map(_percent_word, merged.percent_nonzero)
+        if first == last:
+            return f"{first} % True"
+        return f"{first} … {last} % True"
+    low, high = map(number_word, merged.values)
+    if merged.values.low == merged.values.high:
+        if merged.are_single:
+            return f"= {low}"
+        return f"all {low}"
+    if merged.are_single:
+        return f"= {_ends_word(merged.mean)}"
+    return f"μ {_ends_word(merged.mean)} σ {_ends_word(merged.std)} [{low}, {high}]"
 
 
 def _percent_word(share: float) -> str:
-    """``0`` and ``100`` are said of none and of all alone: a mask that lets three numbers through is not empty."""
+    """Round a percentage, but return ``<1`` and ``>99`` for all but 0 and 100: a mask that lets three numbers through
+    is not empty.
+    """
     rounded = round(share)
     if rounded in (0, 100) and rounded != share:
-        return ">99" if rounded else "<1"
+        if rounded:
+            return ">99"
+        return "<1"
     return str(rounded)
 
 
 def alarm_word(several: Sequence[Stats]) -> str:
-    """How many numbers are not finite: ``4 NaN, 1 −Inf``; ``""`` when all are."""
-    kinds = (("NaN", "nan"), ("+Inf", "posinf"), ("−Inf", "neginf"))
-    totals = [(sum(getattr(each, field) for each in several), word) for word, field in kinds]
+    """Return how many numbers are not finite, as in ``4 NaN, 1 −Inf``, or "" if all are finite."""
+    totals = zip(count_not_finite(several), ("NaN", "+Inf", "−Inf"), strict=True)
     return ", ".join(f"{count(total)} {word}" for total, word in totals if total)
 
 
 def numbers_word(numbers: Sequence[float]) -> str:
-    """``0.041 … 0.072``; ``""`` of none."""
-    if not numbers:
-        return ""
-    first, last = number_word(min(numbers)), number_word(max(numbers))
-    return first if first == last else f"{first} … {last}"
+    """Return the range of numbers as text, such as ``0.041 … 0.072``, or "" if there are none."""
+    if numbers:
+        return _ends_word(merge_numbers(numbers))
+    return ""
+
+
+def _ends_word(ends: NumberRange) -> str:
+    first, last = map(number_word, ends)
+    if first == last:
+        return first
+    return f"{first} … {last}"
 
 
 def with_stats(cells: Cells, events: Iterable[Event]) -> Cells:
-    """The cells of a row, with what was in the outputs of the events that it stands for behind their shapes."""
+    """Return the cells of a row, with the statistics of its outputs after their shapes."""
     columns = list(zip(*(event.outputs for event in events), strict=False))
-    found = [([each.stats for each in column if each.stats], column[0].dtype) for column in columns]
-    return tuple([behind(cell, found) if cell.kind == GIVES and cell.text else cell for cell in cells])
+    tensors = [(_stats_of(column), column[0].dtype) for column in columns]
+    return tuple(
+        [
+            append_stats(cell, tensors) if cell.kind == GIVES and cell.text else cell
+            for cell in cells
+        ]
+    )
 
 
-def behind(cell: Cell, tensors: Sequence[tuple[Sequence[Stats], str]]) -> Cell:
-    """The shapes of tensors with what was in each: its statistics at one place over several calls, and its dtype."""
+def _stats_of(values: Iterable[Value]) -> list[Stats]:
+    """Return the statistics of those values that were measured."""
+    return [value.stats for value in values if value.stats]
+
+
+def with_curve(cells: Cells, series: Series | None) -> Cells:
+    """Return the cells of a row with a curve instead of the ends of its numbers: ``f32[] = 2.3 ▇▅▃▂▁ 0.04``."""
+    if series is None or len(series) < 2:
+        return cells
+    ends = range_word([point.stats for point in series.points if point.event is not None])
+    if not ends.startswith("="):  # not one number each
+        return cells
+    numbers = series.numbers()
+    curve = f"= {number_word(numbers[0])} {series.sparkline()} {number_word(numbers[-1])}"
+    result: list[Cell] = []
+    for cell in cells:
+        if cell.kind == GIVES:
+            cell = cell._replace(text=cell.text.replace(ends, curve))
+        result.append(cell)
+    return tuple(result)
+
+
+def append_stats(cell: Cell, tensors: Sequence[tuple[Sequence[Stats], str]]) -> Cell:
+    """Append statistics to the shapes in a cell.
+
+    ``tensors`` has for each tensor its statistics in several calls and its dtype.
+    """
     alarm = alarm_word([stats for several, _ in tensors for stats in several])
-    words = [range_word(several, dtype) for several, dtype in tensors] if len(tensors) <= MOST_WORDS else []
-    return _behind(cell, words, alarm)
+    if len(tensors) == 1:
+        (tensor,) = tensors
+        # What is not finite comes first, because a narrow page cuts the end.
+        text = " ".join(filter(None, (cell.text, alarm, range_word(*tensor))))
+        begin = len(cell.text) + 1
+    else:
+        text = cell.text
+        if len(tensors) <= MAX_TENSORS_WITH_STATS:
+            text = _with_ranges(text, [range_word(*tensor) for tensor in tensors])
+        if alarm:
+            text = f"{alarm} in {text}"
+        begin = 0
+    mark = None
+    if alarm:
+        mark = (begin, begin + len(alarm))
+    return cell._replace(text=text, mark=mark)
+
+
+def _with_ranges(text: str, ranges: Sequence[str]) -> str:
+    """Return ``f32[2, 3] μ 0.1 …, f32[4] all 1`` for the text ``f32[2, 3], f32[4]``.
+
+    If the text has another number of shapes, return it unchanged.
+    """
+    shapes = _split_shapes(text)
+    if not ranges or len(shapes) != len(ranges):
+        return text
+    pairs = zip(shapes, ranges, strict=True)
+    return ", ".join(f"{shape} {numbers}".rstrip() for shape, numbers in pairs)
 
 
 def alarms_in(text: str) -> list[tuple[int, int]]:
-    """Where a text that was put together says what is not finite."""
-    return [found.span() for found in _ALARM.finditer(text)]
+    """Return the parts of a text about numbers that are not finite, as pairs of begin and end."""
+    return [match.span() for match in _ALARM.finditer(text)]
 
 
 def painted(text: str, style: str, page: Page) -> str:
-    """A text in a style, and what is not finite in it as an error is."""
-    parts, done = list[str](), 0
+    """Paint a text in a style, with the parts about numbers that are not finite as errors."""
+    parts = list[str]()
+    done = 0
     for first, last in alarms_in(text):
         parts += (page.paint(style, text[done:first]), page.paint("error", text[first:last]))
         done = last
@@ -271,38 +398,32 @@ def painted(text: str, style: str, page: Page) -> str:
 
 
 def narrowed(text: str, room: int) -> str:
-    """A text in that room: rather without a figure than with one of which digits are missing."""
-    end = len(text) if "μ " in text else 0
-    for sign in (" [", " σ ", " μ ") if width_of(text) > room else ():
-        end = max(text.rfind(sign, 0, end), 0)
-        if end and width_of(text[:end]) + 2 <= room:
-            return f"{text[:end]} …"
+    """Cut a text to a width. A statistic is dropped as a whole rather than cut between its digits."""
+    if width_of(text) > room and "μ " in text:
+        end = len(text)
+        for sign in (" [", " σ ", " μ "):
+            end = max(text.rfind(sign, 0, end), 0)
+            if end and width_of(text[:end]) + len(" …") <= room:
+                return f"{text[:end]} …"
     return cut(text, room)
 
 
 def contents_words(columns: Sequence[Sequence[Value]]) -> tuple[str, str]:
-    """What is told of tensors that stood at one place in several calls, and of it what is not finite."""
-    found = [[each.stats for each in column if each.stats] for column in columns]
-    alarm = alarm_word([stats for several in found for stats in several])
-    words = [range_word(several, column[0].dtype) for several, column in zip(found, columns, strict=True) if several]
-    return ", ".join(filter(None, words[:MOST_WORDS])), alarm
+    """Return the statistics of tensors in several calls, and how many of their numbers are not
+    finite.
+    """
+    stats = [_stats_of(column) for column in columns]
+    alarm = alarm_word([each for several in stats for each in several])
+    words = [
+        range_word(several, column[0].dtype)
+        for several, column in zip(stats, columns, strict=True)
+        if several
+    ]
+    return ", ".join(filter(None, words[:MAX_TENSORS_WITH_STATS])), alarm
 
 
-def _behind(cell: Cell, words: Sequence[str], alarm: str) -> Cell:
-    """What is not finite comes first: on a narrow page the end is cut."""
-    if len(words) == 1:
-        begin = len(cell.text) + 1
-        text = " ".join(filter(None, (cell.text, alarm, words[0])))
-    else:
-        shapes = _split(cell.text) if words else []
-        begin = 0
-        text = cell.text
-        if len(shapes) == len(words) and words:
-            text = ", ".join(f"{shape} {word}".rstrip() for shape, word in zip(shapes, words, strict=True))
-        text = f"{alarm} in {text}" if alarm else text
-    return cell._replace(text=text, mark=(begin, begin + len(alarm)) if alarm else None)
-
-
-def _split(shapes: str) -> list[str]:
-    """``f32[2, 3], f32[4]`` as two; a comma inside of brackets is none between shapes."""
+def _split_shapes(shapes: str) -> list[str]:
+    """Split a text such as ``f32[2, 3], f32[4]`` into shapes. Commas inside brackets do not
+    separate.
+    """
     return [each if each.endswith("]") else f"{each}]" for each in shapes.split("], ")]

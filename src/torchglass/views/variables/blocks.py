@@ -1,4 +1,11 @@
-"""Which changes of variables are shown: the lives of each variable, those alike together, or all in program order."""
+"""Makes the rows of the variables view: blocks by variable, or all changes in order of time.
+
+A *life* is one variable in one call, from its first change to its last. The lives of a variable in repeated calls are
+merged into one ``LifeGroup``, if they are in modules of one kind. The changes in it are folded as in the tree::
+
+    h in forward · 12 calls alike · module blocks.0–11
+      × 3: h = block(h)  f32[8, 16] → same shape
+"""
 
 from __future__ import annotations
 
@@ -8,36 +15,40 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 
+from torchglass.program.calls import PythonCall
+from torchglass.program.fold import Item, folded
+from torchglass.program.paths import paths_label
+from torchglass.program.recorded import Recorded
+from torchglass.program.variables.changes import Change, read_changes
+from torchglass.program.variables.lives import Life, Lives, Variable
+from torchglass.program.variables.origins import Stories, Story
+from torchglass.program.variables.shown import LoopNode, Patterns, ShownChanges
+from torchglass.program.variables.targets import read_targets
 from torchglass.views import row as kinds
-from torchglass.views.digest import Recorded
-from torchglass.views.fold import Item, folded
-from torchglass.views.levels import Level, Levels
 from torchglass.views.options import VariablesOptions
 from torchglass.views.row import Cell, Cells, Row, repeat_row
-from torchglass.views.text.spans import loop_cells, range_word, rounds_of, scope_word
+from torchglass.views.text.scopes import loop_cells, range_word, rounds_word, scope_word
 from torchglass.views.text.words import clean, count
-from torchglass.views.variables.changes import Call, Change, read_changes, read_targets
-from torchglass.views.variables.forest import ChangeForest, Changes, Patterns
-from torchglass.views.variables.lives import Life, Lives, Stories, Story, Variable, module_label
+from torchglass.views.variables.rows import Changes
 
 
 @dataclass(slots=True)
 class LifeGroup:
-    """One life of a variable, or several laid over each other."""
+    """One life of a variable, or several that were merged."""
 
     first: int
     """The number of the first one among all lives of the variable, from 1."""
     lives: list[Life]
     rows: list[Row]
     are_alike: bool = False
-    """Whether the same is said of all of them."""
+    """Whether all of them look the same."""
     module: str = ""
-    """The module under way, or several: ``blocks.0–11``."""
+    """The modules that were running: ``blocks.0–11``."""
 
 
 @dataclass(slots=True)
 class Block:
-    """One variable."""
+    """One variable with its lives."""
 
     variable: Variable
     groups: list[LifeGroup]
@@ -45,187 +56,240 @@ class Block:
 
 @dataclass(slots=True)
 class Variables:
-    """Blocks, or the rows of the tree; every change that is shown stands in exactly one row."""
+    """What the view shows: blocks by variable, or rows by time. Every change that is shown is in exactly one row."""
 
     blocks: list[Block] = field(default_factory=list[Block])
     rows: list[Row] = field(default_factory=list[Row])
     recorded: int = 0
     """Changes in the trace."""
     shown: int = 0
+    """Changes that are shown."""
     owners: int = 0
-    """Changes that are not shown because every method has them: the arguments ``self`` and ``cls``."""
+    """Changes that are left out because every method has them: the arguments ``self`` and ``cls``."""
     variables: int = 0
+    """Variables that are shown."""
     missing: tuple[str, ...] = ()
-    """Globs of ``names=`` that no variable fits."""
+    """The globs of ``names=`` that match no variable."""
     known: tuple[str, ...] = ()
     """The names of all variables in the trace."""
     is_guessed: bool = False
-    """Whether they are read from what calls were assigned to."""
-    elsewhere: int = 0
-    """Changes in installed packages, where they are."""
+    """Whether no variables were followed, so that the changes are read from the targets of calls."""
+    in_packages: int = 0
+    """Changes in installed packages that are left out."""
 
 
 def variables_of(trace: Recorded, options: VariablesOptions) -> Variables:
-    """Pure: one pass over the trace, then over what is shown."""
+    """Choose the changes to show, and make their rows."""
     reading = read_changes(trace)
     if not reading.changes:
         reading = read_targets(trace)
-    lives, stories = Lives(), Stories(trace, reading)
-    origins: dict[tuple[int, str], Story] = {}
+    lives = Lives()
+    stories = Stories(trace, reading)
+    story_of: dict[tuple[int, str], Story] = {}
     for change in reading.changes:
-        origins[change.key] = stories.tell(lives.life_of(change), change)
+        story_of[change.key] = stories.story_of(lives.add(change), change)
     known = tuple(dict.fromkeys(change.event.name for change in reading.changes))
-    wanted = _wanted(known, options)
-    chosen = [change for change in reading.changes if change.event.name in wanted and _selected(trace, change, options)]
-    shown = {change.key for change in chosen if options.names or not _is_owner(change)}
-    view = Variables(recorded=len(reading.changes), shown=len(shown), known=known)
-    view.owners = len(chosen) - len(shown)
-    view.is_guessed, view.elsewhere = reading.is_guessed, reading.elsewhere
-    view.missing = tuple(glob for glob in options.names if not any(_fits(glob, name) for name in known))
-    patterns = Patterns(origins)
-    levels = (reading.levels or Levels(reading.digest)) if options.fold and shown else None
-    variables = [kept for each in lives.variables.values() if (kept := _restricted(each, shown)).lives]
-    view.variables = len(variables)
-    if options.by == "time":
-        chosen = [change for change in reading.changes if change.key in shown]
-        view.rows = time_rows(chosen, ChangeForest(patterns, levels), options.fold)
+    names = _selected_names(known, options)
+    selected = [
+        change
+        for change in reading.changes
+        if change.event.name in names and _is_selected(trace, change, options)
+    ]
+    keys = {change.key for change in selected if options.names or not _is_owner(change)}
+    restricted = [_with_changes(each, keys) for each in lives.variables.values()]
+    variables = [each for each in restricted if each.lives]
+    view = Variables(
+        recorded=len(reading.changes),
+        shown=len(keys),
+        owners=len(selected) - len(keys),
+        variables=len(variables),
+        missing=tuple(
+            glob for glob in options.names if not any(_matches(glob, name) for name in known)
+        ),
+        known=known,
+        is_guessed=reading.is_guessed,
+        in_packages=reading.in_packages,
+    )
+    shown = ShownChanges(
+        Patterns(story_of), reading.program.tree, has_loops=options.fold and bool(keys)
+    )
+    if options.order == "time":
+        view.rows = _rows_by_time(
+            [change for change in reading.changes if change.key in keys], shown, options.fold
+        )
     else:
-        forest = ChangeForest(patterns, levels)
-        view.blocks = [Block(each, _groups(each.lives, forest, options.fold)) for each in variables]
+        view.blocks = [Block(each, _groups(each.lives, shown, options.fold)) for each in variables]
     return view
 
 
-def _wanted(known: Sequence[str], options: VariablesOptions) -> set[str]:
-    return {name for name in known if not options.names or any(_fits(glob, name) for glob in options.names)}
+def _selected_names(known: Sequence[str], options: VariablesOptions) -> set[str]:
+    return {
+        name
+        for name in known
+        if not options.names or any(_matches(glob, name) for glob in options.names)
+    }
 
 
-def _fits(glob: str, name: str) -> bool:
-    """As written first: ``batch["x"]`` has brackets that would be read as a set of letters."""
+def _matches(glob: str, name: str) -> bool:
+    """Return whether a name matches a glob, or equals it.
+
+    ``batch["x"]`` is compared as it is, because a glob reads its brackets as a set of letters.
+    """
     return glob == name or re.match(translate(glob), name) is not None
 
 
-def _selected(trace: Recorded, change: Change, options: VariablesOptions) -> bool:
+def _is_selected(trace: Recorded, change: Change, options: VariablesOptions) -> bool:
     return options.only is None or options.only.matches(trace.event(change.id))
 
 
 def _is_owner(change: Change) -> bool:
-    return change.how == "argument" and change.event.name in ("self", "cls") and not change.event.outputs
+    """Return whether a change is the argument ``self`` or ``cls`` of a method."""
+    return (
+        change.how == "argument"
+        and change.event.name in ("self", "cls")
+        and not change.event.outputs
+    )
 
 
-def _restricted(variable: Variable, shown: set[tuple[int, str]]) -> Variable:
-    """The variable with only the changes that are shown."""
-    if all(change.key in shown for life in variable.lives for change in life.changes):
+def _with_changes(variable: Variable, keys: set[tuple[int, str]]) -> Variable:
+    """Return a variable with only those of its changes that are shown."""
+    if all(change.key in keys for life in variable.lives for change in life.changes):
         return variable
-    kept = Variable(variable.name, variable.scope, variable.file)
+    restricted = Variable(variable.name, variable.scope, variable.file)
     for life in variable.lives:
-        changes = [change for change in life.changes if change.key in shown]
+        changes = [change for change in life.changes if change.key in keys]
         if changes:
-            own = Life(life.name, life.scope, changes, life.now, life.module, life.thread)
-            kept.lives.append(own)
-    return kept
+            restricted.lives.append(
+                Life(life.name, life.scope, changes, life.now, life.module, life.thread)
+            )
+    return restricted
 
 
-# ---------------------------------------------------------------- lives laid over each other
+# ---------------------------------------------------------------- by variable
 
 
-def _groups(lives: list[Life], forest: ChangeForest, fold: bool) -> list[LifeGroup]:
-    """Lives in order; those of one thread, in modules of one kind, are laid over each other."""
+def _groups(lives: list[Life], shown: ShownChanges, fold: bool) -> list[LifeGroup]:
+    """Return the lives of a variable in order; those in one thread and in modules of one kind are merged."""
     tops: list[int] = []
     for life in lives:
-        forest.add_life(life, tops)
-    rows = ForestRows(forest, fold)
+        shown.add_life(life, tops)
+    builder = ChangeRows(shown, fold)
     if not fold:
         return [
-            LifeGroup(number, [life], rows.of(item.children, Around()), False, _modules([life]))
-            for number, (life, item) in enumerate(zip(lives, rows.items(tops), strict=True), 1)
+            LifeGroup(
+                number, [life], builder.rows(item.children, Context()), False, _modules([life])
+            )
+            for number, (life, item) in enumerate(zip(lives, builder.fold(tops), strict=True), 1)
         ]
     by_key: dict[Hashable, list[int]] = {}
     for top in tops:
-        by_key.setdefault(forest.key(top), []).append(top)
-    found: list[LifeGroup] = []
-    for item in rows.items([top for several in by_key.values() for top in several]):
-        own = [life for life in map(forest.nodes.__getitem__, item.nodes) if isinstance(life, Life)]
-        made = rows.of(item.children, Around(item=item))
-        found.append(LifeGroup(lives.index(own[0]) + 1, own, made, _are_alike(made, forest.patterns), _modules(own)))
-    return found
+        by_key.setdefault(shown.key(top), []).append(top)
+    groups: list[LifeGroup] = []
+    for item in builder.fold([top for similar in by_key.values() for top in similar]):
+        merged = [
+            node for node in map(shown.nodes.__getitem__, item.nodes) if isinstance(node, Life)
+        ]
+        rows = builder.rows(item.children, Context(item=item))
+        first = lives.index(merged[0]) + 1
+        are_alike = _are_alike(rows, shown.patterns)
+        groups.append(LifeGroup(first, merged, rows, are_alike, _modules(merged)))
+    return groups
 
 
 def _are_alike(rows: list[Row], patterns: Patterns) -> bool:
-    """Whether the same is said of all lives of a group."""
+    """Return whether each row holds for all lives of a group, with equal changes."""
     changes = [row for row in rows if isinstance(row, Changes)]
-    return all(not row.cell(kinds.ROUNDS) and len(set(map(patterns.of, row.changes))) == 1 for row in changes)
+    return all(
+        not row.cell(kinds.ROUNDS) and len(set(map(patterns.of, row.changes))) == 1
+        for row in changes
+    )
+
+
+def _module_label(modules: Sequence[tuple[str, str] | None]) -> str:
+    """Return the paths of several modules as one text (the label for a root); "" if there is none."""
+    named = [path or root for root, path in filter(None, modules)]
+    if named:
+        return paths_label(named)
+    return ""
 
 
 def _modules(lives: list[Life]) -> str:
-    return module_label([life.module for life in lives])
+    return _module_label([life.module for life in lives])
 
 
-# ---------------------------------------------------------------- calls
-
-# All changes of variables in program order, each under the call that it happened in.
+# ---------------------------------------------------------------- by time
 
 
-def time_rows(changes: Sequence[Change], forest: ChangeForest, fold: bool) -> list[Row]:
-    """Rows in order, by thread; calls around everything that nothing happened in are left out."""
+def _rows_by_time(changes: Sequence[Change], shown: ShownChanges, fold: bool) -> list[Row]:
+    """Return the rows of all changes in order, each thread for itself, under the calls that they happened in.
+
+    The outermost calls are left out if they only contain one other call.
+    """
     threads: dict[str, list[int]] = {}
-    several = len({change.event.process for change in changes}) > 1
+    has_several_processes = len({change.event.process for change in changes}) > 1
     for change in changes:
         event = change.event
-        thread = f"{event.thread} of process {event.process}" if several else event.thread
-        forest.add_change(change, threads.setdefault(thread, []))
-    made = ForestRows(forest, fold)
+        if has_several_processes:
+            thread = f"{event.thread} of process {event.process}"
+        else:
+            thread = event.thread
+        shown.add_change(change, threads.setdefault(thread, []))
+    builder = ChangeRows(shown, fold)
     rows: list[Row] = []
     for number, (thread, tops) in enumerate(threads.items()):
         if number:
             rows.append(Row(0, kinds.THREAD, (Cell(kinds.NAME, thread),)))
-        rows += made.of(_without_bare_callers(made.items(tops), forest), Around())
+        items = _without_outer_calls(builder.fold(tops), shown)
+        rows += builder.rows(items, Context())
     return rows
 
 
-def _without_bare_callers(items: list[Item], forest: ChangeForest) -> list[Item]:
-    """The test runner, and whatever else called the program."""
-    while len(items) == 1 and len(items[0].nodes) == 1 and forest.kind(items[0]) is Call:
+def _without_outer_calls(items: list[Item], shown: ShownChanges) -> list[Item]:
+    """Leave out the outermost calls that only contain one other call: the test runner's, for example."""
+    while len(items) == 1 and len(items[0].nodes) == 1 and shown.kind(items[0]) is PythonCall:
         inside = items[0].children
-        if len(inside) != 1 or forest.kind(inside[0]) is not Call:
+        if len(inside) != 1 or shown.kind(inside[0]) is not PythonCall:
             break
         items = inside
     return items
 
 
-# ---------------------------------------------------------------- items
-
-# From folded changes to rows: a loop has one where several rows are in it, else what is in it says how often.
+# ---------------------------------------------------------------- from folded items to rows
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """Where an item stands."""
+class Context:
+    """What is around an item."""
 
     depth: int = 0
     item: Item | None = None
     loop: Item | None = None
     """The innermost loop that has a row."""
     repeats: int = 1
-    """How often all of it repeats, as a line above says."""
+    """How often the row of a repeat around it says that everything in it happens."""
 
 
-class ForestRows:
-    """Makes the rows of a forest."""
+class ChangeRows:
+    """Makes the rows of lives, calls, loops and changes.
 
-    def __init__(self, forest: ChangeForest, fold: bool) -> None:
-        self._forest, self._fold = forest, fold
-        self._hidden: set[int] = set()
-        """Loops without a row, and their rounds."""
+    A loop gets a row of its own only if it contains several rows. Otherwise its single row shows the count: ``× 12``.
+    """
 
-    def items(self, roots: Sequence[int]) -> list[Item]:
-        """What is shown once, for all nodes below those."""
-        forest = self._forest
-        return folded(forest, roots, forest.own, self._fold)
+    def __init__(self, shown: ShownChanges, fold: bool) -> None:
+        self._shown = shown
+        self._fold = fold
+        self._without_row: set[int] = set()
+        """Loops without a row, and their iterations."""
 
-    def of(self, items: Sequence[Item], around: Around) -> list[Row]:
-        """Depth first, with a stack of our own: calls nest deeper than Python may."""
+    def fold(self, roots: Sequence[int]) -> list[Item]:
+        """Fold all nodes below the roots."""
+        shown = self._shown
+        return folded(shown, roots, shown.appearance, self._fold)
+
+    def rows(self, items: Sequence[Item], context: Context) -> list[Row]:
+        """Return the rows of items depth first, without recursion: calls nest deeper than Python may recurse."""
         rows: list[Row] = []
-        pending = [(item, around) for item in reversed(items)]
+        pending = [(item, context) for item in reversed(items)]
         while pending:
             item, here = pending.pop()
             row, inside = self._row(item, here)
@@ -234,70 +298,92 @@ class ForestRows:
             pending += [(child, inside) for child in reversed(item.children)]
         return rows
 
-    def _row(self, item: Item, around: Around) -> tuple[Row | None, Around]:
-        """The row of an item, if it has one, and where what is in it stands."""
-        forest, kind = self._forest, self._forest.kind(item)
-        inside = Around(around.depth + 1, item, around.loop)
+    def _row(self, item: Item, context: Context) -> tuple[Row | None, Context]:
+        """Return the row of an item, if it has one, and the context of its children."""
+        shown = self._shown
+        kind = shown.kind(item)
+        inside = Context(context.depth + 1, item, context.loop)
         if kind is Item:
-            row = repeat_row(around.depth, "", item.times, f"{count(item.unit)} steps")
+            row = repeat_row(context.depth, "", item.times, f"{count(item.unit)} steps")
             return row, replace(inside, item=None, repeats=item.times)
-        rounds = rounds_of(item, around.item, around.loop, forest.span)
+        rounds = rounds_word(item, context.item, context.loop, shown)
         if kind is Change:
-            changes, cells = forest.changes(item), said((kinds.FOLD, self._often(item, around)), (kinds.ROUNDS, rounds))
-            row = Changes(around.depth, kinds.EVENT, cells, changes[0].id, each=len(changes), changes=changes)
-            row.stories = [forest.patterns.story_of(change) for change in changes]
-            return row, inside
-        if kind is Call:
-            calls = [each for each in map(forest.nodes.__getitem__, item.nodes) if isinstance(each, Call)]
-            cells = _call_cells(calls, self._often(item, around), rounds)
-            return Row(around.depth, kinds.CALL, cells, times=len(calls)), replace(inside, loop=None)
-        if kind is Level and forest.rounds(item.nodes[0]):
-            if self._is_short(item):
-                self._hide(item)
-                return None, replace(around, item=None)
-            return Row(around.depth, kinds.LOOP, loop_cells(forest.spans(item), rounds)), replace(inside, loop=item)
-        return None, replace(around, item=item)
+            return self._change_row(item, context, rounds), inside
+        if kind is PythonCall:
+            nodes = map(shown.nodes.__getitem__, item.nodes)
+            calls = [node for node in nodes if isinstance(node, PythonCall)]
+            cells = _call_cells(calls, self._times_word(item, context), rounds)
+            row = Row(context.depth, kinds.CALL, cells, times=len(calls))
+            return row, replace(inside, loop=None)
+        if kind is LoopNode and shown.may_merge_iterations(item.nodes[0]):
+            if not self._needs_row(item):
+                self._leave_out(item)
+                return None, replace(context, item=None)
+            cells = loop_cells(shown.tree, list(map(shown.scope, item.nodes)), rounds)
+            return Row(context.depth, kinds.LOOP, cells), replace(inside, loop=item)
+        return None, replace(context, item=item)
 
-    def _is_short(self, item: Item) -> bool:
-        """Whether no more than one row is in a loop, or it went round but once."""
-        if all(len(self._forest.below(node)) < 2 for node in item.nodes):
-            return True
-        while len(item.children) == 1 and self._forest.kind(item.children[0]) is Level:
-            item = item.children[0]
-        return len(item.children) == 1 and not item.children[0].children
+    def _change_row(self, item: Item, context: Context, rounds: str) -> Changes:
+        changes = self._shown.changes(item)
+        times = self._times_word(item, context)
+        cells = cells_with_text((kinds.FOLD, times), (kinds.ROUNDS, rounds))
+        row = Changes(
+            context.depth, kinds.EVENT, cells, changes[0].id, each=len(changes), changes=changes
+        )
+        row.stories = [self._shown.patterns.story_of(change) for change in changes]
+        return row
 
-    def _hide(self, item: Item) -> None:
-        for node in item.nodes:
-            self._hidden.add(node)
-            self._hidden.update(self._forest.below(node))
+    def _needs_row(self, loop: Item) -> bool:
+        """Return whether a loop ran more than one iteration and contains more than one row."""
+        if all(len(self._shown.children_of(node)) < 2 for node in loop.nodes):
+            return False
+        inner = loop
+        while len(inner.children) == 1 and self._shown.kind(inner.children[0]) is LoopNode:
+            inner = inner.children[0]
+        return len(inner.children) != 1 or bool(inner.children[0].children)
 
-    def _often(self, item: Item, place: Around) -> str:
-        """How often in each of what is around it that has a row."""
+    def _leave_out(self, loop: Item) -> None:
+        """Note that a loop and its iterations have no row."""
+        for node in loop.nodes:
+            self._without_row.add(node)
+            self._without_row.update(self._shown.children_of(node))
+
+    def _times_word(self, item: Item, context: Context) -> str:
+        """Return ``× 3``, or ``× 2–4`` if an item happened more often in some of the rows around it; "" for once."""
         if item.times > 1 and len(item.nodes) == item.times:
             return f"× {count(item.times)}"
-        around: Counter[int] = Counter()
+        by_parent: Counter[int] = Counter()
         for node in item.nodes:
-            parent = self._forest.parents[node]
-            while parent in self._hidden:
-                parent = self._forest.parents[parent]
-            around[parent] += 1
-        often = [times // place.repeats for times in around.values()]
-        return f"× {range_word(often)}" if max(often) > 1 else ""
+            parent = self._shown.parents[node]
+            while parent in self._without_row:
+                parent = self._shown.parents[parent]
+            by_parent[parent] += 1
+        times = [number // context.repeats for number in by_parent.values()]
+        if max(times) > 1:
+            return f"× {range_word(times)}"
+        return ""
 
 
-def said(*words: tuple[str, str]) -> Cells:
-    """Cells for what there is to say."""
-    return tuple(Cell(kind, text) for kind, text in words if text)
+def cells_with_text(*cells: tuple[str, str]) -> Cells:
+    """Return a cell for each pair of kind and text whose text is not empty."""
+    return tuple(Cell(kind, text) for kind, text in cells if text)
 
 
-def _call_cells(calls: Sequence[Call], often: str, rounds: str) -> Cells:
+def _call_cells(calls: Sequence[PythonCall], times: str, rounds: str) -> Cells:
+    """Return the cells of a call: its function, and the module if that is another than the caller's."""
     first = calls[0]
-    label, at = module_label([call.module for call in calls]), first.called_at
-    is_new = first.caller is None or first.caller.module != first.module
-    words = (
-        (kinds.FOLD, often),
+    module = ""
+    if first.caller is None or first.caller.module != first.module:
+        label = _module_label([call.module for call in calls])
+        if label:
+            module = f"module {clean(label)}"
+    cells = cells_with_text(
+        (kinds.FOLD, times),
         (kinds.EXPRESSION, scope_word(first.at.function) + ":"),
-        (kinds.CLASS, f"module {clean(label)}" if label and is_new else ""),
+        (kinds.CLASS, module),
         (kinds.ROUNDS, rounds),
     )
-    return (*said(*words), *([Cell(kinds.PLACE, at=at)] if at is not None and at.file else []))
+    at = first.called_at
+    if at is None or not at.file:
+        return cells
+    return (*cells, Cell(kinds.PLACE, at=at))

@@ -1,4 +1,6 @@
-"""The words of the variables view: what a variable held before and after, what made it, whose memory it shares."""
+"""Writes the text of the variables view: a variable's value before and after, what made it, and
+whose memory it shares.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,20 @@ from functools import lru_cache
 from itertools import pairwise
 
 from torchglass.events.types import Event, Value
+from torchglass.program.paths import paths_label
+from torchglass.program.variables.changes import NOTHING, Change, Side
+from torchglass.program.variables.origins import Origin, Relation, Story
 from torchglass.views.row import CLASS, EXPRESSION, FOLD, GIVES, PLACE, ROUNDS, TAKES, Cell, Cells
 from torchglass.views.text.cells import split_arguments
-from torchglass.views.text.spans import in_scope
-from torchglass.views.text.tensors import behind, values_words
+from torchglass.views.text.scopes import in_scope
+from torchglass.views.text.tensors import append_stats, values_words
 from torchglass.views.text.words import clean, cut, one_line, place_word, plural, tensor_word
-from torchglass.views.variables.changes import NOTHING, Change, Side
-from torchglass.views.variables.forest import Changes
-from torchglass.views.variables.lives import Origin, Relation, Story, paths_label
+from torchglass.views.variables.rows import Changes
 
+# Characters of a value, and from how many on a list or dict is summarised.
 LONGEST_TEXT = 48
 LONG_CONTAINER = 24
+# How many values, and how many remarks, a row lists.
 MOST_VALUES = 4
 MOST_REMARKS = 3
 SAME_SHAPE = "same shape, "
@@ -27,7 +32,7 @@ SAME_SHAPE = "same shape, "
 
 
 def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells:
-    """All cells of a row; ``function`` is said where the rows around it happened in others.
+    """Return all cells of a row; ``function`` is shown if the rows around it are in others.
 
     ``named``: a heading above says the name.
     """
@@ -36,7 +41,10 @@ def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells
     by, op = by_word(row.stories)
     cells = [
         Cell(FOLD, row.text(FOLD)),
-        Cell(EXPRESSION, statement_word(change, named) + (f"  {in_scope(function)}" if function else "")),
+        Cell(
+            EXPRESSION,
+            statement_word(change, named) + (f"  {in_scope(function)}" if function else ""),
+        ),
         Cell(CLASS, by + op, by),
         Cell(ROUNDS, row.text(ROUNDS)),
         Cell(TAKES, old),
@@ -47,37 +55,43 @@ def change_cells(row: Changes, function: str = "", named: bool = False) -> Cells
 
 
 def _with_contents(cell: Cell, changes: Sequence[Change]) -> Cell:
-    """With what was in the tensors that the variable got, where that was measured."""
+    """Append the statistics of the tensors assigned to the variable, if they were measured."""
     values = [change.new.value for change in changes if change.new.value is not None]
     stats = [value.stats for value in values if value.stats is not None]
     if not stats:
         return cell
     if cell.text.startswith(SAME_SHAPE):
         cell = cell._replace(text=f"{cell.text}:")
-    return behind(cell, [(stats, values[0].dtype)])
+    return append_stats(cell, [(stats, values[0].dtype)])
 
 
 def statement_word(change: Change, named: bool = False) -> str:
-    """The statement; before it the name, where neither it nor a heading tells it."""
+    """Return the statement, with the variable's name before it if neither the statement nor a
+    heading shows the name.
+    """
     name = clean(change.event.name)
     code = one_line(change.event.code)
     if change.how == "argument":
-        return "argument" if named else f"{name}: argument"
+        if named:
+            return "argument"
+        return f"{name}: argument"
     if not code:
         return name
-    return code if named or _tells(code, name) else f"{name}: {code}"
+    if named or _tells(code, name):
+        return code
+    return f"{name}: {code}"
 
 
 @lru_cache(maxsize=8192)
 def _tells(code: str, name: str) -> bool:
-    """Whether a statement begins with this variable, or ends with it as in ``with … as f:``, and no other is meant."""
+    """Return whether a statement begins or ends with this variable (``with … as f:``), and no other is meant."""
     own = re.escape(name)
     begins = rf"(?:(?:async )?(?:for|def) |class |del |(?:from \S+ )?import )?{own}(?!\w|\s*,)"
     return re.match(begins, code) is not None or re.search(rf" as {own}(?::|$)", code) is not None
 
 
 def change_words(row: Changes) -> tuple[str, str]:
-    """Before and after; before is empty for a first value."""
+    """Return the values before and after a change. The one before is empty for a first value."""
     change = row.first
     old, new = change.old, change.new
     if len(row.changes) > 1 and any(not _is_like(each, change) for each in row.changes):
@@ -94,34 +108,57 @@ def change_words(row: Changes) -> tuple[str, str]:
 
 def _is_like(one: Change, other: Change) -> bool:
     return all(
-        (mine.text, mine.form) == (its.text, its.form) for mine, its in ((one.old, other.old), (one.new, other.new))
+        (mine.text, mine.form) == (its.text, its.form)
+        for mine, its in ((one.old, other.old), (one.new, other.new))
     )
 
 
 def _of_several(changes: Sequence[Change]) -> tuple[str, str]:
-    """What differed as ranges; before them what the first began with, where that was no tensor."""
+    """Return what differed as ranges, after what the first began with if that was no tensor."""
     first = changes[0]
     news = [change.new for change in changes if change.new.kind != NOTHING]
     olds = [change.old for change in changes if change.old.kind != NOTHING]
-    before = _sides(olds) if first.old.value is not None else _side(first.old)
+    if first.old.value is not None:
+        before = _sides(olds)
+    else:
+        before = _side(first.old)
     if not news:
         return before, "deleted"
     if all(new.value is None for new in news):
         return _spread(changes)
     after = _sides(news)
-    if before == after and first.new.value is not None:
-        after = SAME_SHAPE + ("changed in place" if first.how == "changed" else f"another {kind_word(first.new.value)}")
+    if before != after or first.new.value is None:
+        return before, after
+    known = [each for each in changes if each.old.kind != NOTHING]
+    pairs = list(dict.fromkeys((_side(each.old), _side(each.new)) for each in known))
+    if any(old != new for old, new in pairs):
+        return _each_of_several(pairs) or (before, after)
+    if first.how == "changed":
+        after = f"{SAME_SHAPE}changed in place"
+    else:
+        after = f"{SAME_SHAPE}another {kind_word(first.new.value)}"
     return before, after
 
 
+def _each_of_several(pairs: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the values before and after for each change, in order, or None if there are too many.
+
+    Merged into ranges it would not be clear which value became which.
+    """
+    if len(pairs) > MOST_VALUES:
+        return None
+    return " | ".join(old for old, _ in pairs), " | ".join(new for _, new in pairs)
+
+
 def _sides(sides: Sequence[Side]) -> str:
-    """Tensors and arrays laid over each other; all else by a few words."""
+    """Merge tensors and arrays into ranges, and write everything else in a few words."""
     by_kind: dict[str, list[tuple[Value, ...]]] = {}
     for side in sides:
         if side.value is not None:
             by_kind.setdefault(side.value.kind, []).append((side.value,))
     words = [
-        values_words(same, device=len({each.device for (each,) in same}) > 1)[0] + (" numpy" if kind == "array" else "")
+        values_words(same, device=len({each.device for (each,) in same}) > 1)[0]
+        + (" numpy" if kind == "array" else "")
         for kind, same in by_kind.items()
     ]
     texts = list(dict.fromkeys(side.text for side in sides if side.value is None))
@@ -135,13 +172,14 @@ def _side(side: Side) -> str:
 
 
 def _with_device(value: Value) -> str:
-    """Where it is, unless that is the CPU."""
+    """Return a tensor with its device, unless that is the CPU."""
     return tensor_word(value, device=value.device not in ("cpu", ""))
 
 
 def _both(old: Value, new: Value, how: str) -> tuple[str, str]:
     moved = old.device != new.device
-    before, after = tensor_word(old, device=moved), tensor_word(new, device=moved)
+    before = tensor_word(old, device=moved)
+    after = tensor_word(new, device=moved)
     if old.kind != new.kind:
         return _of_kind(before, old), _of_kind(after, new)
     if before != after:
@@ -152,20 +190,27 @@ def _both(old: Value, new: Value, how: str) -> tuple[str, str]:
 
 
 def _of_kind(word: str, value: Value) -> str:
-    return word if value.kind == "array" else f"{word} torch"
+    if value.kind == "array":
+        return word
+    return f"{word} torch"
 
 
 def kind_word(value: Value) -> str:
-    """``tensor`` or ``array``."""
-    return "array" if value.kind == "array" else "tensor"
+    """Return ``tensor`` or ``array``."""
+    if value.kind == "array":
+        return "array"
+    return "tensor"
 
 
 # ---------------------------------------------------------------- several values
 
 
 def _spread(changes: Sequence[Change]) -> tuple[str, str]:
-    """``0 … 11`` for the values of several changes that share a row; before them the first one's."""
-    first, last = changes[0], changes[-1]
+    """Return the values of several changes in one row, such as ``0 … 11``, after the value before
+    the first.
+    """
+    first = changes[0]
+    last = changes[-1]
     texts = list(dict.fromkeys(change.new.text for change in changes))
     if texts[0][:1] in ("[", "(", "{") and len(texts) > 1:
         lengths = dict.fromkeys((_length(first.new.text), _length(last.new.text)))
@@ -174,7 +219,10 @@ def _spread(changes: Sequence[Change]) -> tuple[str, str]:
 
 
 def values_word(texts: Sequence[str]) -> str:
-    """A few values as they are; of many numbers the first and last, or the least and greatest; else both ends."""
+    """Return a few values unchanged, and many as a range.
+
+    Of many numbers it has the first and the last, or the extremes if they neither rise nor fall.
+    """
     distinct = list(dict.fromkeys(texts))
     if len(distinct) <= MOST_VALUES:
         return cut(clean(", ".join(distinct)), LONGEST_TEXT)
@@ -198,21 +246,28 @@ def _number(text: str) -> float | None:
 
 def _length(text: str) -> str:
     items = _items(text)
-    return cut(clean(text), LONG_CONTAINER) if items is None or len(items) < 2 else plural(len(items), "item")
+    if items is None or len(items) < 2:
+        return cut(clean(text), LONG_CONTAINER)
+    return plural(len(items), "item")
 
 
 def _items(text: str) -> tuple[str, ...] | None:
-    """What is in a list, tuple, set or dict as written; None when not all of it was kept."""
+    """Return the items of a list, tuple, set or dict as written, or None if not all of its text was
+    kept.
+    """
     if text[:1] not in ("[", "(", "{") or "…" in text or text[-1:] not in ("]", ")", "}"):
         return None
     return split_arguments(text[1:-1])
 
 
 def _grown(old: str, new: str) -> tuple[str, str] | None:
-    """What a long list or dict has more than before: ``3 items → + 3: f32[6, 3]``."""
+    """Return how a long list or dict changed in length, as in ``3 items → + 3: f32[6, 3]``, or
+    None.
+    """
     if len(old) + len(new) <= 2 * LONG_CONTAINER or old[:1] != new[:1]:
         return None
-    before, after = _items(old), _items(new)
+    before = _items(old)
+    after = _items(new)
     if not before or not after or before == after:
         return None
     if after[: len(before)] == before:
@@ -227,9 +282,15 @@ def _grown(old: str, new: str) -> tuple[str, str] | None:
 
 
 def by_word(stories: Sequence[Story]) -> tuple[str, str]:
-    """The call in the statement that made the value: ``permute``, ``encoder.fc``; and the op below it."""
+    """Return the call in the statement that made the value, such as ``permute``, and the op inside
+    it.
+    """
     origins = list(
-        {id(each.origin): each.origin for each in stories if each.origin is not None and each.origin.here}.values()
+        {
+            id(each.origin): each.origin
+            for each in stories
+            if each.origin is not None and each.origin.here
+        }.values()
     )
     if not origins:
         return "", ""
@@ -237,7 +298,7 @@ def by_word(stories: Sequence[Story]) -> tuple[str, str]:
 
 
 def origin_word(origins: Sequence[Origin]) -> str:
-    """The name of what made one value, or several."""
+    """Return the name of what made one value, or several."""
     if origins[0].event.kind == "module":
         return clean(paths_label([_path(origin.event) for origin in origins]))
     words = dict.fromkeys(map(_function_word, origins))
@@ -255,22 +316,32 @@ def _path(event: Event) -> str:
 
 
 def remarks_of(row: Changes) -> list[str]:
-    """What the statement does not tell: another name of the same tensor, who made it elsewhere, shared memory."""
+    """Return what the statement does not say: another name of the same tensor, who made it elsewhere, shared memory."""
     by_story: dict[int, list[tuple[Change, Story]]] = {}
     for change, story in zip(row.changes, row.stories, strict=True):
         by_story.setdefault(story.number, []).append((change, story))
-    remarks = [each for same in by_story.values() for each in _remarks(same[0][0], [story for _, story in same])]
+    remarks = [
+        each
+        for same in by_story.values()
+        for each in _remarks(same[0][0], [story for _, story in same])
+    ]
     return list(dict.fromkeys(remarks))[:MOST_REMARKS]
 
 
 def _remarks(change: Change, stories: Sequence[Story]) -> list[str]:
-    """Of changes whose values come from one place."""
-    story, value = stories[0], change.new.value
+    """Return the remarks about changes whose values come from one place."""
+    story = stories[0]
+    value = change.new.value
     if value is None:
         return []
     origins = [each.origin for each in stories if each.origin is not None]
-    told = change.at.function if story.same_as is None or not story.same_as.scope else story.same_as.scope
-    made = f"made by {_made(origins, change.at.file, told)}" if origins and not origins[0].here else ""
+    if story.same_as is None or not story.same_as.scope:
+        scope = change.at.function
+    else:
+        scope = story.same_as.scope
+    made = ""
+    if origins and not origins[0].here:
+        made = f"made by {_made(origins, change.at.file, scope)}"
     remarks: list[str] = []
     if story.same_as is not None:
         same = f"same {kind_word(value)} as {_relation(story.same_as)}"
@@ -278,20 +349,29 @@ def _remarks(change: Change, stories: Sequence[Story]) -> list[str]:
     elif made:
         remarks.append(made)
     if story.shares_before:
-        remarks.append("shares memory with the " + ("tensor" if value.kind == "array" else "array") + " before")
+        remarks.append(
+            "shares memory with the " + ("tensor" if value.kind == "array" else "array") + " before"
+        )
     if story.shares is not None:
         remarks.append(f"shares memory with {_relation(story.shares)}")
     return remarks
 
 
 def _made(origins: Sequence[Origin], file: str, function: str) -> str:
-    """What made a value elsewhere, and where; file and function are named unless the reader is there already."""
+    """Return what made a value elsewhere, and where. File and function are left out if they are the
+    current ones.
+    """
     made = origins[0].event.location
     word = origin_word(origins)
     if made is None:
         return word
-    place = f":{made.line}" if made.file == file else place_word(made)
-    return f"{word} at {place}" + ("" if made.function == function else f" {in_scope(made.function)}")
+    if made.file == file:
+        place = f":{made.line}"
+    else:
+        place = place_word(made)
+    return f"{word} at {place}" + (
+        "" if made.function == function else f" {in_scope(made.function)}"
+    )
 
 
 def _relation(relation: Relation) -> str:
