@@ -24,6 +24,7 @@ class HandmadeTrace:
     complete: bool = True
     sources: dict[str, str] = field(default_factory=dict)
     ended_by: tuple[str, ...] = ()
+    measured: bool = True
 
     def __len__(self) -> int:
         return len(self.made)
@@ -43,7 +44,7 @@ class HandmadeTrace:
         return self.ended_by if failed is None else (failed.error or "",)
 
     @property
-    def left_process(self) -> int:
+    def _left_process(self) -> int:
         return 0
 
     @property

@@ -1,10 +1,15 @@
-"""What README.md and the examples claim to print is what they print; `make update-docs` writes it anew.
+"""README.md, the pages in docs/ and the examples print what they claim; `make update-docs` rewrites what they print.
 
-In a document, a ```python block followed by a ```text block is executed, and the text is its exact
-output. The blocks run one after the other and share their names, as if they stood in one file
-`example.py`, or in the file named after ```python. A python block without text is executed too;
-```python no-run is only shown. Of examples/x.py the exact output is examples/output/x.txt.
-Times are off unless asked for and paths are relative, so nothing is masked here.
+The blocks of a document are executed in order, and a ```text block below one is its exact output:
+
+- ```python is code of `example.py`, ```python net.py of `net.py`. The blocks of one file share their names, as the
+  lines of a file do; another file has to import what it uses. ```python no-run is only shown.
+- ```sh is a list of commands for a shell. In a document that has some, a named ```python block only writes its file:
+  the commands run it.
+- ```diff net.py changes lines of that file.
+
+Of examples/x.py the exact output is examples/output/x.txt. Times are off unless asked for and paths are relative,
+so nothing is masked here.
 """
 
 from __future__ import annotations
@@ -17,8 +22,10 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,19 +36,27 @@ UPDATE = bool(os.environ.get("TORCHGLASS_UPDATE_DOCS"))
 MAX_EXAMPLE_LINES = 40
 
 BLOCK = re.compile(
-    r"^```python(?P<flag>[^\n]*)\n(?P<code>.*?)^```\n(?:\s*^```text\n(?P<output>.*?)^```$)?",
+    r"^```(?P<language>python|sh|diff)\b(?P<flag>[^\n]*)\n(?P<code>.*?)^```\n"
+    r"(?:\s*^```text\n(?P<output>.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
 
 # Nothing of the terminal or the user's settings may show in what is compared.
-ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {
+    "COLUMNS": "100",
+    "NO_COLOR": "1",
+    "PYTHONIOENCODING": "utf-8",
+    "PYTHONUNBUFFERED": "1",  # so that the two streams of a command stay in order
+    "PYTHONWARNINGS": "ignore",
+}
 UNSET = ("FORCE_COLOR", "TORCHGLASS", "TORCHGLASS_UPDATE_DOCS")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One executed block of a document, the file it stands for, the committed output and its place."""
+    """One executed block of a document, the file it belongs to, the committed output and its place."""
 
+    language: str
     code: str
     file: str
     output: str | None
@@ -49,40 +64,102 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """The blocks of a document that are to be executed, in order."""
+    """Return the blocks of a document that are to be executed, in order."""
     return [
-        Block(match["code"], match["flag"].strip() or "example.py", match["output"], match.span("output"))
+        Block(
+            match["language"],
+            match["code"],
+            match["flag"].strip() or "example.py",
+            match["output"],
+            match.span("output"),
+        )
         for match in BLOCK.finditer(text)
         if match["flag"].strip() != "no-run"
     ]
 
 
 def run_blocks(found: list[Block], folder: Path) -> list[str]:
-    """Execute blocks in one namespace; what each printed.
-
-    Their texts are given to linecache before anything runs, as notebooks do: a recording reads sources there.
-    """
-    files: dict[str, str] = {}
+    """Execute the blocks of a document in a folder; return what each printed."""
+    commands_run_files = any(block.language == "sh" for block in found)
+    files = {block.file: "" for block in found if block.language == "python"}
     sources: list[str] = []
     for block in found:
-        before = files.get(block.file, "")
-        sources.append("\n" * before.count("\n") + block.code)
-        files[block.file] = before + block.code
+        # The empty lines give the block the line numbers that it has in its file.
+        sources.append("\n" * files.get(block.file, "").count("\n") + block.code)
+        if block.language == "python":
+            files[block.file] += block.code
     for name, text in files.items():
-        path = str(folder / name)
-        linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    return [run_source(source, folder / block.file, namespace) for source, block in zip(sources, found, strict=True)]
+        path = folder / name
+        if commands_run_files:
+            path.write_text(text, encoding="utf-8")
+        # A recording reads its sources from linecache. It takes no text from a disk that has more than was compiled.
+        linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+
+    printed: list[str] = []
+    with modules_of(files) as modules:
+        for source, block in zip(sources, found, strict=True):
+            if block.language == "sh":
+                printed.append(run_commands(block.code, folder))
+            elif block.language == "diff":
+                change_file(folder / block.file, block.code)
+                printed.append("")
+            elif commands_run_files and block.file != "example.py":
+                printed.append("")
+            else:
+                printed.append(run_source(source, folder / block.file, modules[block.file].__dict__))
+    return printed
+
+
+@contextlib.contextmanager
+def modules_of(files: Iterable[str]) -> Iterator[dict[str, ModuleType]]:
+    """Make a module of each file, which the code of the others can import meanwhile."""
+    modules = {name: ModuleType("__main__") for name in files}
+    assert not {Path(name).stem for name in files} & sys.modules.keys()
+    sys.modules.update({Path(name).stem: module for name, module in modules.items()})
+    try:
+        yield modules
+    finally:
+        for name in modules:
+            del sys.modules[Path(name).stem]
+
+
+def run_commands(commands: str, folder: Path) -> str:
+    """Run commands in a shell; return what a terminal would show."""
+    environment = environment_of_documents()
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
+    done = subprocess.run(
+        commands,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    assert done.returncode in (0, 1), done.stdout
+    return tidy(done.stdout.replace(f"{folder}{os.sep}", ""))
+
+
+def change_file(path: Path, difference: str) -> None:
+    """Replace the lines of a file that begin with `-` in a difference by those that begin with `+`."""
+    lines = difference.splitlines()
+    before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+    after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+    text = path.read_text(encoding="utf-8")
+    assert text.count(before) == 1, f"the lines to change are there {text.count(before)} times"
+    path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def run_source(source: str, path: Path, namespace: dict[str, object]) -> str:
-    """Execute a source as if it came from that file; what it printed.
+    """Execute a source as if it came from that file; return what it printed.
 
-    In a thread of its own, so that its stacks begin there, as a reader's do, and not in this file.
+    It runs in a thread of its own, so that its stacks begin in the source, as a reader's do, and not in this file.
     """
     stream = io.StringIO()
     failures: list[BaseException | None] = []
-    before, threading.excepthook = threading.excepthook, lambda failed: failures.append(failed.exc_value)
+    before = threading.excepthook
+    threading.excepthook = lambda failed: failures.append(failed.exc_value)
     try:
         with contextlib.redirect_stdout(stream):
             code = compile(source, str(path), "exec")
@@ -97,24 +174,31 @@ def run_source(source: str, path: Path, namespace: dict[str, object]) -> str:
 
 
 def tidy(text: str) -> str:
-    """Without spaces at the ends of lines, which editors remove; exactly one newline at the end."""
+    """Return a text without spaces at the ends of lines, which editors remove, and with one newline at its end."""
     lines = [line.rstrip() for line in text.rstrip().splitlines()]
     return "\n".join(lines) + "\n" if lines else ""
 
 
 def rewritten(text: str, found: list[Block], printed: list[str]) -> str:
-    """The document with every committed output replaced; from the end, so that positions stay right."""
+    """Return a document with every committed output replaced, from the end, so that positions stay right."""
     for block, output in reversed(list(zip(found, printed, strict=True))):
         if block.output is not None:
             text = text[: block.span[0]] + output + text[block.span[1] :]
     return text
 
 
+def environment_of_documents() -> dict[str, str]:
+    """Return the environment of a process that prints what a document shows."""
+    kept = {key: value for key, value in os.environ.items() if key not in UNSET}
+    return kept | ENVIRONMENT
+
+
 def run_example(path: Path) -> str:
-    """What an example prints, as a user would start it: from the top of the repository."""
-    environment = {key: value for key, value in os.environ.items() if key not in UNSET} | ENVIRONMENT
+    """Return what an example prints if a user starts it from the top of the repository."""
     command = [sys.executable, str(path.relative_to(ROOT))]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment_of_documents(), capture_output=True, text=True, encoding="utf-8"
+    )
     assert done.returncode == 0, done.stderr
     return tidy(done.stdout)
 
@@ -135,6 +219,15 @@ def test_a_document_prints_what_it_shows(path: Path, tmp_path: Path, monkeypatch
     for block, output in zip(found, printed, strict=True):
         if block.output is not None:
             assert output == block.output, f"{path.name}: run `make update-docs`"
+
+
+def test_the_script_of_the_readme_runs_as_it_is_printed(tmp_path: Path) -> None:
+    found = blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    for name in {block.file for block in found}:
+        code = "".join(block.code for block in found if block.file == name)
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    printed = run_commands("python train.py", tmp_path)
+    assert printed == "".join(block.output or "" for block in found if block.file == "train.py")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -182,6 +275,34 @@ import linecache, os; print("".join(linecache.getlines(os.path.abspath("example.
 ```
 ```text
 ```
+```python another.py
+from example import a; print(a + 1, "other" in globals())
+```
+```text
+old
+```
+"""
+
+SAMPLE_WITH_COMMANDS = """
+```python hello.py
+print("hello")
+```
+```sh
+python hello.py
+```
+```text
+old
+```
+```diff hello.py
+-print("hello")
++print("goodbye")
+```
+```sh
+python hello.py  # once more
+```
+```text
+old
+```
 """
 
 
@@ -192,10 +313,24 @@ def test_blocks_run_in_order_and_are_rewritten_in_place(tmp_path: Path, monkeypa
         ("example.py", None),
         ("example.py", "old\n"),
         ("other.py", ""),
+        ("another.py", "old\n"),
     ]
     printed = run_blocks(found, tmp_path)
-    assert printed == ["", "1\n", "2\n"]
-    assert rewritten(SAMPLE, found, printed) == SAMPLE.replace("old", "1").replace("```text\n```", "```text\n2\n```")
+    assert printed == ["", "1\n", "2\n", "2 False\n"]
+    expected = SAMPLE.replace("```text\n```", "```text\n2\n```")
+    expected = expected.replace("old", "1", 1).replace("old", "2 False", 1)
+    assert rewritten(SAMPLE, found, printed) == expected
+
+
+def test_a_name_of_another_file_has_to_be_imported(tmp_path: Path) -> None:
+    found = blocks("```python\na = 1\n```\n```python other.py\nprint(a)\n```\n")
+    with pytest.raises(NameError):
+        run_blocks(found, tmp_path)
+
+
+def test_commands_run_the_files_of_a_document_and_its_changes_apply(tmp_path: Path) -> None:
+    found = blocks(SAMPLE_WITH_COMMANDS)
+    assert run_blocks(found, tmp_path) == ["", "hello\n", "", "goodbye\n"]
 
 
 def test_the_source_files_that_documents_name_are_there() -> None:
@@ -204,6 +339,21 @@ def test_the_source_files_that_documents_name_are_there() -> None:
     missing: list[str] = []
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for name in re.findall(r"`([\w./]+/\w+\.(?:py|c|h|cu))`", document.read_text(encoding="utf-8")):
+            if Path(name).stem == "NAME":  # a file that the reader is about to write
+                continue
             if not (ROOT / name).exists() and not any(source.endswith(f"/{name}") for source in sources):
                 missing.append(f"{document.name}: {name}")
     assert missing == []
+
+
+def test_the_map_names_each_package() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    drawing = page.split("```")[1]
+    package = ROOT / "src" / "torchglass"
+    names = {folder.parent.name for folder in package.glob("*/__init__.py")}
+    names |= {folder.parent.name for folder in package.glob("capture/*/__init__.py")}
+    assert {name for name in names if f"{name}/" not in drawing} <= {"compat"}
+    for name in re.findall(r"(\w+)/", drawing):
+        places = [package / name, package / "capture" / name, package / "capture" / "engine" / name]
+        places += [package / "views" / name, ROOT / name]
+        assert any(place.is_dir() for place in places), f"the map names {name}/, which is not there"

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import torchglass
+from torchglass import compiled
 from torchglass._version import __version__
+from torchglass.cli.doctor import NEWEST_PYTHON
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # Everything that design and habit promise at the top; a new public name is added here on purpose.
 PUBLIC = {
     "Event", "Trace", "Value",
-    "export", "first_bad", "last_trace", "load", "mark", "record", "render", "same", "save", "select", "show",
-    "trace",
+    "compare", "export", "first_bad", "last_trace", "load", "mark", "record", "render", "same", "save", "select",
+    "show", "trace",
 }  # fmt: skip
 
 # Puts an obstacle in the way of `import torch`: whoever needs it fails at once.
@@ -119,6 +123,49 @@ def test_without_a_compiler_it_is_a_wheel_for_all_and_works(tmp_path: Path) -> N
 def test_a_compiler_that_is_required_and_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         build(tmp_path, TORCHGLASS_BUILD="required", **NO_COMPILER)
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """hatch_build.py on a Python that it does not know."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.NEWEST_TRIED == NEWEST_PYTHON, "hatch_build.py and the doctor do not know the same Pythons"
+    monkeypatch.setattr(module, "NEWEST_TRIED", (3, 0))
+    return module
+
+
+@pytest.mark.skipif(compiled.extension is None, reason=f"the engine is {compiled.described()}")
+def test_the_extension_passes_the_test_that_an_unknown_python_asks_of_it(builder: ModuleType) -> None:
+    builder.test_extension(Path(compiled.extension.__file__))
+
+
+BROKEN = {
+    "crashes": '#include <stdlib.h>\n__attribute__((visibility("default"))) void *PyInit__fast(void) { abort(); }',
+    "is no module": "int nothing;",
+    "lacks what we call": """
+        #include <Python.h>
+        static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_fast", 0, -1, 0};
+        PyMODINIT_FUNC PyInit__fast(void);
+        __attribute__((visibility("default"))) PyObject *PyInit__fast(void) { return PyModule_Create(&definition); }
+    """,
+}
+
+
+@pytest.mark.skipif(compiled.extension is None, reason="without a compiler nothing is compiled")
+@pytest.mark.parametrize("how", BROKEN)
+def test_an_extension_that_fails_on_an_unknown_python_is_left_out(
+    how: str, builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.c").write_text(BROKEN[how])
+    monkeypatch.setattr(builder, "SOURCES", tmp_path)
+    target = tmp_path / "_fast.so"
+    with pytest.raises(builder.NotBuilt, match="self-test failed"):
+        builder.compile_extension(target)
+    assert [each.name for each in tmp_path.iterdir()] == ["broken.c"]
 
 
 def test_the_wheel_installs_and_runs_in_a_bare_environment(bare: Path) -> None:

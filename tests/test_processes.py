@@ -68,7 +68,7 @@ def test_workers_of_a_dataloader(tmp_path: Path, method: str) -> None:
             assert (event.args, event.result) == ("u8[4, 3] numpy", "u8[4, 3]")
             producer = trace.event(event.outputs[0].producer)  # type: ignore[arg-type]
             assert (producer.name, producer.process) == ("from_numpy", event.process)
-    assert trace.tables.complete
+    assert trace._tables.complete
 
 
 def test_a_killed_child_loses_nothing_that_it_had_written(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_record_inside_of_a_script(tmp_path: Path) -> None:
     assert ranks(tmp_path / "run.trace") == [0, 1]
     assert filled(tmp_path / "run.trace") == [1.0, 2.0]
     trace = tg.load(tmp_path / "run.trace")
-    assert (trace.tables.complete, trace.notes) == (True, ())
+    assert (trace._tables.complete, trace.notes) == (True, ())
     assert len(done.said) == 2, "the second recording of each rank is refused, which it says"
 
 
@@ -148,7 +148,7 @@ def test_the_trace_of_a_refused_rank_says_why_it_is_in_memory(
     for name, value in words.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torchglass.store.bundle.PATIENCE", 0.0)
-    monkeypatch.setattr("torchglass.children._said", [])
+    monkeypatch.setattr("torchglass.children._warned_in_memory", False)
     with tg.record(to=tmp_path / "run.trace") as trace:
         tg.mark("x", torch.ones(2))
     assert [event.name for event in trace.events()] == ["ones", "x"]
@@ -229,7 +229,7 @@ def test_torchrun_under_run(tmp_path: Path) -> None:
     assert ranks(tmp_path / "run.trace") == [0, 0, 1], "the launcher has a part of its own"
     assert filled(tmp_path / "run.trace") == [1.0, 2.0]
     trace = tg.load(tmp_path / "run.trace")
-    assert (trace.name, trace.tables.complete) == ("mine", True)
+    assert (trace.name, trace._tables.complete) == ("mine", True)
     for event in trace.events():
         assert [Path(at.file).name for at in event.stack if at.origin == "user"] == ["job.py"]
 

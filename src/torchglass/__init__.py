@@ -4,9 +4,12 @@
 
     with tg.record() as trace:
         y = model(x)
-    tg.show(trace)
+    trace.show()
 
 Nothing heavy is imported until it is used.
+
+PYTEST_DONT_REWRITE: this package holds a pytest plugin, and pytest would warn that it was imported before pytest could
+rewrite its asserts, as it is under ``torchglass run -m pytest``.
 """
 
 from __future__ import annotations
@@ -14,10 +17,26 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from torchglass import (
+    system as system,
+)  # now: later a test may have put functions of its own in its place
 from torchglass._version import __version__
 
 if TYPE_CHECKING:
-    from torchglass.api import export, first_bad, last_trace, load, mark, record, render, save, show, trace
+    from torchglass._trace import Trace
+    from torchglass.api import (
+        compare,
+        export,
+        first_bad,
+        last_trace,
+        load,
+        mark,
+        record,
+        render,
+        save,
+        show,
+        trace,
+    )
     from torchglass.errors import (
         BadValue,
         BundleError,
@@ -31,22 +50,21 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from torchglass.events.likeness import same
     from torchglass.events.selection import select
-    from torchglass.events.trace import Trace
     from torchglass.events.types import Event, Value
 
 __all__ = [
     "BadValue", "BundleError", "Event", "MissingExtra", "NotRecorded", "TorchglassError", "Trace", "UnknownOption",
-    "UnknownView", "UsageError", "Value", "WrongType", "__version__", "export", "first_bad", "last_trace", "load",
-    "mark", "record", "render", "same", "save", "select", "show", "trace",
+    "UnknownView", "UsageError", "Value", "WrongType", "__version__", "compare", "export", "first_bad", "last_trace",
+    "load", "mark", "record", "render", "same", "save", "select", "show", "trace",
 ]  # fmt: skip
 
 _NAMES = {
-    "api": "export first_bad last_trace load mark record render save show trace",
+    "api": "compare export first_bad last_trace load mark record render save show trace",
     "errors": "BadValue BundleError MissingExtra NotRecorded TorchglassError UnknownOption UnknownView UsageError "
     "WrongType",
     "events.likeness": "same",
     "events.selection": "select",
-    "events.trace": "Trace",
+    "_trace": "Trace",
     "events.types": "Event Value",
     # The other tools' main names: reachable here, but not part of __all__.
     "compat.tracy_nn": "Tracer trace_model",

@@ -6,57 +6,38 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from threading import get_ident
 from types import FrameType, TracebackType
 from typing import Any, TextIO, TypeVar
 
-from torchglass import store
+from torchglass._trace import Trace
+from torchglass.answers.bad_story import FirstBad
+from torchglass.answers.diff.result import Diff
 from torchglass.capture.engine.log import LOGS, ThreadLog
-from torchglass.capture.transparency.ours import unseen
-from torchglass.capture.transparency.patches import Uninterrupted
-from torchglass.errors import NotRecorded, WrongType, expect
-from torchglass.events.trace import Trace
+from torchglass.capture.transparency.signals import Uninterrupted
+from torchglass.errors import UsageError, WrongType, expect
 from torchglass.events.types import Stats
-from torchglass.options import Options, knows_its_options
-from torchglass.recording import Recording, Stored, load_trace
+from torchglass.options import Options, rejects_unknown_options
+from torchglass.recording import Recording, load_trace
+from torchglass.system import get_ident, thread_name
 from torchglass.views import VIEWS as VIEWS
-from torchglass.views.bad_story import FirstBad
-from torchglass.views.text.style import Page, page_for, writable
 
-
-def _in_notebook(shown: Trace) -> dict[str, str]:
-    from torchglass.views.page.html import mimebundle  # not needed to record
-
-    with unseen():
-        return mimebundle(shown)
-
-
-def _at_prompt(shown: Trace) -> str:
-    """The first rows of the tree; of a trace whose tree takes a while how to see it."""
-    how = "show(trace) shows all"
-    if len(shown) > LARGEST_AT_PROMPT:
-        return f"  {how}"
-    lines = list(islice(view_lines(shown, "tree", page_for(None, color=False), {}), ROWS_AT_PROMPT + 1))
-    more = [f"… {how}, show(trace, 'listing') your lines with shapes"] if len(lines) > ROWS_AT_PROMPT else []
-    return "\n".join([*lines[:ROWS_AT_PROMPT], *more])
-
-
-Trace.in_notebook = staticmethod(_in_notebook)
-Trace.at_prompt = staticmethod(_at_prompt)
-ROWS_AT_PROMPT = 12
-LARGEST_AT_PROMPT = 50_000
-"""Events up to which a bare trace shows its first rows."""
+TAKES_A_TRACE = "show() takes a trace, as 'with torchglass.record() as trace: …' or torchglass.trace(model, x) give"
+LEFT_TWICE = "this recording is not running: it was left before, or never entered; each 'with record()' is left once"
+LEFT_ELSEWHERE = (
+    "this recording was entered in another thread ({}) than it is left in ({}): it has ended now, but what listens in "
+    "that other thread can only be taken off there; enter and leave it in the same thread"
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V")
 _last: list[Trace] = []
 
 
-@knows_its_options
+@rejects_unknown_options
 @dataclass(kw_only=True, eq=False, repr=False)
 class record(Options):  # noqa: N801 (a verb: it is used as a function)
     """Record what happens in a ``with`` block, or in a function when used as a decorator.
@@ -67,45 +48,73 @@ class record(Options):  # noqa: N801 (a verb: it is used as a function)
             y = model(x)
         tg.show(trace)
 
-    ``modules`` (and with them optimizer steps), ``functions`` and ``ops`` (what torch dispatches below the
-    functions: ``aten::mm``) choose the probes, ``variables`` which variables of the program are followed, by name,
-    glob or (True) all of them; ``calls="user"`` makes each call of a function of the program's own an event, names
-    of packages those of their functions; ``values="stats"`` measures what is in every tensor (``Value.stats``: how
-    many numbers, NaN, Inf and zeros, minimum, maximum, mean, standard deviation, norm), ``values="all"`` keeps the
-    tensors themselves too, as they were at each event, up to ``max_bytes`` in all (``trace.tensor(value)``),
-    ``values="stats+sketch"`` keeps beside the statistics by what numbers are known again (``same``, ``trace.find``),
-    ``values=select(module="encoder.*")`` measures and keeps what those events took and gave, and nothing else, and
-    ``stop_on="nonfinite"`` raises ``BadValue`` with the story of ``first_bad`` as soon as one is NaN or infinite
-    and was not meant to be; ``only`` keeps what a ``select(…)`` chooses; ``fused="open"`` takes the unfused
-    attention path to show its inside; ``sources=False`` keeps source texts out of the trace; ``to`` names a new
-    folder, into which everything is written while it happens; ``max_events`` bounds the memory (None: all are
-    kept): of more events the first tenth and the newest are kept, or with ``keep="begin"`` the first; ``name`` is
-    shown in titles.
+    What to record:
+
+    - ``modules`` (with optimizer steps), ``functions``, and ``ops``: what torch dispatches, such as ``aten::mm``.
+    - ``variables``: which variables to follow: names, globs, or True for all.
+    - ``calls="user"``: each call of your own functions is an event too; or names of packages.
+    - ``only``: keep only the events that a ``select(…)`` chooses.
+    - ``fused="open"``: take the unfused path of torch.nn's attention layers, to show what happens inside.
+
+    What is in the tensors:
+
+    - ``values="stats"`` measures each (``Value.stats``: how many numbers, NaN, Inf and zeros, minimum, maximum,
+      mean, standard deviation, norm).
+    - ``values="stats+sketch"`` adds a fingerprint of the numbers (``same``, ``trace.find``, ``trace.diff``).
+    - ``values="all"`` keeps the tensors too, as they were at each event, up to ``max_bytes`` (``trace.tensor``).
+    - ``values=select(module="encoder.*")`` measures and keeps only what those events took and gave.
+    - ``stop_on="nonfinite"`` raises ``BadValue`` at the first NaN or Inf that is not a mask.
+
+    How to keep it:
+
+    - ``to``: a new folder, written while the program runs.
+    - ``max_events``: of a long run keep at most so many events: the first, the newest and samples between. Counts
+      stay those of the whole run. ``keep="begin"`` keeps only the first. None keeps all.
+    - ``sources=False`` leaves the source texts out. ``name`` is a title.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._recordings: dict[int, list[Recording]] = {}
-        """By thread: one object may be entered in several, and more than once in each."""
+        """Keyed by thread, because one object may be entered in several threads, and several times in each."""
 
     def __enter__(self) -> Trace:
-        return self._begin(sys._getframe(1))  # pyright: ignore[reportPrivateUsage] (our own would be a circle)
+        # Not the helper of capture/, which would be an import cycle.
+        return self._begin(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
-        recording = self._recordings[get_ident()].pop()
+        recording = (self._recordings.get(get_ident()) or [None]).pop()
         try:
             with Uninterrupted():
-                _last[:] = [recording.trace]
-                recording.stop(error)
-        except BaseException:  # Ctrl-C before it could be held back
-            recording.stop(error)
-            _last[:] = [recording.trace]
+                _stop(recording, error)
+        except BaseException:
+            # Ctrl-C came before it could be held back.
+            _stop(recording, error)
             raise
+        if recording is None:
+            problem = self._stop_in_wrong_thread(error)
+            # Do not hide an exception that is being raised.
+            if error is None:
+                raise UsageError(problem)
+
+    def _stop_in_wrong_thread(self, error: BaseException | None) -> str:
+        """End a recording that was entered in another thread, if there is one, and return the text of the error."""
+        others = {thread: entered for thread, entered in self._recordings.items() if entered}
+        if get_ident() in self._recordings or not others:
+            _sweep()
+            return LEFT_TWICE
+        thread, entered = others.popitem()
+        _stop(entered.pop(), error)
+        names = {each.ident: each.name for each in threading.enumerate()}
+        return LEFT_ELSEWHERE.format(names.get(thread, "one that has ended"), thread_name())
 
     def begin_program(self, frame: FrameType) -> Trace:
-        """Begin in a frame of ours that runs a whole program: stacks begin below it. ``__exit__`` ends it."""
+        """Start recording a whole program, which runs below this frame of ours; ``__exit__`` ends it."""
         return self._begin(frame, outermost=True)
 
     def _begin(self, frame: FrameType | None, outermost: bool = False) -> Trace:
@@ -119,14 +128,16 @@ class record(Options):  # noqa: N801 (a verb: it is used as a function)
             raise
 
     def __call__(self, function: F) -> F:
-        """As a decorator: every call is a recording; ``function.trace`` is that of the last call.
+        """Record every call of a decorated function; ``function.trace`` is the trace of the last call.
 
-        Each by an object of its own: calls may overlap, in threads or as coroutines.
+        Each call gets a recording object, because calls may overlap, in threads or as coroutines.
         """
         if not callable(function):
             raise WrongType(f"@record() decorates a function, not {type(function).__name__}")
         if inspect.isasyncgenfunction(function):
-            raise WrongType("@record() cannot decorate an async generator: put 'with record()' inside of it")
+            raise WrongType(
+                "@record() cannot decorate an async generator: put 'with record()' inside of it"
+            )
         if inspect.iscoroutinefunction(function):
             return self._around_coroutine(function)
         if inspect.isgeneratorfunction(function):
@@ -159,33 +170,38 @@ class record(Options):  # noqa: N801 (a verb: it is used as a function)
         return recorded
 
 
+def _stop(recording: Recording | None, error: BaseException | None) -> None:
+    if recording is not None:
+        _last[:] = [recording.trace]
+        recording.stop(error)
+
+
+def _sweep() -> None:
+    """Remove from this thread what a recording that ended in another thread left here."""
+    listeners = sys.modules.get("torchglass.capture.torch.listeners")
+    if listeners is not None:
+        listeners.sweep()
+
+
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Keep a trace as a bundle: a new folder with its events, tensors and sources."""
+    """Save a trace as a bundle, as ``trace.save(path)`` does: a new folder with its events, tensors and sources."""
     expect(trace, Trace, "save() takes a trace and a path")
-    contents: list[Stored] = list(trace.stored())
-    there = {row.value for row, _ in contents}
-    lost = sorted({name or "(no name)" for value, name in trace.kept().items() if value not in there})
-    tables = trace.tables
-    if lost:
-        reason = "their tensors have no plain bytes"
-        if trace.running:
-            reason += ", or are still on their way into another bundle: save the trace after its block"
-        note = f"the marks {', '.join(map(repr, lost))} are not in the bundle: {reason}"
-        tables = replace(tables, notes=[*tables.notes, note])
-    store.save(tables, Path(os.fspath(path)), contents)
+    trace.save(path)
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """The trace that a bundle holds; also one that is still being written, or whose program was killed."""
+    """Return the trace in a bundle, even one that is still being written, or whose program was killed."""
     return load_trace(Path(os.fspath(path)))
 
 
 def mark(name: str, value: V) -> V:
-    """Put a named event into a running trace, with a copy of the value as it is now; returns the value.
+    """Put a named event with a copy of the value into the trace that is being recorded; return the value.
 
-    ``trace.tensor(value)`` gives the copy back. Costs nearly nothing when nothing is recorded.
+    ``trace.tensor(value)`` returns the copy. Without a recording it costs next to nothing.
     """
-    log = LOGS.get(get_ident()) if LOGS else None
+    log = None
+    if LOGS:
+        log = LOGS.get(get_ident())
     if log is not None and log.on:
         from torchglass.capture.marks import write_mark
 
@@ -194,8 +210,10 @@ def mark(name: str, value: V) -> V:
 
 
 def _name_of(name: object, log: ThreadLog) -> str:
-    """Whatever was given as a name: it costs nothing unrecorded, so it must not stop the program when recorded."""
-    was_on, log.on = log.on, False  # the text of a tensor is made by torch functions that are not the program's
+    """Return a name for whatever was given as one: a wrong type must not stop the program."""
+    # str() of a tensor calls torch functions, which must not be recorded as the program's.
+    was_on = log.on
+    log.on = False
     try:
         return str(name)
     except Exception:
@@ -205,7 +223,7 @@ def _name_of(name: object, log: ThreadLog) -> str:
 
 
 def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
-    """Record one call of a model or of anything callable; all further arguments are its own."""
+    """Record one call of a model or another callable. All further arguments are passed to it."""
     if not callable(function):
         raise WrongType(
             f"trace() takes something to call (a model or a function) and its arguments, not {type(function).__name__}"
@@ -215,33 +233,48 @@ def trace(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Trace:
     return recorded
 
 
+def compare(a: Callable[..., Any], b: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Diff:
+    """Call two models or functions with the same arguments, record both, and find where they first really differ.
+
+    Both draw the same random numbers. The second one sees what the first has changed in place.
+    ``print(tg.compare(reference, port, x))``.
+    """
+    from torchglass.capture.random_numbers import RandomNumbers
+
+    for each in (a, b):
+        if not callable(each):
+            raise WrongType(
+                f"compare() takes two models or functions and their arguments, not {type(each).__name__}"
+            )
+    random_numbers = RandomNumbers()
+    with record(ops=True, values="stats+sketch") as first:
+        a(*args, **kwargs)
+    random_numbers.put_back()
+    with record(ops=True, values="stats+sketch") as second:
+        b(*args, **kwargs)
+    return first.diff(second)
+
+
 def last_trace() -> Trace | None:
-    """The trace of the last recording that ended, by an exception or not."""
-    return _last[0] if _last else None
+    """Return the trace of the last recording that ended, even if it ended by an exception."""
+    if _last:
+        return _last[0]
+    return None
 
 
 def first_bad(
-    trace: Trace, when: str | Callable[[Stats], bool] = "nonfinite", *, allow: str | Sequence[str] = ()
+    trace: Trace,
+    when: str | Callable[[Stats], bool] = "nonfinite",
+    *,
+    allow: str | Sequence[str] = (),
 ) -> FirstBad | None:
-    """Where the first bad value came from: the event that made it, not those that passed it on; None: there is none.
+    """Return where the first bad value came from, as ``trace.first_bad()`` does; None if there is no bad value.
 
     ``when`` says what is bad: ``"nonfinite"``, a condition such as ``"abs>1e4"``, or a function of ``Value.stats``.
-    ``allow`` names functions (``"log"``) or places (``"model.py:12"``) that may give what they like. A mask of -inf
-    that is written as such, or only added to scores before a softmax, is known as a mask. Printed it tells the story:
-    expression, line, module, what went in, where that came from, what came after.
+    ``allow`` names functions (``"log"``) or places (``"model.py:12"``) whose results are never bad.
     """
     expect(trace, Trace, "first_bad() takes a trace recorded with values='stats'")
-    from torchglass.views.bad_story import story_of
-    from torchglass.views.first_bad import first_bad as search
-    from torchglass.views.first_bad import test_of
-
-    test = test_of(when)
-    if not trace.measured and len(trace):
-        raise NotRecorded(
-            "this trace has no statistics, so nothing is known of its numbers: record(values='stats') takes them"
-        )
-    found = search(trace, test, (allow,) if isinstance(allow, str) else tuple(allow))
-    return None if found is None else story_of(trace, found)
+    return trace.first_bad(when, allow=allow)
 
 
 def show(
@@ -253,18 +286,12 @@ def show(
     color: bool | None = None,
     **options: Any,
 ) -> None:
-    """Print a view of a trace: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …
+    """Print a view of a trace, as ``trace.show(view)`` does: ``tree``, ``code``, ``listing``, ``calls``, ``table`` …
 
-    Without a name the tree; of a trace that an exception left its story, ``failure``.
+    Without a name it prints the tree, or the ``failure`` view if an exception left the block.
     """
-    if file is not None and not hasattr(file, "write"):
-        raise WrongType(
-            f"show(file=…) takes something to print to, such as an open file, not {type(file).__name__}; "
-            "which source files the listing shows is its option path="
-        )
-    stream = sys.stdout if file is None else file
-    for line in view_lines(trace, view, page_for(stream, width=width, color=color), options):
-        print(writable(line, stream), file=stream)
+    expect(trace, Trace, TAKES_A_TRACE)
+    trace.show(view, file=file, width=width, color=color, **options)
 
 
 def render(
@@ -275,34 +302,17 @@ def render(
     color: bool | None = None,
     **options: Any,
 ) -> str:
-    """The same as ``show``, as text."""
-    return "\n".join(view_lines(trace, view, page_for(None, width=width, color=color), options))
+    """Return what ``show`` prints, as text."""
+    expect(trace, Trace, TAKES_A_TRACE)
+    return trace.render(view, width=width, color=color, **options)
 
 
 def export(trace: Trace, path: str | os.PathLike[str], /, **options: Any) -> None:
-    """Write a trace as a file for other programs; the suffix says which.
+    """Write a trace to a file for other programs, as ``trace.export(path)`` does; the suffix chooses the format.
 
-    ``.html`` is the page: code, steps, data flow and tensors in one file. ``.svg`` and ``.png`` are pictures of the
-    data flow, ``.dot`` and ``.mmd`` the same for Graphviz and Mermaid; these take the options of the view ``graph``,
-    among them ``path="model.py"``: what the lines of a file did.
-    ``.perfetto.json`` is the timeline for Perfetto and Chrome.
+    ``.html`` is the page. ``.svg`` and ``.png`` are pictures of the data flow, ``.dot`` and ``.mmd`` the same for
+    Graphviz and Mermaid. ``.perfetto.json`` is a timeline for Perfetto and Chrome. ``.sqlite`` holds all tables
+    (docs/format.md).
     """
     expect(trace, Trace, "export() takes a trace and the path of a file")
-    from torchglass.views.export import export as write  # not needed to record
-
-    with unseen():
-        write(trace, Path(os.fspath(path)), options)
-
-
-def view_lines(trace: Trace, view: str | None, page: Page, options: dict[str, Any]) -> Iterator[str]:
-    """The lines of a view, for a page of one's own."""
-    expect(
-        trace,
-        Trace,
-        "show() takes a trace, as 'with torchglass.record() as trace: …' or torchglass.trace(model, x) give",
-    )
-    from torchglass.views.render import lines, options_for  # not needed to record
-
-    if view is None:
-        view = "failure" if trace.failure() is not None and not options else "tree"
-    return lines(trace, view, options_for(view, options), page)
+    trace.export(path, **options)

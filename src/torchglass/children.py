@@ -1,8 +1,9 @@
-"""Lets child processes of a program that is recorded into a bundle write to it, each into a part of its own.
+"""Lets child processes write to the bundle of their parent's recording, each into a part of its own.
 
-A forked child goes on in its own part at once. One that multiprocessing starts anew (spawn, forkserver) is told by
-what its parent sends it first: that is unpickled before anything of the program runs. So nothing has to be changed in
-the program or in its environment, and a process that a forkserver starts after the recording knows nothing of it.
+A forked child continues in its own part at once, by a fork hook. For spawn and forkserver we add an object to the
+preparation data that the parent sends: unpickling it in the child calls ``join`` before any code of the program runs.
+So neither the program nor its environment has to be changed, and a child that is started after the recording is not
+recorded.
 """
 
 from __future__ import annotations
@@ -11,126 +12,156 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from torchglass.capture.transparency.features import replaced
 from torchglass.store import BundleFull, rank
+from torchglass.system import getpid
 
-JOIN = "try:\n    from torchglass.recording import join\n    join(told)\nexcept ImportError:\n    pass\n"
-"""Run by the child. The builtin ``exec`` is there whether or not the child can import torchglass."""
+JOIN = """
+try:
+    from torchglass.recording import join
+except ImportError:
+    pass
+else:
+    join(config)
+"""
+"""The code that a spawned child runs. It is run by ``exec``, which a child without torchglass has too."""
 
-Told = dict[str, Any]
-"""What a child must know: the path, the options, and the run whose bundle it may join."""
+ChildConfig = dict[str, Any]
+"""What a child needs to join: the path, the options, and the id of the run whose bundle it may write to."""
 
 
 class Parent(Protocol):
     """A recording that child processes may join."""
 
-    def go_on_in_child(self) -> None: ...
+    def go_on_in_child(self) -> None:
+        """Continue in this process, which has just been forked, in a part of its own."""
+        ...
 
-    def stop(self, error: BaseException | None) -> None: ...
+    def stop(self, error: BaseException | None) -> None:
+        """End the recording."""
+        ...
 
 
-_standing: list[tuple[Parent, Told]] = []
-"""The recordings of this process that write to a bundle, and what children are told of each."""
-_following: list[bool] = []
-_said: list[bool] = []
-"""Whether this rank has said that it is recorded into memory only."""
-_patched: list[Callable[..., Any]] = []
-"""The original of ``multiprocessing.spawn.get_preparation_data``, while ours is in its place."""
+class _Invitation(NamedTuple):
+    """A recording that child processes may join, and what they need for that."""
+
+    recording: Parent
+    config: ChildConfig
+
+
+_invitations: list[_Invitation] = []
+"""The recordings of this process that write to a bundle, innermost last."""
+_has_fork_hook = False
+"""Whether the fork hook is registered. It cannot be removed again."""
+_warned_in_memory = False
+"""Whether it was printed that this rank is recorded into memory only."""
 
 
 class _Joins:
-    """Pickles to a call that makes the child join."""
+    """Is unpickled by calling ``join`` in the child."""
 
-    def __init__(self, told: Told) -> None:
-        self.told = told
+    def __init__(self, config: ChildConfig) -> None:
+        self.config = config
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (JOIN, {"told": self.told})
+        return exec, (JOIN, {"config": self.config})
 
 
-def invite(recording: Parent, told: Told) -> None:
-    """Let processes that are started from now on write to the same bundle."""
-    if not _standing:
-        _tell_new_processes()
-    _standing.append((recording, told))
-    if not _following:  # once in a process, after the recorder's own hook: that one forgets what the parent recorded
-        _following.append(True)
-        os.register_at_fork(after_in_child=_go_on_in_child)
+def invite(recording: Parent, config: ChildConfig) -> None:
+    """Let processes that are started from now on write to the bundle of a recording."""
+    global _has_fork_hook
+    if not _invitations:
+        _SPAWN.install()
+    _invitations.append(_Invitation(recording, config))
+    if not _has_fork_hook:
+        # This comes after the recorder's own fork hook, which clears the parent's state.
+        _has_fork_hook = True
+        os.register_at_fork(after_in_child=_continue_in_child)
+
+
+def spawn_problem() -> str | None:
+    """Return why spawned processes will not be recorded; None if they will."""
+    return _SPAWN.problem
 
 
 def uninvite(recording: Parent) -> None:
-    """No longer; recordings may end in another order than they began."""
-    _standing[:] = [each for each in _standing if each[0] is not recording]
-    if not _standing:
-        _tell_no_more()
+    """Stop inviting child processes to a recording, which need not be the last one that began."""
+    _invitations[:] = [each for each in _invitations if each.recording is not recording]
+    if not _invitations:
+        _SPAWN.remove()
 
 
-def told() -> Told | None:
-    """What child processes of the innermost recording are told; None where they are not recorded."""
-    return _standing[-1][1] if _standing else None
+def child_config() -> ChildConfig | None:
+    """Return what child processes need to join the innermost recording; None if there is none to join."""
+    if _invitations:
+        return _invitations[-1].config
+    return None
 
 
 # ---------------------------------------------------------------- spawn, forkserver
 
 
-def _tell_new_processes() -> None:
-    from multiprocessing import spawn
-
-    original = spawn.get_preparation_data
-
+def _make_get_preparation_data(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_preparation_data(name: str) -> dict[str, Any]:
         data = original(name)
-        if _standing:
-            data["torchglass"] = _Joins(_standing[-1][1])
+        if _invitations:
+            data["torchglass"] = _Joins(_invitations[-1].config)
         return data
 
-    _patched.append(original)
-    spawn.get_preparation_data = get_preparation_data
+    return get_preparation_data
 
 
-def _tell_no_more() -> None:
-    if _patched:
-        from multiprocessing import spawn
-
-        spawn.get_preparation_data = _patched.pop()
+_SPAWN = replaced(
+    "multiprocessing.spawn.get_preparation_data",
+    "processes that multiprocessing starts anew",
+    _make_get_preparation_data,
+)
 
 
 # ---------------------------------------------------------------- fork
 
 
-def _go_on_in_child() -> None:
-    inherited, _standing[:] = list(_standing), []
-    _tell_no_more()
+def _continue_in_child() -> None:
+    """Continue the parent's recordings in this process, which has just been forked."""
+    inherited = list(_invitations)
+    _invitations[:] = []
+    _SPAWN.remove()
     for recording, _ in inherited:
         try:
             recording.go_on_in_child()
-        except Exception as fault:  # the child's program must run, recorded or not
-            say_not_recorded(fault)
+        except Exception as fault:
+            # The child's program must run, recorded or not.
+            warn_not_recorded(fault)
 
 
-def say_not_recorded(fault: Exception) -> None:
-    """One line, since there is no trace to say it in; of all that find the bundle full, the first says it."""
+def warn_not_recorded(fault: Exception) -> None:
+    """Print that this process is not recorded. If the bundle is full, only the first process prints that."""
     if isinstance(fault, BundleFull) and not fault.first:
         return
-    sys.stderr.write(f"torchglass: the child process {os.getpid()} is not recorded: {fault}\n")
+    sys.stderr.write(f"torchglass: the child process {getpid()} is not recorded: {fault}\n")
 
 
-def say_in_memory(fault: Exception) -> None:
-    """One line of a rank that may not write to the bundle, however often that happens to it."""
-    if not _said and sys.stderr is not None:
-        _said.append(True)
+def warn_in_memory(fault: Exception) -> None:
+    """Print once that this rank may not write to the bundle, and so is recorded into memory."""
+    global _warned_in_memory
+    if not _warned_in_memory and sys.stderr is not None:
+        _warned_in_memory = True
         sys.stderr.write(f"torchglass: rank {rank()} is recorded into memory only: {fault}\n")
 
 
 def stop_at_exit(recording: Parent) -> None:
-    """End a recording when its process does; processes of multiprocessing leave without the usual handlers."""
+    """End a recording when its process ends. Processes of multiprocessing do not run the ``atexit`` handlers."""
     atexit.register(recording.stop, None)
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         _finalize(recording)
-        util.register_after_fork(recording, _finalize)  # a process that has just begun forgets its finalizers
+        # A new process clears its finalizers.
+        util.register_after_fork(recording, _finalize)
 
 
 def _finalize(recording: Parent) -> None:
-    sys.modules["multiprocessing.util"].Finalize(None, recording.stop, args=(None,), exitpriority=-100)
+    sys.modules["multiprocessing.util"].Finalize(
+        None, recording.stop, args=(None,), exitpriority=-100
+    )

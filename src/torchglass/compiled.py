@@ -1,7 +1,7 @@
-"""Whether the hot path runs compiled here, and if not, why: the one place that looks for the extension.
+"""Finds the compiled engine (``torchglass._fast``), and says why it is not used where it is not.
 
-The engine in Python (capture/engine/) is the definition; the extension ``torchglass._fast`` (capture/engine/fast/)
-writes the same journal. ``TORCHGLASS_ENGINE=python`` chooses the first although the second is there.
+There are two engines that write the same journal: the one in Python (capture/engine/), which is the definition, and the
+compiled one (capture/engine/fast/). ``TORCHGLASS_ENGINE=python`` chooses the first although the second is there.
 """
 
 from __future__ import annotations
@@ -14,62 +14,82 @@ from typing import TYPE_CHECKING, Any
 VARIABLE = "TORCHGLASS_ENGINE"
 COMPILED, PYTHON = "compiled", "python"
 CHOICES = {PYTHON: PYTHON, "fast": COMPILED, COMPILED: COMPILED, "": COMPILED}
+"""The engine for each value of the variable."""
+_EXTENSION = "torchglass._fast"
 
 
-def _find() -> tuple[Any, str]:
-    """The extension, or None and why there is none."""
-    wanted = os.environ.get(VARIABLE, "")
-    if CHOICES.get(wanted) == PYTHON:
-        return None, f"{VARIABLE}={wanted}"
-    if wanted not in CHOICES:
-        return None, f"{VARIABLE}={wanted} is neither python nor fast"
+def _find_extension() -> tuple[Any, str]:
+    """Return the extension and "", or None and why it is not used."""
+    choice = os.environ.get(VARIABLE, "")
+    if CHOICES.get(choice) == PYTHON:
+        return None, f"{VARIABLE}={choice}"
+    if choice not in CHOICES:
+        return None, f"{VARIABLE}={choice} is neither python nor fast"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "this Python has no global lock, which it relies on"
     try:
-        found: Any = importlib.import_module("torchglass._fast")
-    except ImportError as reason:
-        missing = isinstance(reason, ModuleNotFoundError) and reason.name == "torchglass._fast"
-        return None, "it was not built: install torchglass where there is a C compiler" if missing else str(reason)
-    if not found.is_main_interpreter():
+        module: Any = importlib.import_module(_EXTENSION)
+    except ModuleNotFoundError as error:
+        if error.name == _EXTENSION:
+            return None, "it was not built: install torchglass where there is a C compiler"
+        return None, str(error)
+    except Exception as error:
+        # It was built for another Python, or cannot be used in this one.
+        return None, str(error)
+    if not module.is_main_interpreter():
         return None, "this is a sub-interpreter"
-    return found, ""
+    return module, ""
 
 
-extension, why_not = _find()
-"""``torchglass._fast``, or None; and why it is None, or why the engine in Python is used although it is there."""
+extension, why_not = _find_extension()
+"""The extension, or None; and why the compiled engine is not used, or "". An extension that has failed is not used."""
+has_failed = False
+"""Whether the compiled engine failed, so that the one in Python is used instead."""
 
 
 def give_up(reason: str) -> None:
-    """Use the engine in Python from now on."""
-    global why_not
+    """Use the engine in Python from now on, because the compiled one has failed."""
+    global why_not, has_failed
     why_not = why_not or reason
+    has_failed = True
+
+
+def trust_again() -> None:
+    """Use the compiled engine again after ``give_up``: it was not the cause."""
+    global why_not, has_failed
+    why_not = ""
+    has_failed = False
 
 
 def engine() -> str:
-    """Which engine recordings that begin now have."""
-    return COMPILED if extension is not None and not why_not else PYTHON
+    """Return which engine recordings that begin now have."""
+    if extension is not None and not why_not:
+        return COMPILED
+    return PYTHON
 
 
 def described() -> str:
-    """The same, with the reason where it is not the compiled one."""
-    return engine() if not why_not else f"{engine()}: {why_not}"
+    """Return the engine, with the reason if it is not the compiled one."""
+    if not why_not:
+        return engine()
+    return f"{engine()}: {why_not}"
 
 
-class _Nothing:
-    """What classes are made of where the extension is not there."""
+class _PythonFields:
+    """The base of ``ThreadWriter`` and ``NumberedWriter`` (journal/) where there is no extension."""
 
     __slots__ = ()
 
 
 if TYPE_CHECKING:
-    Log = ValueFields = _Nothing
+    Log = ValueFields = _PythonFields
 else:
-    Log = getattr(extension, "Log", _Nothing)
-    """Where a thread's records go: its fields are C's own where there is an extension …"""
-    ValueFields = getattr(extension, "ValueFields", _Nothing)
-    """… and where values go."""
+    Log = getattr(extension, "Log", _PythonFields)
+    """The base of ``ThreadWriter``. That of the extension has the fields as members in C."""
+    ValueFields = getattr(extension, "ValueFields", _PythonFields)
+    """The base of ``NumberedWriter``, likewise."""
 
 
 def slots(base: type, names: str) -> tuple[str, ...]:
-    """The names, without those that the base has."""
+    """Return the ``__slots__`` of a class with these fields: those names that its base in C does not have."""
     return tuple(name for name in names.split() if not hasattr(base, name))

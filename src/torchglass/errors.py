@@ -3,14 +3,14 @@
 ::
 
     TorchglassError
-    ├── UsageError        a call that cannot mean anything (also a ValueError or TypeError)
+    ├── UsageError        a call makes no sense (also a ValueError or TypeError)
     │   ├── UnknownView       no view of that name
     │   ├── UnknownOption     a view or function has no such option
-    │   └── WrongType         an argument of the wrong type
-    ├── BadValue          record(stop_on=…) met a bad value
+    │   └── WrongType         an argument has the wrong type
+    ├── BadValue          record(stop_on=…) stopped at a bad value
     ├── NotRecorded       the trace has no such event, module call or value
-    ├── BundleError       a bundle cannot be made, or what is there cannot be read
-    └── MissingExtra      an optional library is not installed
+    ├── BundleError       a bundle cannot be written or read
+    └── MissingExtra      an optional library is missing
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class TorchglassError(Exception):
 
 
 class UsageError(TorchglassError, ValueError):
-    """A call that cannot mean anything."""
+    """A call makes no sense, such as one with options that contradict each other."""
 
 
 class UnknownView(UsageError):
-    """No view of that name."""
+    """There is no view of that name."""
 
 
 class UnknownOption(UsageError, TypeError):
@@ -36,11 +36,11 @@ class UnknownOption(UsageError, TypeError):
 
 
 class WrongType(UsageError, TypeError):
-    """An argument of the wrong type."""
+    """An argument has the wrong type."""
 
 
 class BadValue(TorchglassError, ArithmeticError):
-    """A value is bad for which ``record(stop_on=…)`` was told to stop; the message tells where it came from."""
+    """``record(stop_on=…)`` stopped the program at a bad value; the message says where it came from."""
 
 
 class NotRecorded(TorchglassError, LookupError):
@@ -48,7 +48,7 @@ class NotRecorded(TorchglassError, LookupError):
 
 
 class BundleError(TorchglassError, OSError):
-    """A bundle cannot be made, or what is there cannot be read; the message names the file and the cure."""
+    """A bundle cannot be written or read; the message names the file and says what to do."""
 
 
 class MissingExtra(TorchglassError, ImportError):
@@ -56,16 +56,18 @@ class MissingExtra(TorchglassError, ImportError):
 
 
 def expect(value: object, kind: type, message: str) -> None:
-    """Refuse an argument of the wrong type; ``message`` says what is taken, the type that came is added."""
+    """Raise WrongType if an argument has another type; ``message`` says what is expected."""
     if not isinstance(value, kind):
         raise WrongType(f"{message}, not {type(value).__name__}")
 
 
 def closest(word: str, words: Iterable[str]) -> str:
-    """A hint for a misspelt word: the nearest one and the whole list."""
+    """Return a hint for a misspelt word: the closest one, and the whole list."""
     known = sorted(words)
     if not known:
         return "there are none"
     near = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}there are: {', '.join(known)}"
+    hint = ""
+    if near:
+        hint = f"did you mean {near[0]!r}? "
+    return f"{hint}choose from: {', '.join(known)}"

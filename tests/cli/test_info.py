@@ -27,7 +27,7 @@ def test_a_whole_bundle_and_one_without_an_end(tmp_path: Path, capsys: pytest.Ca
         for _ in range(2):
             tg.mark("q\x1b[31m", torch.zeros(2_000_000, dtype=torch.uint8))
         shutil.copytree(tmp_path / "x", tmp_path / "killed")
-    tables = trace.tables
+    tables = trace._tables
 
     assert run(str(tmp_path / "x")) == 0
     printed = capsys.readouterr().out

@@ -66,7 +66,7 @@ def test_the_pager_gets_what_is_shown_and_a_last_line(bundle: Path) -> None:
     shown[-1] = shown[-1].replace("inner=True", "--inner")  # as the command is told it
     assert [line.removeprefix("paged:") for line in lines[:-1]] == shown
     assert lines[-1].startswith("paged:less: --depth 1 · more: --no-fold")
-    assert lines[-1].endswith("--view listing")
+    assert lines[-1].endswith("torchglass show RUN listing")
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_without_one(bundle: Path, arguments: list[str], environment: dict[str, 
 def test_less_ends_by_itself_when_it_fits_and_is_left_with_q(bundle: Path) -> None:
     status, screen = on_a_terminal([str(bundle), "--depth", "0"])
     assert status == 0
-    assert "--view listing" in screen
-    status, screen = on_a_terminal([str(bundle), "--view", "code", "--no-fold"], keys="q")
+    assert "torchglass show RUN listing" in screen
+    status, screen = on_a_terminal([str(bundle), "code", "--no-fold"], keys="q")
     assert status == 0
     assert "Traceback" not in screen
 

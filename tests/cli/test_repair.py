@@ -35,5 +35,5 @@ def test_twice_is_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="is not there"):
+    with pytest.raises(BundleError, match="does not exist"):
         run(str(tmp_path / "x"))

@@ -43,7 +43,7 @@ def sizes(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in folder.glob("*.trace"):
         trace = tg.load(path)
-        assert trace.tables.complete
+        assert trace._tables.complete
         (full,) = trace.events(function="full")
         found[path.name] = full.outputs[0].shape[0]  # type: ignore[index]
     return found
@@ -86,7 +86,8 @@ def test_several_runs_at_once_each_have_a_bundle(folder: Path) -> None:
 def test_what_is_no_bundle_keeps_its_name(folder: Path) -> None:
     (folder / "train.trace").write_text("somebody's notes")
     done = end(begin(folder, 1))
-    assert done.err == "torchglass: train.trace is no bundle that could be renamed; this run is kept in train-1.trace\n"
+    reason = "train.trace is not a bundle that could be renamed"
+    assert done.err == f"torchglass: {reason}; this run is kept in train-1.trace\n"
     assert (folder / "train.trace").read_text() == "somebody's notes"
     assert len(tg.load(folder / "train-1.trace")) > 0
 
@@ -145,7 +146,7 @@ def test_names_that_seem_free_and_are_not_come_to_an_end(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torchglass.store.open_part", taken)
-    monkeypatch.setattr("torchglass.cli.run.MOST_NAMES", 5)
+    monkeypatch.setattr("torchglass.cli.run.MAX_NAMES_TRIED", 5)
     (tmp_path / "a.py").write_text("1 / 0\n")
     assert "exists already" in refusal(capsys, "a.py")
     assert tried == ["a.trace", "a-1.trace", "a-2.trace", "a-3.trace", "a-4.trace"]

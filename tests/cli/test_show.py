@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import torchglass as tg
 from tests import programs
@@ -69,7 +71,6 @@ def test_every_option_of_a_view_can_be_given(bundle: Path, view: str, capsys: py
         tries: list[tuple[Any, list[str]]] = [(each, [flag, each]) for each in option.choices]
         if option.kind == "switch":
             tries = [(True, [flag]), (False, [flag.replace("--", "--no-", 1)])]
-            tries = tries[1:] if name == "functions" else tries  # a word in another view
         elif option.kind == "number":
             tries = [(2, [flag, "2"])]
         for value, given in tries:
@@ -85,6 +86,14 @@ def test_help_says_what_every_option_means_and_takes(capsys: pytest.CaptureFixtu
         for view, option in by_view.items():
             assert option.meaning in text, (view, option)
             assert all(choice in text for choice in option.choices)
+
+
+def test_help_spells_views_as_the_command_does(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", "--help"])
+    text = capsys.readouterr().out
+    assert "first-bad: what counts as bad" in text
+    assert "first_bad" not in text
 
 
 def test_only_what_is_shown_is_imported(bundle: Path) -> None:
@@ -103,11 +112,38 @@ def test_only_what_is_shown_is_imported(bundle: Path) -> None:
     assert not imported & (others | {"torch", "numpy", "socket", "subprocess", "torchglass.compat"})
 
 
-def test_what_is_a_word_in_one_view_and_a_switch_in_another(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "takes no word in the view 'tree'" in refused(capsys, str(bundle), "--functions", "main")
-    assert "takes a word" in refused(capsys, str(bundle), "--view", "listing", "--no-functions")
-    by_name = printed(capsys, str(bundle), "--view", "listing", "--functions", "all", "--width", "100")
-    assert by_name == tg.render(tg.load(bundle), "listing", functions="all", width=100) + "\n"
+def test_an_option_of_one_name_is_of_one_kind_in_every_view() -> None:
+    for name, by_view in views.view_options().items():
+        assert len({option.kind for option in by_view.values()}) == 1, name
+
+
+def test_a_mistyped_view_is_one_line_with_the_nearest_name(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given in (["tre"], ["--view", "tre"]):
+        assert main(["show", str(bundle), *given]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        assert said.err.startswith("torchglass: no view 'tre'; did you mean 'tree'? choose from: calls, code")
+    assert main(["show", str(bundle), "first-bat"]) == 2
+    assert "did you mean 'first-bad'?" in capsys.readouterr().err
+
+
+def test_json_is_one_object_with_what_to_dict_gives(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, str(bundle), "code", "--json", "--depth", "1")
+    assert text.count("\n") == 1
+    told = json.loads(text)
+    assert (told.pop("schema"), told.pop("command")) == (1, "show")
+    assert told == tg.load(bundle).to_dict("code", depth=1)
+
+
+def test_the_first_bad_value_of_a_kept_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tg.record(values="stats", to=tmp_path / "bad.trace") as trace:
+        torch.zeros(3).log().exp().log()
+    path = str(tmp_path / "bad.trace")
+    assert printed(capsys, path, "first-bad", "--width", "300") == f"{trace.first_bad()}\n"
+    assert "unless it was meant" in printed(capsys, path, "first-bad", "--allow", "log")
+    assert "Tensor.exp" in printed(capsys, path, "first-bad", "--when", "max<=0", "--only", "function=exp")
+    assert "Tensor.exp" not in printed(capsys, path, "first-bad", "--only", "function=exp")
 
 
 def test_the_listing_of_one_file(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +151,7 @@ def test_the_listing_of_one_file(bundle: Path, capsys: pytest.CaptureFixture[str
     tg.show(tg.load(bundle), "listing", path="attention.py", width=100)
     assert one == capsys.readouterr().out
     assert one.startswith("── tests/programs/attention.py ──")
-    assert "there are: " in refused(capsys, str(bundle), "--view", "listing", "--path", "nowhere.py")
+    assert "choose from: " in refused(capsys, str(bundle), "--view", "listing", "--path", "nowhere.py")
     assert "softmax" in printed(capsys, str(bundle), "--path", "attention.py", "--width", "100")
 
 
@@ -128,13 +164,13 @@ def test_the_default_is_the_tree(bundle: Path, capsys: pytest.CaptureFixture[str
 def test_wrong_use_is_one_line_with_the_cure(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "KEY=PATTERN" in refused(capsys, str(bundle), "--only", "encoder")
     assert "did you mean 'module'?" in refused(capsys, str(bundle), "--only", "modul=x")
-    assert "there are: " in refused(capsys, str(bundle), "--only", "kind=ops")
-    assert "is not there" in refused(capsys, str(tmp_path / "none"))
-    assert "no bundle" in refused(capsys, str(tmp_path))
+    assert "choose from: " in refused(capsys, str(bundle), "--only", "kind=ops")
+    assert "does not exist" in refused(capsys, str(tmp_path / "none"))
+    assert "not a bundle" in refused(capsys, str(tmp_path))
     assert "has no option 'inner'" in refused(capsys, str(bundle), "--view", "table", "--inner")
 
 
-@pytest.mark.parametrize("arguments", [["x", "--view", "tre"], ["x", "--nothing"], ["x", "--width", "wide"], []])
+@pytest.mark.parametrize("arguments", [["x", "--nothing"], ["x", "--width", "wide"], []])
 def test_what_argparse_refuses(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["show", *arguments])
@@ -151,7 +187,7 @@ def test_what_argparse_refuses(arguments: list[str], capsys: pytest.CaptureFixtu
         ),
         (["show", "x", "--dpth=1"], "show: error: no option --dpth=1; did you mean --depth? `torchglass show --help` "),
         (["show", "x", "--quux"], "show: error: no option --quux; `torchglass show --help` lists them"),
-        (["show", "x", "tree", "\x1b[2J"], "show: error: one argument too many: \\x1b[2J"),
+        (["show", "x", "tree", "\x1b[2J"], "show: error: unexpected argument: \\x1b[2J"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest_one(
@@ -213,4 +249,4 @@ def test_help_has_examples_that_can_be_parsed(name: str, capsys: pytest.CaptureF
 def test_a_view_may_follow_the_bundle(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, str(bundle), "table") == printed(capsys, str(bundle), "--view", "table")
     assert printed(capsys, str(bundle), "table", "--view", "table") == printed(capsys, str(bundle), "table")
-    assert "two views are asked for" in refused(capsys, str(bundle), "table", "--view", "code")
+    assert "two views were given" in refused(capsys, str(bundle), "table", "--view", "code")

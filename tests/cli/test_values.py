@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 import torchglass as tg
 from torchglass.cli import main
@@ -40,18 +43,63 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[list[str]]:
+    """The cells of each row."""
     assert main(["values", *arguments]) == 0
-    return [line.split(None, 1) for line in capsys.readouterr().out.splitlines()]
+    first, *rows, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["id", "name", "module", "shape", "step", "at"]
+    assert last == f"{len(rows)} tensor{'' if len(rows) == 1 else 's'} kept"
+    return [re.split(r"\s{2,}", line) for line in rows]
 
 
 def test_the_list(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    *rows, last = listed(capsys, str(bundle))
-    assert last == ["6", "tensors kept"]
-    assert [text.split("  ")[0] for _, text in rows] == [
-        "f32[2, 3]", "f32[3, 2]", "bf16[2]", "c64[2]", "i64[3] numpy", "b8[]",
-    ]  # fmt: skip
-    assert [text.rpartition(" ")[2] for _, text in rows] == ["q", "q", "half", "complex", "array", "\\x1b[31m"]
-    assert len(listed(capsys, str(bundle), "--name", "q")) == 3
+    rows = listed(capsys, str(bundle))
+    assert [row[2] for row in rows] == ["f32[2, 3]", "f32[3, 2]", "bf16[2]", "c64[2]", "i64[3] numpy", "b8[]"]
+    assert [row[1] for row in rows] == ["q", "q", "half", "complex", "array", "\\x1b[31m"]
+    assert len(listed(capsys, str(bundle), "--name", "q")) == 2
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that a model of two layers took and gave."""
+    path = tmp_path_factory.mktemp("model") / "run.trace"
+    layers = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    with tg.record(to=path, values="all"):
+        layers(torch.ones(3, 4))
+    return path
+
+
+def test_each_row_says_where_a_tensor_comes_from(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = listed(capsys, str(model), "--only", "kind=module", "--only", "module=1")
+    assert [row[1:4] for row in rows] == [["input", "1", "f32[3, 8]"], ["out", "1", "f32[3, 2]"]]
+    assert len(listed(capsys, str(model))) > len(rows)
+
+
+def test_all_that_are_listed_are_written_into_one_file(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "x.npz"
+    only = ["--only", "kind=module", "--only", "module=1"]
+    assert main(["values", str(model), *only, "--out", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    trace = tg.load(model)
+    (event,) = trace.events(kind="module", module="1")
+    assert (told["written"], told["ids"]) == (str(out), [event.inputs[0].id, event.outputs[0].id])
+    with np.load(out, allow_pickle=False) as written:
+        assert set(written) == {"input", "out"}
+        assert np.array_equal(written["out"], trace.tensor(event.outputs[0]).numpy())
+
+
+def test_tensors_of_one_name_are_told_apart_in_one_file(bundle: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.npz"
+    assert main(["values", str(bundle), "--name", "q", "--out", str(out)]) == 0
+    with np.load(out) as written:
+        assert sorted(name.partition("#")[0] for name in written) == ["q", "q"]
+
+
+def test_a_dtype_that_numpy_lacks_is_named(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(capsys, str(bundle), "--out", str(tmp_path / "x.npz"))
+    assert "numpy has no dtype for torch.bfloat16, which half has" in said
+    assert not (tmp_path / "x.npz").exists()
 
 
 def test_one_is_written(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +135,7 @@ def test_what_cannot_be_written(bundle: Path, tmp_path: Path, capsys: pytest.Cap
     assert "--name or --id" in fails(capsys, str(bundle), *out)
     assert "no tensor 99" in fails(capsys, str(bundle), "--id", "99", *out)
     assert ".npy, .pt, .safetensors" in fails(capsys, str(bundle), "--name", "q", "--out", "x.csv")
-    assert "is not there" in fails(capsys, str(tmp_path / "none"))
+    assert "does not exist" in fails(capsys, str(tmp_path / "none"))
     nowhere = str(tmp_path / "nowhere" / "q")
     for suffix in ("npy", "pt", "safetensors"):
         said = fails(capsys, str(bundle), "--name", "q", "--out", f"{nowhere}.{suffix}")
@@ -140,13 +188,14 @@ def test_words_of_dtypes_are_cleaned(
     odd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = tg.load(odd)
-    metas = trace.tables.metas
+    metas = trace._tables.metas
     for number, meta in enumerate(metas):
         metas[number] = replace(meta, word="\x1b[2J\n[1]")
     monkeypatch.setattr("torchglass.recording.load_trace", lambda *given: trace)
     rows = listed(capsys, str(odd))
-    assert len(rows) == 6
-    assert all("\\x1b[2J\\n[1]" in text and text.isprintable() for _, text in rows[:-1])
+    assert len(rows) == 5
+    assert all("\\x1b[2J\\n[1]" in row for row in rows)
+    assert all(text.isprintable() for row in rows for text in row)
 
 
 def test_a_number_and_another_name(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,3 +296,26 @@ def test_safetensors_without_torch(bundle: Path, odd: Path, tmp_path: Path) -> N
     assert torch.equal(load_file(tmp_path / "q.safetensors")["tensor"], torch.arange(6.0).reshape(2, 3).t() + 1)
     done = run(odd, "days")
     assert done.stderr == "torchglass: safetensors has no dtype for datetime64[D]: write it as .npy\n"
+
+
+def test_a_pattern_without_a_key_has_that_of_the_one_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.py").write_text(
+        "import torch\n"
+        "layers = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(5)))\n"
+        "layers(torch.ones(1, 2))\n",
+        encoding="utf-8",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "torchglass",
+        "run",
+        "--values",
+        "module=1,3,kind=module",
+        "--to",
+        "a.trace",
+        "run.py",
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    rows = listed(capsys, str(tmp_path / "a.trace"))
+    assert [row[1:3] for row in rows] == [["out", each] for each in "0123"]  # 1 takes what 0 gave, and 3 what 2 gave

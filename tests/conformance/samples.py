@@ -129,15 +129,27 @@ def gradients(out: Any, wanted: list[Tensor]) -> Any:
 
 
 def module_cases(info: Any) -> Iterator[Case]:
-    """Samples of a module class, in training and in evaluation, and its error inputs."""
-    dtype = torch.float32 if torch.float32 in info.dtypes else info.dtypes[0]
+    """One sample of a module class, in training and in evaluation, and its error inputs."""
+    dtype = _module_dtype(info)
     for training in (True, False):
-        count = len(_module_inputs(info, dtype, training))
-        for index in sorted({count * i // MODULE_SAMPLES for i in range(MODULE_SAMPLES)}):
-            yield _module_case(info, dtype, training, index)
+        if _module_inputs(info, dtype, training):
+            yield _module_case(info, dtype, training, 0)
     if info.module_error_inputs_func is not None:
         for index in range(len(_module_errors(info))):
             yield _module_error_case(info, index)
+
+
+def more_module_cases(info: Any) -> Iterator[Case]:
+    """Further samples of a module class, in training and in evaluation."""
+    dtype = _module_dtype(info)
+    for training in (True, False):
+        count = len(_module_inputs(info, dtype, training))
+        for index in sorted({count * i // MODULE_SAMPLES for i in range(MODULE_SAMPLES)} - {0}):
+            yield _module_case(info, dtype, training, index)
+
+
+def _module_dtype(info: Any) -> torch.dtype:
+    return torch.float32 if torch.float32 in info.dtypes else info.dtypes[0]
 
 
 def _module_inputs(info: Any, dtype: torch.dtype, training: bool) -> list[Any]:

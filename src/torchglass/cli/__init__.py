@@ -1,4 +1,4 @@
-"""The command line: one small file a command."""
+"""The command line: one small file for each command."""
 
 from torchglass.cli._main import main
 

@@ -1,7 +1,7 @@
-"""Write a kept trace as a file to take along: the page, a picture of the data flow, a timeline …
+"""Export a trace: the page, a picture of the data flow, a timeline …
 
-The suffix of the file chooses what it is: .html (the page), .svg and .png (pictures), .dot (Graphviz),
-.mmd (Mermaid), .perfetto.json (Perfetto and Chrome).
+The suffix of the file chooses the format: .html (the page), .svg and .png (pictures), .dot (Graphviz),
+.mmd (Mermaid), .perfetto.json or .perfetto.json.gz (Perfetto and Chrome), .sqlite (all tables).
 
 examples:
   torchglass export run.trace run.html
@@ -16,23 +16,30 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from torchglass.cli.output import add_json, print_json
 from torchglass.cli.progress import add_bundle, loaded
-from torchglass.cli.views import add_options, given
+from torchglass.cli.views import add_options, chosen_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The bundle, the file, and what a picture shows."""
+    """Add the bundle, the file, and the options of a picture."""
     add_bundle(parser)
-    parser.add_argument("out", metavar="OUT", help="the file to write; its suffix says what it is")
+    parser.add_argument(
+        "out", metavar="OUT", help="the file to write; its suffix chooses the format"
+    )
+    add_json(parser)
     add_options(parser, ["graph"])
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load, write, and say where."""
+    """Load the bundle, write the file and print its name."""
     from torchglass.api import export
     from torchglass.views.export import suffix_of
 
-    suffix_of(Path(options.out))  # before a long trace is read for nothing
-    export(loaded(options.bundle), options.out, **given(options, "graph", ["graph"]))
-    print(f"wrote {options.out}")
+    suffix_of(Path(options.out))  # check this before reading a long trace
+    export(loaded(options.bundle), options.out, **chosen_options(options, ["graph"]))
+    if options.json:
+        print_json("export", {"written": str(options.out)})
+    else:
+        print(f"wrote {options.out}")
     return 0

@@ -1,4 +1,4 @@
-"""Say what is in a bundle: when and by whom it was recorded, how much, what was lost.
+"""Summarize a bundle: when and by which program it was recorded, how much it holds, what was lost.
 
 examples:
   torchglass info run.trace
@@ -10,8 +10,9 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from torchglass.cli.output import add_json, print_json
 from torchglass.events.spelling import clean
 from torchglass.views.text.words import plural, size
 
@@ -20,22 +21,62 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The bundle to look at."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a folder made by record(to=…), save() or torchglass run")
+    """Add the bundle."""
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", help="a folder made by record(to=…), save() or torchglass run"
+    )
+    add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a few lines."""
     from torchglass.store import load
 
-    for line in lines(load(options.bundle)):
+    bundle = load(options.bundle)
+    if options.json:
+        print_json("info", facts(bundle))
+        return 0
+    for line in lines(bundle):
         print(line)
     return 0
 
 
+def facts(bundle: Loaded) -> dict[str, Any]:
+    """Return what is known about a bundle, as data."""
+    from torchglass._trace import Trace
+
+    tables = bundle.tables()
+    trace = Trace(bundle)
+    kinds: dict[str, int] = {}
+    for number in tables.callee:
+        kind = tables.callees[number].kind
+        kinds[kind] = kinds.get(kind, 0) + 1
+    saved = bundle.saved_tensors()
+    failure = trace.failure_story()
+    return {
+        "bundle": str(bundle.path),
+        "name": trace.name,
+        "events": len(trace),
+        "kinds": kinds,
+        "duration_ns": trace.duration_ns,
+        "complete": trace.complete,
+        "running": trace.running,
+        "measured": trace.measured,
+        "started_at": tables.started_at,
+        "processes": sorted({tables.process, *tables.thread_processes}),
+        "threads": list(tables.threads),
+        "roots": list(dict.fromkeys(row.root for row in tables.modules)),
+        "modules": len(tables.modules),
+        "failure": None if failure is None else failure.to_dict(),
+        "saved_tensors": len(saved),
+        "bytes": sizes(bundle.path),
+        "notes": list(trace.notes),
+    }
+
+
 def lines(bundle: Loaded) -> Iterator[str]:
-    """What is known of a bundle."""
-    from torchglass.events.trace import Trace
+    """Return what is known about a bundle, as lines."""
+    from torchglass._trace import Trace
 
     tables = bundle.tables()
     yield from str(Trace(bundle)).split("\n")
@@ -44,14 +85,17 @@ def lines(bundle: Loaded) -> Iterator[str]:
     yield f"  recorded {_when(tables.started_at)} by {'process' if len(processes) == 1 else 'processes'} {shown}"
     saved = bundle.saved_tensors()
     if saved:
-        names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000] if row.name))  # marks have one
-        named = f": {names[:100]}{'…' if len(names) > 100 else ''}" if names else ""
+        # Only tensors of marks have names.
+        names = ", ".join(dict.fromkeys(clean(row.name) for row in saved[:1000] if row.name))
+        named = ""
+        if names:
+            named = f": {names[:100]}{'…' if len(names) > 100 else ''}"
         yield f"  {plural(len(saved), 'saved tensor')}{named}"
     yield f"  on disk: {', '.join(f'{kind} {size(count)}' for kind, count in sizes(bundle.path).items())}"
 
 
 def _when(seconds: float) -> str:
-    """A time as people read it; a bundle may claim any number."""
+    """Return a time as people write it. A damaged bundle may hold any number as its time."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):
@@ -59,11 +103,16 @@ def _when(seconds: float) -> str:
 
 
 def sizes(path: Path) -> dict[str, int]:
-    """Bytes by what they are for."""
+    """Return how many bytes the bundle uses for what."""
     found = {"events": 0, "tensors": 0, "sources": 0}
     for file in path.rglob("*"):
         if file.is_symlink() or not file.is_file():
             continue
-        kind = "tensors" if file.suffix == ".safetensors" else "sources" if file.suffix == ".py" else "events"
+        if file.suffix == ".safetensors":
+            kind = "tensors"
+        elif file.suffix == ".py":
+            kind = "sources"
+        else:
+            kind = "events"
         found[kind] += file.stat().st_size
     return {kind: count for kind, count in found.items() if count}

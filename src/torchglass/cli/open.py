@@ -1,6 +1,6 @@
-"""Open a kept trace in the browser: code, steps, data flow and tensors on one page.
+"""Open a trace in the browser: code, steps, data flow and tensors on one page.
 
-The page is one file beside the bundle (run.trace becomes run.html); it needs no network and can be sent around.
+The page is one file next to the bundle (run.html for run.trace). It needs no network, so you can send it to others.
 
 examples:
   torchglass open run.trace
@@ -15,15 +15,21 @@ import argparse
 import webbrowser
 from pathlib import Path
 
+from torchglass.cli.output import add_json, print_json
 from torchglass.cli.progress import add_bundle, loaded
-from torchglass.cli.views import add_options, given
+from torchglass.cli.views import add_options, chosen_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The bundle, where the page goes, and whether to show it."""
+    """Add the bundle, where the page goes, and whether to show it."""
     add_bundle(parser)
-    parser.add_argument("--out", metavar="FILE", type=Path, help="the page (default: beside the bundle, .html)")
-    parser.add_argument("--no-browser", action="store_true", help="only write the page")
+    parser.add_argument(
+        "--out", metavar="FILE", type=Path, help="the page (default: beside the bundle, .html)"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="write the page, but do not open it"
+    )
+    add_json(parser)
     add_options(parser, ["graph"])
 
 
@@ -33,10 +39,16 @@ def run(options: argparse.Namespace) -> int:
 
     bundle = Path(options.bundle)
     out: Path = options.out or bundle.with_name(bundle.name.removesuffix(".trace") + ".html")
-    export(loaded(bundle), out, **given(options, "graph", ["graph"]))
-    print(f"wrote {out}")
-    if not options.no_browser and not _shown(out):
-        print("no browser could be opened here: open the file in one, on this machine or another")
+    export(loaded(bundle), out, **chosen_options(options, ["graph"]))
+    if not options.json:
+        print(f"wrote {out}")
+    is_shown = not options.no_browser and _shown(out)
+    if options.json:
+        print_json("open", {"written": str(out), "opened": is_shown})
+    elif not is_shown and not options.no_browser:
+        print(
+            "no browser could be opened here: open the file in a browser, on this machine or another"
+        )
     return 0
 
 

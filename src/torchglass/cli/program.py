@@ -1,4 +1,4 @@
-"""Runs somebody's script or module in this process as ``python`` itself would: same names, paths, errors and status."""
+"""Runs a script or module in this process as ``python`` itself would: same names, paths, errors and status."""
 
 from __future__ import annotations
 
@@ -19,42 +19,43 @@ from typing import Any, NoReturn
 Found = tuple[CodeType, dict[str, Any]]
 """The code of a program, and what its ``__main__`` module knows of itself."""
 runpy_parts: Any = runpy
-"""``python -m`` is written in Python: what finds a module and says why it cannot is taken from there, as pdb does."""
+"""``python -m`` is written in Python, so finding a module and its error messages are taken from there, as pdb does."""
 
 
 class CannotStart(Exception):
-    """There is nothing to run; python's own message and exit status."""
+    """There is nothing to run. The error has the message and the exit status that python itself would give."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
         self.status = status
 
-    def told(self) -> int:
-        """Say it as python does; returns the exit status."""
+    def report(self) -> int:
+        """Print the message as python does, and return the exit status."""
         print(f"{sys.executable}: {self}", file=sys.stderr)
         return self.status
 
 
 @dataclass(frozen=True)
-class Program:
-    """What is to be run, and what ``sys`` is to say of it."""
+class Script:
+    """What to run, and what ``sys`` shows while it runs."""
 
     argv: list[str]
     folder: str
     """The first entry of ``sys.path``."""
     title: str
-    """What a bundle is called after, where nobody gives it a name."""
+    """The name for a bundle if nobody gives one."""
     find: Callable[[], Found]
     """Finds the code; of a module only once it runs, because that imports the packages which it is in."""
     by_runpy: bool = False
-    """Whether python would have run it by ``runpy``, which then stands in its tracebacks."""
+    """Whether python would have run it through ``runpy``, which then shows in its tracebacks."""
 
     def run(self) -> None:
-        """Become this program; its ``__main__`` stays, for what runs at exit and for pickling."""
+        """Run this program as ``__main__``, which stays for what runs at exit and for pickling."""
         main = ModuleType("__main__")
         vars(main).update(__builtins__=sys.modules["builtins"], __annotations__={})
         sys.modules["__main__"] = main
-        if "__mp_main__" in sys.modules:  # torch imported multiprocessing, which took our main module for the program's
+        # torch imported multiprocessing, which took our main module for the program's main module.
+        if "__mp_main__" in sys.modules:
             sys.modules["__mp_main__"] = main
         sys.argv[:] = self.argv
         put_first(self.folder)
@@ -64,26 +65,29 @@ class Program:
 
 
 def put_first(folder: str) -> None:
-    """Begin ``sys.path`` with a folder, in the place of the one that python put there for us."""
-    sys.path[: 0 if sys.flags.safe_path else 1] = [folder] if folder else []
+    """Put a folder first in ``sys.path``, in place of the one that python put there for us."""
+    if not sys.flags.safe_path:
+        del sys.path[:1]
+    if folder:
+        sys.path.insert(0, folder)
 
 
-def find_script(path: str, arguments: list[str]) -> Program:
-    """The program of ``python PATH arguments…``: a file, or a folder or zip archive with a ``__main__.py`` in it."""
+def find_script(path: str, arguments: list[str]) -> Script:
+    """Return the program of ``python PATH arguments…``: a file, or the ``__main__.py`` of a folder or zip archive."""
     absolute = os.path.abspath(path)  # noqa: PTH100 (as python: nothing is resolved)
     title = Path(absolute).stem
     importer: Any = pkgutil.get_importer(absolute)
     if importer is not None:
         if importer.find_spec("__main__") is None:
             raise CannotStart(f"can't find '__main__' module in {absolute!r}")
-        return Program([path, *arguments], absolute, title, _find_main, by_runpy=True)
+        return Script([path, *arguments], absolute, title, _find_main, by_runpy=True)
     found = _read(absolute)
     folder = "" if sys.flags.safe_path else os.path.dirname(os.path.realpath(absolute))  # noqa: PTH120
-    return Program([path, *arguments], folder, title, lambda: found)
+    return Script([path, *arguments], folder, title, lambda: found)
 
 
 def _read(path: str) -> Found:
-    """The code of a file."""
+    """Return the code of a file."""
     try:
         if path.endswith(".pyc"):
             loader = importlib.machinery.SourcelessFileLoader("__main__", path)
@@ -93,26 +97,31 @@ def _read(path: str) -> Found:
             loader = importlib.machinery.SourceFileLoader("__main__", path)
             code = loader.source_to_code(loader.get_data(path), path)
     except OSError as error:
-        raise CannotStart(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}", 2) from None
+        raise CannotStart(
+            f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}", 2
+        ) from None
     names = {"__name__": "__main__", "__file__": path, "__loader__": loader}
     return code, {**names, "__spec__": None, "__package__": None, "__cached__": None}
 
 
 def _find_main() -> Found:
-    """The ``__main__`` of the folder or archive that ``sys.path`` begins with."""
+    """Return the ``__main__`` of the folder or archive that is first in ``sys.path``."""
     return _as_main(runpy_parts._get_main_module_details(CannotStart))
 
 
-def find_module(name: str, arguments: list[str]) -> Program:
-    """The program of ``python -m NAME arguments…``: a module, or the ``__main__`` of a package."""
-    folder = "" if sys.flags.safe_path else str(Path.cwd())
+def find_module(name: str, arguments: list[str]) -> Script:
+    """Return the program of ``python -m NAME arguments…``: a module, or the ``__main__`` of a package."""
+    if sys.flags.safe_path:
+        folder = ""
+    else:
+        folder = str(Path.cwd())
 
     def find() -> Found:
         found = _as_main(runpy_parts._get_module_details(name, CannotStart))
         sys.argv[0] = found[1]["__file__"]
         return found
 
-    program = Program(["-m", *arguments], folder, name, find, by_runpy=True)
+    program = Script(["-m", *arguments], folder, name, find, by_runpy=True)
     if not _seems_to_be_there(name, folder):
         put_first(folder)
         find()
@@ -120,7 +129,7 @@ def find_module(name: str, arguments: list[str]) -> Program:
 
 
 def _seems_to_be_there(name: str, folder: str) -> bool:
-    """Whether there is such a module, as far as can be said without importing the packages which it is in."""
+    """Return whether such a module seems to exist, without importing the packages that it is in."""
     paths: list[str] | None = [folder, *sys.path[0 if sys.flags.safe_path else 1 :]]
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
@@ -144,31 +153,38 @@ def _spec_at(name: str, paths: list[str] | None) -> importlib.machinery.ModuleSp
 
 def _as_main(details: tuple[str, importlib.machinery.ModuleSpec, CodeType]) -> Found:
     _, spec, code = details
-    names = {"__name__": "__main__", "__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+    names = {
+        "__name__": "__main__",
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__loader__": spec.loader,
+    }
     return code, {**names, "__package__": spec.parent, "__spec__": spec}
 
 
 # ---------------------------------------------------------------- uncaught
 
-# What an uncaught exception prints: python's own traceback, as it would be had nobody recorded.
+# Prints the traceback of an uncaught exception as Python would print it without recording.
 
 OUR_FOLDER = str(Path(__file__).resolve().parents[1]) + os.sep
 MODULE_CALL = str(Path(OUR_FOLDER) / "capture" / "torch" / "modules.py")
 HANDOVER = "handle_torch_function"
-"""The function by which a torch function written in Python asks whoever listens."""
+"""The function through which a torch function written in Python calls whoever listens."""
 Place = tuple[FrameType, int, int]
 """A frame, and the instruction and line at which it calls another."""
 
 
 def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
-    """Print a traceback as python would have, without the frames that are ours.
+    """Print a traceback as python would, without our frames.
 
-    ``by_runpy``: with the frames above the program's own that python would show.
+    With ``by_runpy`` it has the frames above the program's own that python would show.
     """
     clean_tracebacks(error)
     if by_runpy:
         error.__traceback__ = _below_runpy(error.__traceback__)
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_type = type(error)
+    sys.last_value = error
+    sys.last_traceback = error.__traceback__
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit:
@@ -180,25 +196,28 @@ def print_uncaught(error: BaseException, by_runpy: bool = False) -> None:
         _say("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
     finally:
-        del error  # the traceback may hold this frame (_places), which must not hold it
+        del error  # break the cycle: the traceback may hold this frame (_places)
 
 
 def raise_printed(error: BaseException) -> NoReturn:
-    """Have python end as it does by an uncaught exception, without printing this one once more."""
+    """End python as an uncaught exception does, without printing this one again."""
     as_usual = sys.excepthook
 
     def excepthook(kind: Any, value: BaseException, _: TracebackType | None) -> None:
         sys.excepthook = as_usual
         clean_tracebacks(value)
-        sys.last_type, sys.last_value, sys.last_traceback = kind, value, value.__traceback__
+        sys.last_type = kind
+        sys.last_value = value
+        sys.last_traceback = value.__traceback__
 
     sys.excepthook = excepthook
     raise error
 
 
 def watch_others() -> None:
-    """Have what an exception prints in a thread, at exit and in a finaliser be python's own too."""
-    as_usual, as_ever = threading.excepthook, sys.unraisablehook
+    """Take our frames out of exceptions that are printed in threads, at exit and in finalisers, too."""
+    as_usual = threading.excepthook
+    as_ever = sys.unraisablehook
 
     def excepthook(args: Any) -> Any:
         if args.exc_value is None:
@@ -211,7 +230,13 @@ def watch_others() -> None:
         if args.exc_value is None:
             return as_ever(args)
         clean_tracebacks(args.exc_value)
-        cleaned = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.err_msg, args.object)
+        cleaned = (
+            args.exc_type,
+            args.exc_value,
+            args.exc_value.__traceback__,
+            args.err_msg,
+            args.object,
+        )
         return as_ever(type(args)(cleaned))
 
     threading.excepthook = excepthook
@@ -219,7 +244,7 @@ def watch_others() -> None:
 
 
 def clean_tracebacks(error: BaseException) -> None:
-    """Take our frames out of an exception and of all that it was raised in answer to."""
+    """Take our frames out of an exception, its causes and its contexts."""
     for each in _chain(error):
         each.__traceback__ = without_ours(each.__traceback__)
         del each  # as in print_uncaught
@@ -227,7 +252,7 @@ def clean_tracebacks(error: BaseException) -> None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and all that it was raised in answer to; they may form a circle."""
+    """Yield an exception, its causes and its contexts, each once: they may form a circle."""
     pending: list[BaseException] = [error]
     seen = {id(error)}
     while pending:
@@ -242,28 +267,35 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without what recording put into it, and with what it stood in the place of."""
+    """Return a traceback without the frames of recording, and with those that they replaced."""
     kept: list[TracebackType] = []
     while trace is not None:
         code = trace.tb_frame.f_code
         if not code.co_filename.startswith(OUR_FOLDER):
             if kept and _is_copied(kept[-1].tb_frame, trace.tb_frame):
-                del kept[-1]  # it asked, and C called its copy
+                del kept[
+                    -1
+                ]  # this function called our handler, and C called a copy of the function
             kept.append(trace)
         elif code.co_filename == MODULE_CALL and _runs(trace.tb_next, "_call_impl"):
             kept += [_entry(place) for place in _places(_call_module)]
         elif kept and kept[-1].tb_frame.f_code.co_name == HANDOVER:
-            # The function that asked us runs once more, below us: that is the one that python would show.
+            # The function that called our handler runs again below the handler. Python would show only that frame.
             del kept[-2:]
         trace = trace.tb_next
     return _linked(kept)
 
 
 def _is_copied(asked: FrameType, frame: FrameType) -> bool:
-    """Whether one function runs twice, the second time as a copy that does not ask whoever listens."""
-    one, two = asked.f_code, frame.f_code
+    """Return whether a function runs twice, the second time as our copy that skips the function modes."""
+    one = asked.f_code
+    two = frame.f_code
     same = (one.co_filename, one.co_qualname) == (two.co_filename, two.co_qualname)
-    return same and HANDOVER in one.co_names and (one is not two or asked.f_globals is not frame.f_globals)
+    return (
+        same
+        and HANDOVER in one.co_names
+        and (one is not two or asked.f_globals is not frame.f_globals)
+    )
 
 
 def _runs(trace: TracebackType | None, function: str) -> bool:
@@ -282,11 +314,11 @@ def _linked(entries: list[TracebackType]) -> TracebackType | None:
     return following
 
 
-# Frames of others, as they stand while they call something
+# Finds the lines of frames of torch and Python while they call another function.
 
 
 def _places(call: Callable[[Callable[..., Any]], object]) -> list[Place]:
-    """Where the one stands who calls what ``call`` hands to it; nothing when it does not call it."""
+    """Return the place from which ``call`` calls the function that it gets. Empty if it does not call it."""
     found: list[Place] = []
 
     def called(*_: Any, **__: Any) -> Any:
@@ -297,23 +329,25 @@ def _places(call: Callable[[Callable[..., Any]], object]) -> list[Place]:
 
     try:
         call(called)
-    except Exception:  # another version of torch or python: the line is missing
+    except Exception:  # this version of torch or Python is different, so the line is missing
         return []
     return found
 
 
 def _call_module(called: Callable[..., Any]) -> None:
-    """Our wrapper of module calls stands in the place of this function of torch's."""
+    """Call torch's function that our wrapper of module calls replaces."""
     module: Any = sys.modules["torch.nn.modules.module"]
     module.Module._wrapped_call_impl(SimpleNamespace(_compiled_call_impl=None, _call_impl=called))
 
 
 def _below_runpy(trace: TracebackType | None) -> TracebackType | None:
-    """The same below the functions of ``runpy`` that find and run a module or a folder."""
+    """Return a traceback below the functions of ``runpy`` that find and run a module or a folder."""
     if trace is not None and trace.tb_frame.f_globals.get("__name__") == "__main__":
         places = _places(_run_code)
     else:
-        places = _places(_asked_for_main if _runs(trace, "_get_main_module_details") else _asked_for_module)
+        places = _places(
+            _asked_for_main if _runs(trace, "_get_main_module_details") else _asked_for_module
+        )
     entries = [_entry(place) for place in places]
     while trace is not None:
         entries.append(trace)
@@ -330,7 +364,7 @@ def _asked_for_main(called: Callable[..., Any]) -> None:
 
 
 def _run_code(called: Callable[..., Any]) -> None:
-    """Two places: in the function that runs modules, and in the one by which it does."""
+    """Find two places: in the function of ``runpy`` that runs modules, and in the one that it calls for this."""
     _run_module_as_main("", _get_module_details=_nothing, _run_code=called)
     FunctionType(runpy_parts._run_code.__code__, {"exec": called}, argdefs=(None,) * 5)(None, {})
 
@@ -340,7 +374,7 @@ def _nothing(*_: Any) -> tuple[Any, ...]:
 
 
 def _run_module_as_main(name: str, **names: Any) -> None:
-    """Call python's function of that name with others in the place of those that it calls."""
+    """Call python's function of that name, with other functions in place of those that it calls."""
     names["sys"] = SimpleNamespace(modules={"__main__": SimpleNamespace()}, argv=[""])
     names["_Error"] = ZeroDivisionError
     FunctionType(runpy_parts._run_module_as_main.__code__, names)(name, name != "__main__")

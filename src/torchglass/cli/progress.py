@@ -1,4 +1,4 @@
-"""Shows on a terminal how far long work has come; nothing in a pipe, nothing of what is quick, nothing afterwards."""
+"""Shows the progress of long work on a terminal: nothing in a pipe, nothing for quick work, nothing afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchglass.events.spelling import clean
 from torchglass.views.text.style import is_terminal
 
 if TYPE_CHECKING:
-    from torchglass.events.trace import Trace
+    from torchglass._trace import Trace
 
 PATIENCE = 1.0
 """Seconds of work that need no bar."""
@@ -26,28 +26,36 @@ ERASE = "\r\x1b[K"
 
 
 class Bar:
-    """``with Bar("reading run.trace") as bar:`` and in it ``bar(0.4)``; without a number it counts seconds."""
+    """A progress bar: ``with Bar("reading run.trace") as bar: bar(0.4)``. Without a number it counts seconds."""
 
     def __init__(self, label: str, stream: TextIO | None = None) -> None:
         self._label = clean(label)
-        self._stream = sys.stderr if stream is None else stream
+        if stream is None:
+            self._stream = sys.stderr
+        else:
+            self._stream = stream
         self._done: float | None = None
         self._began = time.monotonic()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __call__(self, done: float) -> None:
-        """From 0 to 1; it never goes back."""
+        """Set the progress, from 0 to 1. The bar never goes back."""
         self._done = max(done, self._done or 0.0)
 
     def __enter__(self) -> Bar:
         if is_terminal(self._stream):
-            self._thread = threading.Thread(target=self._work, name="torchglass progress", daemon=True)
+            self._thread = threading.Thread(
+                target=self._work, name="torchglass progress", daemon=True
+            )
             self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         if self._thread is not None:
@@ -68,7 +76,7 @@ class Bar:
         self._stream.flush()
 
     def line(self, width: int) -> str:
-        """What is shown now; the last column stays free, or the terminal would begin a new line."""
+        """Return the current line. Its last column stays free, or the terminal would begin a new line."""
         if self._done is None:
             state = f"{time.monotonic() - self._began:.0f} s"
         else:
@@ -78,12 +86,14 @@ class Bar:
 
 
 def add_bundle(parser: argparse.ArgumentParser) -> None:
-    """The argument that names the bundle of a command."""
-    parser.add_argument("bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()")
+    """Add the argument that names the bundle."""
+    parser.add_argument(
+        "bundle", metavar="BUNDLE", help="a trace kept by torchglass run, record(to=…) or save()"
+    )
 
 
 def loaded(bundle: str | Path) -> Trace:
-    """The trace of a bundle, with a bar while it is read."""
+    """Return the trace of a bundle. Show a bar while it is read."""
     from torchglass.recording import load_trace
 
     with Bar(f"reading {bundle}") as bar:

@@ -1,4 +1,4 @@
-"""Has the ranks recorded that a launcher (torchrun) starts under `torchglass run`.
+"""Records the ranks that a launcher (torchrun) starts under `torchglass run`.
 
 A launcher starts python once for each rank, with the rank in its environment. That command becomes `python -m
 torchglass run --to THE_BUNDLE …`, and joins. Whatever else the program starts is left alone.
@@ -20,7 +20,7 @@ from typing import Any, cast
 from torchglass.store.bundle import RUN
 
 RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
-"""What a launcher puts into the environment of a rank, and what is different in its own, or missing."""
+"""What a launcher puts into the environment of a rank, and what is missing or different in its own."""
 FLAGS = re.compile(r"-[bBdEIOPqsuv]+|-[XW].+")
 """Flags of python that change nothing in how a program is found."""
 BINDERS = ("numactl", "taskset")
@@ -29,10 +29,10 @@ BINDERS = ("numactl", "taskset")
 
 @dataclass
 class Ranks:
-    """Changes the commands that start ranks, so that they write to a bundle; without one it says why they do not."""
+    """Changes commands that start ranks, so that they write to a bundle. Without one it says why they do not."""
 
     options: list[str]
-    """Of `torchglass run`, for the ranks."""
+    """The options of `torchglass run` for the ranks."""
     bundle: Path | None
     run: str = ""
     started: int = 0
@@ -40,27 +40,33 @@ class Ranks:
     _said: list[str] = field(default_factory=list[str])
 
     def follow(self) -> None:
-        """From now on, for as long as this process lives."""
+        """Change commands from now on, until this process ends."""
         begin = subprocess.Popen.__init__
 
         @functools.wraps(begin)
         def __init__(popen: Any, *given: Any, **options: Any) -> None:
-            args = given[0] if given else options.get("args")
+            if given:
+                args = given[0]
+            else:
+                args = options.get("args")
             try:
                 changed = self.changed(args, options)
-            except Exception:  # it was given something odd, and says itself what
+            except Exception:  # an argument is wrong: the launcher will report it
                 changed = None
             if changed is not None:
                 command, environment = changed
-                given, options = (command, *given[1:]), {**options, "env": environment}
+                given = (command, *given[1:])
+                options = {**options, "env": environment}
                 options.pop("args", None)
             begin(popen, *given, **options)
 
         popen_class: Any = subprocess.Popen
         popen_class.__init__ = __init__
 
-    def changed(self, args: Any, options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]] | None:
-        """The command and environment by which a rank is recorded; None when it is none, or cannot be."""
+    def changed(
+        self, args: Any, options: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, str]] | None:
+        """Return the command and environment that record a rank, or None if that is not possible or it is no rank."""
         environment: Any = options.get("env")
         if not is_rank(environment) or isinstance(args, str | bytes) or options.get("shell"):
             return None
@@ -68,9 +74,13 @@ class Ranks:
         if Path(command[0]).name == "torchglass":
             return None
         at = python_at(command, environment)
-        program = None if at is None else program_at(command, at + 1)
+        program = None
+        if at is not None:
+            program = program_at(command, at + 1)
         if program is None:
-            return self._say(f"{command[0]} is not the python of this torchglass, or does not run a file or module")
+            return self._say(
+                f"{command[0]} is not the python of this torchglass, or does not run a file or module"
+            )
         if command[program:][:2] == ["-m", "torchglass"]:
             return None
         if self.bundle is None:
@@ -80,14 +90,16 @@ class Ranks:
         return [*command[:program], *ours, *command[program:]], {**environment, RUN: self.run}
 
     def _say(self, reason: str) -> None:
-        """Once for each reason."""
+        """Print a reason, once."""
         if reason not in self._said and sys.stderr is not None:
             self._said.append(reason)
-            sys.stderr.write(f"torchglass: the ranks that are started here are not recorded: {reason}\n")
+            sys.stderr.write(
+                f"torchglass: the ranks that are started here are not recorded: {reason}\n"
+            )
 
 
 def is_rank(environment: Any) -> bool:
-    """Whether a child with this environment is a rank that this process is not itself."""
+    """Return whether a child with this environment is another rank than this process."""
     if not isinstance(environment, Mapping):
         return False
     given = [cast("Mapping[str, str]", environment).get(name) for name in RANK]
@@ -95,13 +107,16 @@ def is_rank(environment: Any) -> bool:
 
 
 def python_at(command: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Where in a command this python stands; another one may have no torchglass."""
-    places = range(len(command)) if Path(command[0]).name in BINDERS else [0]
+    """Return the position of this python in a command. Another python may not have torchglass."""
+    if Path(command[0]).name in BINDERS:
+        places = range(len(command))
+    else:
+        places = [0]
     return next((at for at in places if _is_this_python(command[at], environment)), None)
 
 
 def _is_this_python(word: str, environment: Mapping[str, str]) -> bool:
-    """By folder and file: environments share one file, but each has a folder of its own."""
+    """Compare folder and file: environments share one file, but each has a folder of its own."""
     found = shutil.which(word, path=environment.get("PATH"))
     if found is None or Path(found).absolute().parent != Path(sys.executable).parent:
         return False
@@ -109,7 +124,7 @@ def _is_this_python(word: str, environment: Mapping[str, str]) -> bool:
 
 
 def program_at(command: Sequence[str], at: int) -> int | None:
-    """Where behind python's own flags the program begins: a path, or -m and a module."""
+    """Return where the program begins after python's own flags: a path, or -m and a module."""
     while at < len(command):
         word = command[at]
         if word[:2] == "-m" or not word.startswith("-"):

@@ -1,14 +1,15 @@
 """Run a script or module, unchanged, and record what it does to its tensors.
 
-The program behaves as under `python`: same output, arguments, exit status and traceback. What was recorded is
-kept in a bundle, also when the program fails or is interrupted; the story of a failure stands below the traceback
-(--quiet leaves it out). Without --to the newest run has the plain name; an earlier train.trace becomes
-train-1.trace. Child processes and the ranks of a torchrun write to the same bundle.
+The program behaves as under `python`: same output, arguments, exit status and traceback. The trace is kept in a
+bundle, even if the program fails or is interrupted. Below the traceback of a failure stands an explanation
+(--quiet omits it). Without --to the bundle is train.trace, and an earlier train.trace is renamed train-1.trace.
+Child processes and the ranks of a torchrun write to the same bundle.
 
 examples:
   torchglass run train.py --epochs 1            keep the trace in train.trace
   torchglass run --to run.trace --ops train.py  with every aten op, in run.trace
   torchglass run --ops --first-bad train.py     where does the NaN come from?
+  torchglass run --against reference.trace port.py   where does it first differ from that run?
   torchglass run --show tree -m mypackage       print the tree at the end, keep nothing
   torchglass run -m torch.distributed.run --nproc-per-node 2 train.py
   torchrun --nproc-per-node 2 --no-python torchglass run train.py
@@ -26,53 +27,122 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torchglass.cli.program import CannotStart, Program, find_module, find_script, print_uncaught, watch_others
-from torchglass.errors import BundleError, TorchglassError
+from torchglass.cli.output import print_json
+from torchglass.cli.program import (
+    CannotStart,
+    Script,
+    find_module,
+    find_script,
+    print_uncaught,
+    watch_others,
+)
+from torchglass.cli.repeats import Repeats
+from torchglass.cli.views import shown_names, view_name
+from torchglass.errors import BundleError, TorchglassError, UsageError
 from torchglass.events.spelling import clean
 from torchglass.options import Options
+from torchglass.views.text.style import is_terminal
+
+if TYPE_CHECKING:
+    from torchglass.answers.diff import Diff
+    from torchglass.answers.finding import Finding
 
 FAILED, WRONG_USE = 1, 2
-OWN = ("--to", "--show", "--quiet")
-"""Options of a run as a whole; its ranks have all others too."""
+RUN_OPTIONS = ("--to", "--show", "--quiet", "--against", "--again", "--repeat", "--json", "--keep")
+"""Options of the run as a whole. Ranks get all other options too."""
 FLAGS = {each.name: each for each in fields(Options) if "flag" in each.metadata}
 """The options of ``record()`` that can be given here."""
-VALUED = {"--show", *(f"--{name.replace('_', '-')}" for name, each in FLAGS.items() if type(each.default) is not bool)}
+OPTIONS_WITH_VALUE = {
+    "--show",
+    "--against",
+    "--again",
+    "--repeat",
+    "--keep",
+    *(
+        f"--{name.replace('_', '-')}"
+        for name, each in FLAGS.items()
+        if type(each.default) is not bool
+    ),
+}
 """Options that are followed by a value."""
-MOST_NAMES = 100
-"""How many names of our own choosing are tried."""
+MAX_EVENTS_CHECKED = 1_000_000
+"""A run with more events than this is checked only on request."""
+NOTHING_BAD = "no measured value is NaN or infinite, apart from masks and the like"
+MAX_NAMES_TRIED = 100
+"""How many names we try before giving up."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What to record and where to keep it; then the program and its own arguments."""
-    from torchglass.api import VIEWS
-
+    """Add the options of ``record()``, and those of the run as a whole."""
     parser.allow_abbrev = False  # split() must know each option that is followed by a value
     parser.usage = "torchglass run [options] (SCRIPT | -m MODULE) [arguments …]"
     for name, each in FLAGS.items():
-        flag, said = name.replace("_", "-"), dict[str, Any](each.metadata["flag"])
+        # A switch that is on by default gets --no-NAME, one that is off gets --NAME.
+        flag = name.replace("_", "-")
+        arguments = dict[str, Any](each.metadata["flag"])
         if type(each.default) is bool:
-            switch, usual = ("no-", "false") if each.default else ("", "true")
-            parser.add_argument(f"--{switch}{flag}", dest=name, action=f"store_{usual}", **said)
+            if each.default:
+                parser.add_argument(f"--no-{flag}", dest=name, action="store_false", **arguments)
+            else:
+                parser.add_argument(f"--{flag}", dest=name, action="store_true", **arguments)
         else:
-            said.setdefault("default", each.default)
-            parser.add_argument(f"--{flag}", **said)
+            arguments.setdefault("default", each.default)
+            parser.add_argument(f"--{flag}", **arguments)
     parser.add_argument(
-        "--first-bad", action="store_true", help="at the end, tell where the first NaN or Inf came from"
+        "--first-bad",
+        action="store_true",
+        help="at the end, print where the first NaN or Inf came from",
     )
-    parser.add_argument("--quiet", action="store_true", help="say nothing at the end, nor why the program failed")
-    parser.add_argument("--show", choices=VIEWS, help="print this view at the end; without --to nothing is kept")
+    parser.add_argument(
+        "--against", metavar="A", help="at the end, compare with this bundle, as `torchglass diff` does; records ops "
+        "and fingerprints"
+    )  # fmt: skip
+    parser.add_argument(
+        "--again",
+        metavar="A2",
+        help="with --against: a second run of A; differences between A and A2 are taken for noise",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="with --against: run the program N times, silently after the first; what its runs differ in is noise",
+    )
+    parser.add_argument(
+        "--keep",
+        dest="keep_runs",
+        type=int,
+        metavar="N",
+        help="keep only the newest N of the renamed earlier traces (train-1.trace …); default: all",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="at the end, print a summary on stderr as one line of JSON",
+    )
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print nothing at the end, not even why the program failed",
+    )
+    parser.add_argument(
+        "--show",
+        metavar="VIEW",
+        help=f"print this view at the end ({shown_names()}); without --to no bundle is kept",
+    )
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and the program with its own: argparse would take options of the program for ours."""
+    """Separate our own arguments from the program and its arguments, which argparse would take for ours."""
     own: list[str] = []
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0][:2] != "-m" and rest[0] not in ("-", "--"):
         option = rest.pop(0)
         own.append(option)
-        if option in VALUED and rest:
+        if option in OPTIONS_WITH_VALUE and rest:
             own.append(rest.pop(0))
     if rest[:1] == ["--"]:
         del rest[0]
@@ -82,47 +152,62 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def for_ranks(own: Sequence[str]) -> list[str]:
-    """Of our own arguments those that ranks have too."""
+    """Return those of our own arguments that ranks get too."""
     kept: list[str] = []
     rest = list(own)
     while rest:
         option = rest.pop(0)
-        taken = [option, *(rest[:1] if option in VALUED else [])]
+        taken = [option, *(rest[:1] if option in OPTIONS_WITH_VALUE else [])]
         del rest[: len(taken) - 1]
-        if option.partition("=")[0] not in OWN:
+        if option.partition("=")[0] not in RUN_OPTIONS:
             kept += taken
     return kept
 
 
 def run(options: argparse.Namespace) -> int:
-    """Find the program, record it from its first line to its last exit handler; returns its status."""
+    """Find the program and record it from its first line to its last exit handler. Return its exit status."""
+    if options.show is not None:
+        options.show = view_name(options.show)
+    if options.keep_runs is not None and options.keep_runs < 0:
+        raise UsageError(
+            f"--keep {options.keep_runs}: 0 removes all earlier traces, 1 keeps the newest of them"
+        )
+    if options.repeat < 1 or (options.repeat > 1 and not options.against):
+        raise UsageError(f"--repeat {options.repeat}: 2 or more runs, and only with --against A")
     try:
         program = _find(options)
     except CannotStart as error:
-        return error.told()
-    except Exception as error:  # it was found, and cannot be compiled, or a package around it cannot be imported
+        return error.report()
+    # The program was found, but it cannot be compiled, or a package around it cannot be imported.
+    except Exception as error:
         is_module = options.program[0] == "-m"
         print_uncaught(error if is_module else error.with_traceback(None), by_runpy=is_module)
         return FAILED
     if program is None:
-        print("torchglass run: which program? give a script, or -m and a module", file=sys.stderr)
+        print(
+            "torchglass run: no program given: give a script, or -m and a module", file=sys.stderr
+        )
         return WRONG_USE
-    # Not returned: whatever python does at its end (to a closed stdout, say) is between it and the program.
+    # Exit instead of returning, so that Python handles its end as usual (a closed stdout, for example).
     sys.exit(_record(program, options))
 
 
-def _find(options: argparse.Namespace) -> Program | None:
+def _find(options: argparse.Namespace) -> Script | None:
     first, *rest = options.program or [""]
     if first == "-m":
-        return find_module(rest[0], rest[1:]) if rest else None
-    return find_script(first, rest) if first else None
+        if rest:
+            return find_module(rest[0], rest[1:])
+        return None
+    if first:
+        return find_script(first, rest)
+    return None
 
 
-def _record(program: Program, options: argparse.Namespace) -> int:
+def _record(program: Script, options: argparse.Namespace) -> int:
     frame = inspect.currentframe()
     assert frame is not None
-    ending = _begun(program, options, frame)
-    # Registered before the program's own exit handlers: so it runs after them, and they are recorded too.
+    ending = _start(program, options, frame)
+    # Registered before the exit handlers of the program, so it runs after them and they are recorded too.
     atexit.register(ending)
     watch_others()
     try:
@@ -131,100 +216,159 @@ def _record(program: Program, options: argparse.Namespace) -> int:
     except SystemExit:
         raise
     except CannotStart as error:
-        return error.told()
+        return error.report()
     except BaseException as error:
         ending.error = error
-    # Not in the handler: an exception of the program's own excepthook is none that was raised in answer.
+    # Print outside the handler. Otherwise an exception of the program's excepthook would have this one as its context.
     print_uncaught(ending.error, program.by_runpy)
     if isinstance(ending.error, KeyboardInterrupt):
-        raise ending.error  # python itself then ends by SIGINT, once everything is put away
+        raise ending.error  # Python then ends the process by SIGINT, after its cleanup
     return FAILED
 
 
-def _begun(program: Program, options: argparse.Namespace, frame: FrameType) -> _Ending:
-    """Begin to record, and have ranks that the program starts do so too."""
+def _start(program: Script, options: argparse.Namespace, frame: FrameType) -> _Ending:
+    """Start recording, and make ranks that the program starts record too."""
     from torchglass import children
     from torchglass.cli.ranks import Ranks
     from torchglass.store.bundle import RUN
 
     chooses = not options.to and not options.show and os.environ.get("TORCHGLASS") != "0"
     try:
-        ending = _begun_anew(program.title, options, frame) if chooses else _begun_at(options.to, options, frame)
+        if chooses:
+            ending = _start_in_free_name(program.title, options, frame)
+        else:
+            ending = _start_in(options.to, options, frame)
     except BundleError as error:
         raise BundleError(f"{error}; --to PATH names another") from None
-    os.environ.pop(RUN, None)  # it was meant for this process
-    told = children.told()
-    if told is not None:
-        ending.bundle = Path(told["path"])
+    os.environ.pop(RUN, None)  # the variable was for this process, not for its children
+    inherited = children.child_config()
+    if inherited is not None:
+        ending.bundle = Path(inherited["path"])
     if os.environ.get("TORCHGLASS") != "0":
-        ending.ranks = Ranks(for_ranks(options.own), ending.bundle, told["run"] if told is not None else "")
+        run = ""
+        if inherited is not None:
+            run = inherited["run"]
+        ending.ranks = Ranks(for_ranks(options.own), ending.bundle, run)
         ending.ranks.follow()
     return ending
 
 
-def _begun_anew(title: str, options: argparse.Namespace, frame: FrameType) -> _Ending:
-    """Under a name of our own choosing; one that somebody else takes at this moment gives way to the next."""
+def _start_in_free_name(title: str, options: argparse.Namespace, frame: FrameType) -> _Ending:
+    """Start recording into a bundle whose name we choose. If another process takes the name first, try the next."""
     from torchglass.cli.names import free_name
 
-    importlib.import_module("torchglass.capture.recorder")  # it takes seconds: not while others wait for the folder
+    # Import the recorder now, because that takes seconds and later other processes wait for the folder.
+    importlib.import_module("torchglass.capture.recorder")
     tried: list[str] = []
     while True:
         try:
             with free_name(title, tried) as name:
                 tried.append(name.path.name)
-                ending = _begun_at(name.path, options, frame)
+                ending = _start_in(name.path, options, frame)
         except BundleError as error:
-            if isinstance(error.__context__, FileExistsError) and len(tried) < MOST_NAMES:
+            if isinstance(error.__context__, FileExistsError) and len(tried) < MAX_NAMES_TRIED:
                 continue
             raise
-        if name.said and sys.stderr is not None:
-            print(f"torchglass: {name.said}", file=sys.stderr)
+        if name.message and sys.stderr is not None:
+            print(f"torchglass: {name.message}", file=sys.stderr)
+        if options.keep_runs is not None:
+            _remove_old(title, options.keep_runs)
         return ending
 
 
-def _begun_at(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
+def _remove_old(title: str, keep: int) -> None:
+    """Remove earlier traces of the program, and say which."""
+    from torchglass.cli.names import remove_old
+
+    removed = remove_old(title, keep)
+    if removed and sys.stderr is not None:
+        names = ", ".join(clean(path.name) for path in removed)
+        print(f"torchglass: removed {names} (--keep {keep})", file=sys.stderr)
+
+
+def _start_in(to: str | Path | None, options: argparse.Namespace, frame: FrameType) -> _Ending:
     from torchglass.api import record
 
-    ending = _Ending(record(**_asked_for(options, to)), options)
+    ending = _Ending(record(**_record_options(options, to)), options)
     ending.trace = ending.recording.begin_program(frame)
     return ending
 
 
-def _asked_for(options: argparse.Namespace, to: str | Path | None) -> dict[str, Any]:
-    """The options as ``record()`` takes them."""
-    asked: dict[str, Any] = {name: getattr(options, name) for name in FLAGS} | {"to": to or None}
-    asked["variables"] = _words(",".join(options.variables))
-    asked["calls"] = _words(options.calls)
-    asked["values"] = _values(options.values) or ("stats" if options.first_bad else None)
-    return asked
+def _record_options(options: argparse.Namespace, to: str | Path | None) -> dict[str, Any]:
+    """Return the options as ``record()`` takes them."""
+    chosen: dict[str, Any] = {name: getattr(options, name) for name in FLAGS}
+    chosen["to"] = to or None
+    chosen["variables"] = _words(",".join(options.variables))
+    chosen["calls"] = _words(options.calls)
+    values = _values(options.values)
+    if not values and options.against:
+        values = "stats+sketch"
+    elif not values and options.first_bad:
+        values = "stats"
+    chosen["values"] = values or None
+    if options.against:
+        chosen["ops"] = True
+    return chosen
+
+
+def _recorded_to_compare(options: argparse.Namespace) -> list[str]:
+    """Return what --against adds to the options of a run."""
+    if options.values:
+        return ["--ops"]
+    return ["--ops", "--values", "stats+sketch"]
 
 
 def _words(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _values(given: str | None) -> Any:
-    """A word, or which events are meant: ``module=encoder.*,function=softmax``."""
-    if given is None or "=" not in given:
-        return given
+def _values(text: str | None) -> Any:
+    """Return a word such as ``stats`` as it is, and a selection for ``module=encoder.*,function=softmax``.
+
+    A pattern without a key has that of the one before: ``module=3,4``.
+    """
+    if text is None or "=" not in text:
+        return text
     from torchglass.cli.views import selection
 
-    return selection(given.split(","), "--values")
+    patterns: list[str] = []
+    key = ""
+    for pattern in text.split(","):
+        if "=" in pattern:
+            key = pattern.partition("=")[0]
+            patterns.append(pattern)
+        elif key:
+            patterns.append(f"{key}={pattern}")
+        else:
+            patterns.append(pattern)
+    return selection(patterns, "--values")
 
 
-def _tell_what_is_missing(trace: Any) -> None:
-    """Where --values named nothing that ran, the run was in vain."""
+def _print_empty_selections(trace: Any) -> None:
+    """Print the note that --values matched nothing that ran."""
     for note in trace.notes:
         if "kept nothing: " in note and sys.stderr is not None:
             print(f"torchglass: {clean(note)}", file=sys.stderr)
 
 
 class _Ending:
-    """What happens when the program and its exit handlers are done."""
+    """What happens after the program and its exit handlers."""
 
     def __init__(self, recording: Any, options: argparse.Namespace) -> None:
         self.recording = recording
-        self.view, self.first_bad, self.is_quiet = options.show, options.first_bad, options.quiet
+        self.view = options.show
+        self.first_bad = options.first_bad
+        self.is_quiet = options.quiet
+        self.as_json = options.json
+        self.against = options.against
+        self.again = options.again
+        self._repeats: Repeats | None = None
+        if options.repeat > 1:
+            self._repeats = Repeats(
+                [*for_ranks(options.own), *_recorded_to_compare(options)],
+                options.program,
+                options.repeat - 1,
+            )
         self.trace: Any = None
         self.bundle: Path | None = None
         self.ranks: Any = None
@@ -233,48 +377,125 @@ class _Ending:
 
     def __call__(self) -> None:
         if os.getpid() != self._process:
-            return  # a forked child that ends by itself
-        error, self.error = self.error, None  # what it holds ends as it would without us
+            return  # this is a forked child, which ends on its own
+        error = self.error
+        self.error = None  # so that the exception's objects are freed as early as without recording
         try:
             self.recording.__exit__(type(error) if error else None, error, None)
-            self._tell(is_fault=not isinstance(error, KeyboardInterrupt))  # who pressed Ctrl-C asks for no story
-        except KeyboardInterrupt:  # somebody is in a hurry; what was recorded is kept by now
+            # A user who pressed Ctrl-C does not want an explanation of the failure.
+            self._report(is_fault=not isinstance(error, KeyboardInterrupt))
+        except KeyboardInterrupt:  # the user is in a hurry, and the recording has been saved
             pass
         except TorchglassError as problem:
             print(f"torchglass: {problem}", file=sys.stderr)
-        except (OSError, ValueError):  # nobody reads, or the program closed it
+        except (OSError, ValueError):  # the reader has ended, or the program closed the stream
             pass
         finally:
             del error
 
-    def _tell(self, is_fault: bool) -> None:
-        from torchglass.api import first_bad, load, show
+    def _report(self, is_fault: bool) -> None:
+        from torchglass.api import load, show
 
         trace = self.trace
         in_child = bool(trace.left_by) and trace.failure() is None
         if self.bundle is not None and (self.ranks.started or in_child):
-            trace = load(self.bundle)  # the launcher itself does little with tensors, and a worker may have failed
+            # Load the whole bundle, because the launcher does little with tensors and a worker may have failed.
+            trace = load(self.bundle)
+        if self.as_json:
+            if self._is_first_rank():
+                print_json("run", self._facts(trace), sys.stderr)
+            return
         if not self.is_quiet:
-            _tell_what_is_missing(trace)
-        if self.view or self.first_bad:
-            sys.stdout.flush()
+            _print_empty_selections(trace)
         if self.view:
+            sys.stdout.flush()
             show(trace, self.view)
-        if self.first_bad:
-            print(first_bad(trace) or "torchglass: no value that was measured is NaN or infinite, unless it was meant")
-        if not self.view and self._is_to_say():
+        if self.first_bad and sys.stderr is not None:
+            found = trace.first_bad()
+            print("torchglass: " + NOTHING_BAD if found is None else found, file=sys.stderr)
+        if self.against:
+            self._compare(trace)
+        if not self.view and self._may_print_text():
             failed = is_fault and trace.failure() is not None
             if failed:
                 print(file=sys.stderr)
                 show(trace, "failure", file=sys.stderr)
-            if failed or sys.stderr.isatty():
-                told = f"{len(trace):,} events kept; to see them: torchglass show {self.recording.to}"
-                print(f"torchglass: {told}", file=sys.stderr)
+            elif is_fault:
+                self._check(trace)
+            if failed or is_terminal(sys.stderr):
+                command = f"torchglass show {self.recording.to}"
+                text = f"{len(trace):,} events kept; to see them: {command}"
+                print(f"torchglass: {text}", file=sys.stderr)
 
-    def _is_to_say(self) -> bool:
-        """Nobody asked for silence, and of several ranks this is the first."""
+    def _check(self, trace: Any) -> None:
+        """Print what looks wrong, if something does."""
+        from torchglass.answers.findings.text import summary_lines
+        from torchglass.views.text.style import page_for, writable
+
+        if len(trace) > MAX_EVENTS_CHECKED:
+            command = f"torchglass check {self.recording.to}"
+            text = f"{len(trace):,} events: to look for bugs in them, {command}"
+            print(f"torchglass: {text}", file=sys.stderr)
+            return
+        for line in summary_lines(
+            self._findings(trace), str(self.recording.to), page_for(sys.stderr)
+        ):
+            print(writable(line, sys.stderr), file=sys.stderr)
+
+    def _compare(self, trace: Any) -> None:
+        """Print where this run first differs from a kept one."""
+        from torchglass.cli.diff import print_diff
+
+        sys.stdout.flush()
+        print_diff(self._diff(trace))
+
+    def _diff(self, trace: Any) -> Diff:
+        """Return where this run first differs from a kept one."""
+        from torchglass.api import load
+
+        again = []
+        if self.again is not None:
+            again = [load(self.again)]
+        if self._repeats is None:
+            return load(self.against).diff(trace, again=again)
+        with self._repeats.traces() as other_again:
+            return load(self.against).diff(trace, again=again, other_again=other_again)
+
+    def _findings(self, trace: Any) -> Sequence[Finding]:
+        """Return what looks wrong in a trace, unless it is too long for a check at the end of the run."""
+        from torchglass.answers.findings.check import check
+        from torchglass.cli.settings import ignored_names
+
+        if len(trace) > MAX_EVENTS_CHECKED:
+            return []
+        return check(trace, ignored_names()).findings
+
+    def _facts(self, trace: Any) -> dict[str, Any]:
+        """Return a summary of what was recorded, as data."""
+        failure = trace.failure_story()
+        found = None
+        if self.first_bad:
+            found = trace.first_bad()
+        return {
+            "bundle": None if self.bundle is None else str(self.bundle),
+            "events": len(trace),
+            "complete": trace.complete,
+            "failure": None if failure is None else failure.to_dict(),
+            "first_bad": None if found is None else found.to_dict(),
+            "findings": [finding.to_dict() for finding in self._findings(trace)],
+            "diff": self._diff(trace).to_dict() if self.against else None,
+            "view": trace.to_dict(self.view) if self.view else None,
+            "notes": list(trace.notes),
+        }
+
+    def _is_first_rank(self) -> bool:
+        """Return whether this is the first of several ranks, and stderr is open."""
         from torchglass.store.bundle import read_manifest
 
-        if self.is_quiet or sys.stderr is None or self.bundle is None:
+        if sys.stderr is None:
             return False
-        return read_manifest(self.bundle)["owner"] == self._process
+        return self.bundle is None or read_manifest(self.bundle)["owner"] == self._process
+
+    def _may_print_text(self) -> bool:
+        """Return whether to print: not with --quiet, only for a bundle, and only in the first of several ranks."""
+        return not self.is_quiet and self.bundle is not None and self._is_first_rank()

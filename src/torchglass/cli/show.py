@@ -1,15 +1,17 @@
-"""Show a kept trace: as a tree, as code with its ops, as an annotated listing, as a table …
+"""Show a trace: as a tree, as code with its ops, as an annotated listing, as a table …
 
-Each view has options of its own; one that the view does not know is an error that names those it does.
+Each option says which views have it. An option that the view does not have is an error.
 
 examples:
   torchglass show run.trace
   torchglass show run.trace code --only module=encoder.*
   torchglass show run.trace listing --path model.py
   torchglass show run.trace tree --depth 2
+  torchglass show run.trace first-bad            where the first NaN came from
   torchglass show run.trace --hide transformers --only function=softmax
+  torchglass show run.trace table --json         the rows, for other programs
 
-On a terminal long output goes through $PAGER, or less; --no-pager prints it at once.
+On a terminal, long output goes through $PAGER or less; --no-pager prints it directly.
 """
 
 from __future__ import annotations
@@ -27,37 +29,65 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TextIO
 
+from torchglass.cli.output import add_json, print_json
 from torchglass.cli.progress import add_bundle, loaded
-from torchglass.cli.views import add_options, given
+from torchglass.cli.views import add_options, chosen_options, completions, shown_names, view_name
 from torchglass.errors import UsageError
-from torchglass.views import VIEWS
+from torchglass.events.spelling import clean
 from torchglass.views.text.style import is_terminal
+
+MAX_BUNDLE_NAME = 30
+"""How many characters the name of a bundle in a hint may have. For a longer one the hint says ``RUN``."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The bundle, the view, and where lines go; then the options of all views, each with the views that have it."""
+    """Add the bundle, the view, how to print it, and the options of all views."""
     add_bundle(parser)
-    parser.add_argument("named", metavar="VIEW", nargs="?", choices=VIEWS, help=f"one of {', '.join(VIEWS)}")
-    parser.add_argument(
-        "--view", choices=VIEWS, help="the same; default: tree, or failure where a call failed and ended the program"
+    view: Any = parser.add_argument(
+        "named",
+        metavar="VIEW",
+        nargs="?",
+        help=f"one of {shown_names()}; default: tree, or failure if the program failed",
     )
-    parser.add_argument("--width", type=int, metavar="N", help="columns; default: the terminal's")
-    parser.add_argument("--color", action=argparse.BooleanOptionalAction, default=None, help="default: on a terminal")
-    parser.add_argument("--no-pager", action="store_true", help="print at once, also what is longer than the screen")
+    view.completer = completions
+    parser.add_argument("--view", help=argparse.SUPPRESS)  # the spelling of earlier versions
+    parser.add_argument(
+        "--width", type=int, metavar="N", help="width in columns; default: the terminal's"
+    )
+    parser.add_argument(
+        "--color",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="default: colors on a terminal",
+    )
+    parser.add_argument(
+        "--no-pager",
+        action="store_true",
+        help="print directly, even if it is longer than the screen",
+    )
+    add_json(parser)
     add_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load and print."""
+    """Load the bundle and print the view."""
     if None not in (options.named, options.view) and options.named != options.view:
-        raise UsageError(f"two views are asked for, {options.named} and --view {options.view}: leave one out")
-    options.view = options.view or options.named
-    chosen = given(options, options.view or "tree")
-    # A process that only shows makes no garbage: looking for some takes a third of the time of a large trace.
+        raise UsageError(
+            f"two views were given, {options.named} and --view {options.view}: leave one out"
+        )
+    options.view = options.named or options.view
+    if options.view is not None:
+        options.view = view_name(options.view)
+    chosen = chosen_options(options)
+    # Showing a trace makes no cycles of objects. To look for some takes a third of the time of a large trace.
     was_on = gc.isenabled()
     gc.disable()
     try:
-        print_view(loaded(options.bundle), options, chosen)
+        trace = loaded(options.bundle)
+        if options.json:
+            print_json("show", trace.to_dict(options.view, **chosen))
+        else:
+            print_view(trace, options, chosen)
     finally:
         if was_on:
             gc.enable()
@@ -65,14 +95,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_view(trace: Any, options: argparse.Namespace, chosen: dict[str, Any]) -> None:
-    """Print it, on a terminal through a pager; what is long says how to see less or more of it."""
-    from torchglass.api import view_lines
+    """Print a view. On a terminal it goes through a pager."""
+    from torchglass.views.render import view_lines
     from torchglass.views.text.style import is_terminal, page_for, writable
 
     page = page_for(sys.stdout, width=options.width, color=options.color)
-    page = replace(page, command=is_terminal(sys.stdout))
+    # Hints below a view are commands to copy. They name the bundle unless it would break the line.
+    bundle = shlex.quote(clean(options.bundle))
+    if len(bundle) > MAX_BUNDLE_NAME:
+        bundle = "RUN"
+    page = replace(page, command=is_terminal(sys.stdout), bundle=bundle)
     lines = view_lines(trace, options.view, page, chosen)
-    first = list(islice(lines, 1))  # all that may go wrong does so before the pager takes the screen
+    # All errors come with the first line, before the pager takes the screen.
+    first = list(islice(lines, 1))
     with paged(not options.no_pager) as stream:
         for line in chain(first, lines):
             print(writable(line, sys.stdout), file=stream)
@@ -80,26 +115,34 @@ def print_view(trace: Any, options: argparse.Namespace, chosen: dict[str, Any]) 
 
 # ---------------------------------------------------------------- pager
 
-# Long output on a terminal goes through a pager, as git's does: $PAGER, else less, which ends by itself if it fits.
+# Long output on a terminal goes through $PAGER or less, as that of git does.
 
 LESS = "FRX"
-"""End at once if it fits on one screen, let colours through, leave the screen as it is: what git gives to less."""
+"""Options of less, as git sets them: end at once if the text fits on one screen, pass colours on, and leave the text
+on the screen at the end."""
 
 
 @contextmanager
 def paged(wanted: bool = True) -> Generator[TextIO]:
-    """Where to print to: a pager's input where there is a terminal and a pager, else stdout itself."""
-    command = pager() if wanted and is_terminal(sys.stdout) else ""
+    """Yield the stream to print to: the input of a pager if there is a terminal and a pager, else stdout."""
+    command = ""
+    if wanted and is_terminal(sys.stdout):
+        command = pager()
     if not command:
         yield sys.stdout
         return
-    import subprocess  # only here: whoever prints into a pipe or a file need not wait for it
+    import subprocess  # imported here, because printing to a pipe or a file does not need it
 
     sys.stdout.flush()
     environment = {"LESS": LESS, "LV": "-c", **os.environ}
     encoding = sys.stdout.encoding or "utf-8"
     process: Any = subprocess.Popen(
-        command, shell=True, stdin=subprocess.PIPE, env=environment, encoding=encoding, errors="replace"
+        command,
+        shell=True,
+        stdin=subprocess.PIPE,
+        env=environment,
+        encoding=encoding,
+        errors="replace",
     )
     try:
         with suppress(BrokenPipeError, KeyboardInterrupt):  # the reader has seen enough
@@ -109,10 +152,12 @@ def paged(wanted: bool = True) -> Generator[TextIO]:
 
 
 def pager() -> str:
-    """The command; "" where none is wanted or found."""
+    """Return the command of the pager; "" if the user wants none or it is not installed."""
     chosen = os.environ.get("PAGER")
     if chosen is None:
-        return "less" if shutil.which("less") else ""
+        if shutil.which("less"):
+            return "less"
+        return ""
     try:
         words = shlex.split(chosen)
     except ValueError:
@@ -123,7 +168,7 @@ def pager() -> str:
 
 
 def _wait(process: Any) -> None:
-    """Until it is left; Ctrl-C is the pager's own meanwhile."""
+    """Wait until the user leaves the pager. Until then Ctrl-C goes to the pager."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with suppress(BrokenPipeError):

@@ -1,4 +1,8 @@
-"""The options of views as arguments of a command: names, meanings and choices are those of the views' own classes."""
+"""Makes the arguments of a command from the options of views.
+
+Names, meanings and choices of the options are in their classes (``views/options.py``). Several views may have an
+option of one name, with another meaning each. The command has one flag for it, and its help says which view does what.
+"""
 
 from __future__ import annotations
 
@@ -6,108 +10,158 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from torchglass.errors import UsageError, closest
+from torchglass.errors import UnknownView, UsageError, closest
 from torchglass.events.selection import Selection, select
 from torchglass.views import VIEWS
-from torchglass.views.options import NAMES, NUMBER, OPTIONS, SELECTION, SWITCH, Option, options_of
+from torchglass.views.options import (
+    NAMES,
+    NUMBER,
+    OPTIONS,
+    SELECTION,
+    SWITCH,
+    TEXT,
+    Option,
+    options_of,
+)
 
 CRITERIA = ("module", "function", "op", "variable", "kind")
+"""The keys of ``--only KEY=PATTERN``."""
+MAX_VIEWS_NAMED_APART = 2
+"""If all views but this many give an option one meaning, the help says "other views" for them."""
+
+
+def view_name(text: str) -> str:
+    """Return the name of a view in Python, ``first_bad``, for its name on the command line, ``first-bad``."""
+    name = text.replace("-", "_")
+    if name not in VIEWS:
+        raise UnknownView(f"no view {text!r}; {_dashed(closest(name, VIEWS))}")
+    return name
+
+
+def _dashed(text: str) -> str:
+    return text.replace("_", "-")
+
+
+def shown_names() -> str:
+    """Return the names of all views, as they are written on the command line."""
+    return ", ".join(map(_dashed, VIEWS))
+
+
+def completions(**_: object) -> list[str]:
+    """Return the names of views that the shell offers when it completes a command."""
+    return list(map(_dashed, VIEWS))
 
 
 def add_options(parser: argparse._ActionsContainer, views: Sequence[str] = VIEWS) -> None:  # pyright: ignore[reportPrivateUsage] - argparse has no public name for it
-    """The options of these views, each with the views that have it, if not all do."""
+    """Add the options of these views. The help of an option that not all of them have names those that do."""
     parser.add_argument(
         "--only",
         action="append",
         metavar="KEY=PATTERN",
-        help=f"only what fits, as function=softmax or module=encoder.*; keys are {', '.join(CRITERIA)}; may be given "
-        "more than once",
+        help="show only what matches, such as function=softmax or module=encoder.*; "
+        f"the keys are {', '.join(CRITERIA)}; repeatable",
     )
     for name, by_view in view_options(views).items():
         _add_option(parser, name, by_view, len(views))
 
 
 def view_options(views: Sequence[str] = VIEWS) -> dict[str, dict[str, Option]]:
-    """The options of views, as their own classes have them: by name, then by view."""
-    found: dict[str, dict[str, Option]] = {}
+    """Return the options of views, by the name of the option and then by view."""
+    by_name: dict[str, dict[str, Option]] = {}
     for view in views:
         for name, option in options_of(OPTIONS[view]).items():
-            if option.kind != SELECTION:  # --only, which is spelt in its own way
-                found.setdefault(name, {})[view] = option
-    return found
+            if option.kind != SELECTION:  # --only is spelt differently
+                by_name.setdefault(name, {})[view] = option
+    return by_name
 
 
-def given(options: argparse.Namespace, view: str, views: Sequence[str] = VIEWS) -> dict[str, Any]:
-    """What was given, as ``show()`` takes it."""
-    known = view_options(views)
-    asked = {name: getattr(options, name) for name in known}
-    chosen = {name: value for name, value in asked.items() if value is not None}
-    _check(view, chosen, known)
+def chosen_options(options: argparse.Namespace, views: Sequence[str] = VIEWS) -> dict[str, Any]:
+    """Return the options that the user gave, as ``show()`` takes them."""
+    chosen: dict[str, Any] = {}
+    for name in view_options(views):
+        value = getattr(options, name)
+        if value is not None:
+            chosen[name] = value
     if options.only:
         chosen["only"] = selection(options.only)
     return chosen
 
 
-def _add_option(parser: argparse._ActionsContainer, name: str, by_view: dict[str, Option], views: int) -> None:  # pyright: ignore[reportPrivateUsage] - as above
-    """One flag for all views that have such an option; what it means, and where, is in the help."""
-    flag, kinds = "--" + name.replace("_", "-"), {option.kind for option in by_view.values()}
-    kind, text = min(kinds - {SWITCH}, default=SWITCH), _help(by_view, views)
-    choices = {option.choices for option in by_view.values()}
+def _add_option(
+    parser: argparse._ActionsContainer,  # pyright: ignore[reportPrivateUsage] - as above
+    name: str,
+    by_view: dict[str, Option],
+    views: int,
+) -> None:
+    """Add one flag for all views that have an option of this name.
+
+    ``views`` is the number of all views of the command.
+    """
+    flag = "--" + _dashed(name)
+    (kind,) = {option.kind for option in by_view.values()}  # the same in every view
+    text = _help(by_view, views)
     if kind == SWITCH:
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
     elif kind == NUMBER:
         parser.add_argument(flag, type=int, metavar="N", help=text)
+    elif kind == TEXT:
+        parser.add_argument(flag, metavar="CONDITION", help=text)
     elif kind == NAMES:
         parser.add_argument(flag, type=_names, metavar="A,B", help=text)
     else:
-        parser.add_argument(flag, metavar="|".join(choices.pop()) if len(choices) == 1 else "WORD", help=text)
-    if SWITCH in kinds and kind != SWITCH:  # a word in one view, a switch in another
-        no = "--no-" + name.replace("_", "-")
-        parser.add_argument(no, dest=name, action="store_false", default=None, help="switch that off")
+        choices = {option.choices for option in by_view.values()}
+        metavar = "WORD"
+        if len(choices) == 1:
+            metavar = "|".join(choices.pop())
+        parser.add_argument(flag, metavar=metavar, help=text)
 
 
 def _help(by_view: dict[str, Option], views: int) -> str:
-    """``tree, code: levels below the outermost one``: each meaning once, with the views that it holds for."""
-    meanings: dict[str, list[str]] = {}
+    """Return each meaning of an option once, after its views: ``tree, code: levels below the outermost one``."""
+    views_by_meaning: dict[str, list[str]] = {}
     for view, option in by_view.items():
-        choices = f" ({', '.join(option.choices)}" if option.choices else ""
-        choices += f"; default {option.default})" if choices and option.default else ")" if choices else ""
-        usual = " (on by default)" if option.default is True else ""
-        meanings.setdefault(option.meaning + choices + usual, []).append(view)
-    if len(meanings) == 1 and len(by_view) == views:
-        return next(iter(meanings)).replace("%", "%%")
-    ordered = sorted(meanings.items(), key=lambda each: len(each[1]) >= views - 2)
-    text = "; ".join(f"{_of(names, views)}: {meaning}" for meaning, names in ordered)
-    return text.replace("%", "%%")
+        meaning = option.meaning + _choices(option)
+        if option.default is True:
+            meaning += " (on by default)"
+        views_by_meaning.setdefault(meaning, []).append(_dashed(view))
+    if len(views_by_meaning) == 1 and len(by_view) == views:
+        (text,) = views_by_meaning
+        return text.replace("%", "%%")
+    parts: list[str] = []
+    last: list[str] = []
+    for meaning, names in views_by_meaning.items():
+        if len(names) < views - MAX_VIEWS_NAMED_APART:
+            parts.append(f"{', '.join(names)}: {meaning}")
+        else:
+            last.append(f"other views: {meaning}")
+    return "; ".join([*parts, *last]).replace("%", "%%")
 
 
-def _of(names: Sequence[str], views: int) -> str:
-    """Which views, where most of them are meant by those that are not."""
-    return ", ".join(names) if len(names) < views - 2 else "other views"
-
-
-def _check(view: str, chosen: dict[str, Any], known: dict[str, dict[str, Option]]) -> None:
-    """Refuse a word for what is a switch in this view, and the other way round; the rest the view checks itself."""
-    for name, value in chosen.items():
-        option, flag = known[name].get(view), name.replace("_", "-")
-        if option is not None and option.kind == SWITCH and not isinstance(value, bool):
-            raise UsageError(f"--{flag} takes no word in the view {view!r}: --no-{flag} switches it off")
-        if option is not None and option.kind != SWITCH and isinstance(value, bool):
-            raise UsageError(f"--no-{flag} is no option of the view {view!r}, in which --{flag} takes a word")
+def _choices(option: Option) -> str:
+    """Return `` (begin, end; default begin)`` for an option that takes one of a few words."""
+    if not option.choices:
+        return ""
+    words = ", ".join(option.choices)
+    if option.default:
+        return f" ({words}; default {option.default})"
+    return f" ({words})"
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(each for each in text.split(",") if each)
+    """Return the names in ``a,b``."""
+    return tuple(name for name in text.split(",") if name)
 
 
-def selection(given: list[str], option: str = "--only") -> Selection:
-    """``module=encoder.*`` and the like, as ``select(…)`` takes them."""
+def selection(texts: list[str], option: str = "--only") -> Selection:
+    """Return the selection for texts such as ``module=encoder.*``. ``option`` is the flag to name in errors."""
     criteria: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         key, equals, pattern = text.partition("=")
         if key not in CRITERIA:
             raise UsageError(f"{option} takes KEY=PATTERN, not {text!r}; {closest(key, CRITERIA)}")
         if not equals:
-            raise UsageError(f"{option} takes KEY=PATTERN, and {text!r} is the key alone: as {option} '{key}=*'")
+            raise UsageError(
+                f"{option} takes KEY=PATTERN, but {text!r} has no pattern: write {option} '{key}=*'"
+            )
         criteria[key] = (*criteria.get(key, ()), pattern)
     return select(**criteria)

@@ -1,1 +1,1 @@
-"""The four tools' front doors: their vocabulary on our engine."""
+"""Offers the interfaces of four other tools (see each module) on top of torchglass, so that their users can switch."""

@@ -1,4 +1,4 @@
-"""torch-code-tracing's front door: ``TracingMode`` prints each op under the source lines that led to it."""
+"""Offers torch-code-tracing's interface: ``TracingMode`` prints each op under the source lines that led to it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from functools import lru_cache
 from threading import get_ident
 from types import FrameType, TracebackType
 
+from torchglass._trace import Trace as Recorded
 from torchglass.capture.engine.log import ThreadLog
 from torchglass.capture.live import Feed, LiveFeed
 from torchglass.capture.recorder import Recorder
 from torchglass.capture.session import OP
 from torchglass.capture.torch import private
 from torchglass.events.tables import Tables
-from torchglass.events.trace import Trace as Recorded
 from torchglass.events.types import Event, Location
 from torchglass.journal.layout import NONE, WHAT
 from torchglass.options import Options
@@ -42,13 +42,13 @@ __all__ = ["TracingMode"]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame of a trace's stack, with the names that ``inspect.FrameInfo`` has; no frame is kept."""
+    """One frame of a trace's stack, with the field names of ``inspect.FrameInfo``. It does not keep the real frame."""
 
     filename: str
     lineno: int
     function: str
     code_context: list[str] | None
-    """The source line with its indentation, None when it is not known."""
+    """The source line with its indentation, or None if it is not known."""
     positions: Positions
     index: int | None = 0
 
@@ -64,20 +64,25 @@ class Trace:
 class TracingMode:
     """Prints every tensor op with the source lines that led to it, as it happens.
 
-    ``quiet`` only records; ``succinct`` does not repeat a source line while consecutive ops share it (False: while
-    they share the expression); ``color`` highlights the expression. Entered again, it goes on. ``traces`` holds
-    each op as text with its stack, ``recorded`` the whole trace of the last block, for every other view.
+    - ``quiet`` records without printing.
+    - ``succinct`` prints a source line once for consecutive ops on the same line. If it is False, a line is printed
+      once for consecutive ops of the same expression.
+    - ``color`` highlights the expression.
+
+    Entering the same object again adds to its traces. ``traces`` holds each op as text with its stack. ``recorded`` is
+    the whole trace of the last block, for every other view.
     """
 
     def __init__(self, *, quiet: bool = False, succinct: bool = True, color: bool = True) -> None:
         self.recorded: Recorded | None = None
-        self._quiet, self._color = quiet, color
+        self._quiet = quiet
+        self._color = color
         self._recordings: list[_Recording] = []
         self._under_way: dict[int, list[_Recording | None]] = {}
-        """By thread; None where it was entered inside itself, and records already."""
+        """Keyed by thread: the recordings of the open blocks. None for a block inside another block of this object."""
         self._lines = CodeLines(Page(color=color), _line_options(succinct, {}))
         self._lock = threading.RLock()
-        """Ops of several threads print their lines one after the other."""
+        """Keeps the lines of one op together when several threads print."""
 
     def __enter__(self) -> TracingMode:
         under_way = self._under_way.setdefault(get_ident(), [])
@@ -97,7 +102,10 @@ class TracingMode:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         recording = self._under_way[get_ident()].pop()
         if recording is not None:
@@ -105,23 +113,23 @@ class TracingMode:
 
     @property
     def traces(self) -> list[Trace]:
-        """Each op so far as text, with its stack; made when asked for."""
+        """Each op so far, as text with its stack. The list is computed when this is read."""
         return [trace for recording in self._recordings for trace in recording.traces()]
 
     def print(self, *, succinct: bool = True) -> None:
-        """Print what was traced so far, in colour as the mode was told."""
+        """Print the ops so far, in colour if the object was created with ``color``."""
         for line in self._stored(self._color, succinct):
             _print(line)
 
     def format(self, *, color: bool = False, succinct: bool = True) -> str:
-        """What was traced so far as text."""
+        """Return the ops so far as text."""
         return "\n".join(self._stored(color, succinct))
 
     def _stored(self, color: bool, succinct: bool) -> Iterator[str]:
         sources: dict[str, str] = {}
         lines = CodeLines(Page(color=color), _line_options(succinct, sources))
         for recording in self._recordings:
-            tables = recording.trace.tables
+            tables = recording.trace._tables
             sources.update(tables.sources)
             for event in _ops(tables):
                 yield from lines.feed(event, "close")
@@ -134,7 +142,7 @@ class TracingMode:
 
 
 class _Recording:
-    """One run of the block, and its traces once somebody has asked for them."""
+    """One run of the block, and a cache of its traces."""
 
     def __init__(self) -> None:
         self._recorder = Recorder(Options(ops=True))
@@ -156,23 +164,30 @@ class _Recording:
     def traces(self) -> list[Trace]:
         if self._traces is not None:
             return self._traces
-        tables = self.trace.tables
+        tables = self.trace._tables
         frames = _Frames(tables.sources)
-        traces = [Trace(op_text(event, _schema(event.name)), frames.of(event.stack)) for event in _ops(tables)]
+        traces = [
+            Trace(op_text(event, _schema(event.name)), frames.of(event.stack))
+            for event in _ops(tables)
+        ]
         if tables.complete:
             self._traces = traces
         return traces
 
 
 def _is_op(log: ThreadLog, words: list[int]) -> bool:
-    what = words[WHAT]
+    what = words[WHAT]  # less than 0: a module
     return what >= 0 and log.session.kinds[what] == OP
 
 
 def _ops(tables: Tables) -> Iterator[Event]:
-    """The ops that ended, in the order in which they did: that in which they were printed."""
-    is_op = [what.kind == OP for what in tables.whats]
-    numbers = [number for number, what in enumerate(tables.what) if is_op[what] and tables.end_ns[number] != NONE]
+    """Yield the ops that have ended, in the order in which they ended. They were printed in that order."""
+    is_op = [callee.kind == OP for callee in tables.callees]
+    numbers = [
+        number
+        for number, what in enumerate(tables.callee)
+        if is_op[what] and tables.end_ns[number] != NONE
+    ]
     for number in sorted(numbers, key=tables.end_ns.__getitem__):
         event = tables.event(number)
         if is_traced(event):
@@ -180,33 +195,49 @@ def _ops(tables: Tables) -> Iterator[Event]:
 
 
 class _Frames:
-    """Stacks in the words of ``inspect``; each is made once."""
+    """Converts stacks to lists of ``Frame``, each stack only once."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._line_of = _line_reader(sources)
-        self._known: dict[int, tuple[Stack, list[Frame]]] = {}
+        self._kept: dict[int, tuple[Stack, list[Frame]]] = {}
+        """By the id of a stack: the stack, kept so that no other gets its id, and its frames."""
 
     def of(self, stack: Stack) -> list[Frame]:
-        found = self._known.get(id(stack))
-        if found is None:
-            found = self._known[id(stack)] = (stack, [self._frame(at) for at in shown_frames(stack)])
-        return found[1]
+        kept = self._kept.get(id(stack))
+        if kept is None:
+            kept = (stack, [self._frame(at) for at in shown_frames(stack)])
+            self._kept[id(stack)] = kept
+        _, frames = kept
+        return frames
 
     def _frame(self, at: Location) -> Frame:
-        line = self._line_of(at.file, at.line) if at.source else ""
-        told = at.col < at.end_col or at.line < at.end_line
-        columns = (at.col, at.end_col)
+        line = ""
+        if at.source:
+            line = self._line_of(at.file, at.line)
+        begin = at.col
+        end = at.end_col
         if line.strip() == at.source:
-            columns = (self._bytes(at.file, at.line, at.col), self._bytes(at.file, at.end_line, at.end_col))
-        else:  # another text by that name, as what was given to ``exec`` before
+            begin = self._bytes(at.file, at.line, at.col)
+            end = self._bytes(at.file, at.end_line, at.end_col)
+        else:
+            # The file name now stands for another text: a later one that was passed to `exec`.
             line = at.source
-        positions = Positions(at.line, at.end_line, *(columns if told else (None, None)))
-        return Frame(at.file, at.line, function_name(at), [line] if line else None, positions, 0 if line else None)
+        are_columns_known = at.col < at.end_col or at.line < at.end_line
+        if are_columns_known:
+            positions = Positions(at.line, at.end_line, begin, end)
+        else:
+            positions = Positions(at.line, at.end_line, None, None)
+        function = function_name(at)
+        if not line:
+            return Frame(at.file, at.line, function, None, positions, None)
+        return Frame(at.file, at.line, function, [line], positions, 0)
 
     def _bytes(self, file: str, line: int, column: int) -> int:
-        """Python counts columns in bytes."""
+        """Convert a column from characters to bytes, which ``Positions`` counts."""
         text = self._line_of(file, line)
-        return column if text.isascii() else len(text[:column].encode(errors="replace"))
+        if text.isascii():
+            return column
+        return len(text[:column].encode(errors="replace"))
 
 
 def _line_options(succinct: bool, sources: Mapping[str, str]) -> LineOptions:
@@ -214,30 +245,35 @@ def _line_options(succinct: bool, sources: Mapping[str, str]) -> LineOptions:
 
 
 def _line_reader(sources: Mapping[str, str]) -> LineOf:
-    """Lines of the sources that were kept, else of the file as Python itself remembers it."""
+    """Return a function that reads a line from the kept sources, or else from the file through ``linecache``."""
     split: dict[str, list[str]] = {}
 
     def line_of(file: str, line: int) -> str:
-        if file in sources and file not in split and file != "<string>":  # whose text is not at hand while it runs
+        # Skip `<string>`: its text is not available while the program runs, and both ways must print the same.
+        if file in sources and file not in split and file != "<string>":
             split[file] = sources[file].split("\n")
         lines = split.get(file, ())
-        return lines[line - 1] if 0 < line <= len(lines) else linecache.getline(file, line).rstrip("\n")
+        if 0 < line <= len(lines):
+            return lines[line - 1]
+        return linecache.getline(file, line).rstrip("\n")
 
     return line_of
 
 
 @lru_cache(maxsize=4096)
 def _schema(name: str) -> Schema:
-    """What torch's own schema says of an op: ``_foreach_add_`` and many custom ops have no result."""
+    """Read from torch's schema whether an op has a result (``_foreach_add_`` has none), and its C++ class types."""
     packet, _, overload = name.partition(".")
     try:
         schema = private.get_schema(packet, overload)
-    except RuntimeError:  # no schema: a higher-order operator
+    except RuntimeError:  # a higher-order operator has no schema
         schema = None
     if schema is None:
         return Schema()
     types = [each.type for each in (*schema.arguments, *schema.returns)]
-    return Schema(bool(schema.returns), tuple(str(each) for each in types if each.kind() == "ClassType"))
+    return Schema(
+        bool(schema.returns), tuple(str(each) for each in types if each.kind() == "ClassType")
+    )
 
 
 def _print(line: str) -> None:

@@ -1,8 +1,8 @@
-"""torchspy's front door: save tensors from inside a forward, note the order of module calls, draw it.
+"""Offers torchspy's interface: save tensors from inside a forward, list the module calls in order, and draw them.
 
     from torchglass.compat.torchspy import CallTracer, DebugContext, TensorSaver, spy_save
 
-Names are imported when they are used: drawing a call trace (``trace_graph``) needs no torch.
+Names are imported when they are first used, because drawing a call trace (``trace_graph``) does not need torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from torchglass.compat.torchspy.saver import TensorSaver, spy_save
     from torchglass.compat.torchspy.tracer import CallTracer
 
-__all__ = ["BaseDebugger", "CallTracer", "DebugContext", "TensorSaver", "get_debug_context", "spy_save"]
+__all__ = [
+    "BaseDebugger",
+    "CallTracer",
+    "DebugContext",
+    "TensorSaver",
+    "get_debug_context",
+    "spy_save",
+]
 
 _HOMES = {
     "BaseDebugger": "_base",

@@ -1,4 +1,4 @@
-"""What TensorSaver and CallTracer share: an output folder, names of files in it, and which modules are meant."""
+"""Holds what TensorSaver and CallTracer share: the output folder, the names of files in it, and the module filter."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Classes: TypeAlias = Iterable[type[nn.Module]] | type[nn.Module]
 
 
 class BaseDebugger:
-    """An output folder, which is made, and the paths of the modules that were registered.
+    """Makes the output folder, and holds the paths of the registered modules.
 
-    ``module_paths`` maps ``id(module)`` to the module's path in its model; the model itself is ``root``.
-    With ``TORCHGLASS=0`` in the environment it is never enabled.
+    ``module_paths`` maps ``id(module)`` to the module's path in its model. The path of the model itself is ``root``.
+    With ``TORCHGLASS=0`` in the environment, ``enabled`` is always False.
     """
 
     def __init__(self, output_dir: str | Path, enabled: bool = True) -> None:
@@ -30,21 +30,25 @@ class BaseDebugger:
         try:
             self.output_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            error.add_note(f"{type(self).__name__}(output_dir) takes a folder, or where one can be made")
+            error.add_note(
+                f"{type(self).__name__}(output_dir) takes a folder, or where one can be made"
+            )
             raise
         self.enabled = enabled and allowed()
         self.module_paths: dict[int, str] = {}
         self._registered: dict[int, weakref.ref[nn.Module]] = {}
 
     def get_module_path(self, module: nn.Module) -> str:
-        """The path under which a module was registered, or ``"unknown"``."""
+        """Return the path under which a module was registered, or ``"unknown"``."""
         path = self.module_paths.get(id(module), "unknown")
         registered = self._registered.get(id(module))
-        # Ids are used again: a module that died must not lend its path to a later one.
-        return path if registered is None or registered() is module else "unknown"
+        # Ids are reused, so a new module must not get the path of a module that has been freed.
+        if registered is None or registered() is module:
+            return path
+        return "unknown"
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy, or another process, has other modules; and weak references cannot be pickled.
+        # A copy or another process has other modules, and weak references cannot be pickled.
         return self.__dict__ | {"module_paths": {}, "_registered": {}}
 
     def _register(self, module: nn.Module, path: str) -> None:
@@ -54,9 +58,9 @@ class BaseDebugger:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which modules are meant: of these classes, and with one of these names in the path, and none of those.
+    """Selects modules of ``classes`` whose path contains one of ``names`` and none of ``excluded``.
 
-    Names match anywhere in the path (``attn`` means ``blocks.0.attn`` too); exclusion wins.
+    A name may be anywhere in the path: ``attn`` selects ``blocks.0.attn``, too.
     """
 
     classes: tuple[type[nn.Module], ...]
@@ -65,12 +69,18 @@ class Filter:
 
     @classmethod
     def of(cls, target_classes: Classes, target_names: Names, exclude_names: Names) -> Filter:
-        """From the arguments of register_modules and register_hooks; one class or name need be no tuple."""
-        classes = (target_classes,) if isinstance(target_classes, type) else tuple(target_classes)
+        """Make a filter from the arguments of register_modules and register_hooks.
+
+        A single class or name may be passed without a tuple.
+        """
+        if isinstance(target_classes, type):
+            classes = (target_classes,)
+        else:
+            classes = tuple(target_classes)
         return cls(classes, _names(target_names), _names(exclude_names) or ())
 
     def of_model(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        """(path, module) of each that is meant, in the model's own order; a module under two paths once."""
+        """Yield (path, module) of each selected module, in the order of the model, and each module only once."""
         expect(model, nn.Module, "modules are registered of a model (torch.nn.Module)")
         for name, module in model.named_modules():
             path = name or "root"
@@ -83,39 +93,41 @@ class Filter:
 
 
 def allowed() -> bool:
-    """Whether the environment lets the front doors do anything."""
+    """Return whether torchspy's functions are on: not if ``TORCHGLASS=0`` is in the environment."""
     return os.environ.get("TORCHGLASS") != "0"
 
 
 def _names(names: Names) -> tuple[str, ...] | None:
     if names is None:
         return None
-    # A string is one name: letter by letter it would match nearly every path.
-    return (names,) if isinstance(names, str) else tuple(names)
+    # Treat a string as one name. As a sequence of letters, it would match nearly every path.
+    if isinstance(names, str):
+        return (names,)
+    return tuple(names)
 
 
 # ---------------------------------------------------------------- names of files
 
 LONGEST = 255
-"""Bytes in a file name: the limit of the usual file systems."""
+"""The most bytes of a file name, which is the limit of the usual file systems."""
 
 KEPT_ENDING = 20
-"""An ending of at most so many characters outlasts the cutting of a long name: ``.call12.pt``."""
+"""The most characters of an ending (``.call12.pt``) that is kept when a long name is cut."""
 
 _ESCAPED = frozenset("/\\%~")
 
 
 def file_name(name: str, ending: str = "") -> str:
-    r"""The file name for a name of the program, ``ending`` (as ``.call0.pt``) included.
+    r"""Return the file name for a name of the program, with ``ending`` (such as ``.call0.pt``).
 
-    An ordinary name stays as it is. ``/``, ``\``, ``%``, ``~``, a leading dot and everything that
-    cannot be printed (NUL, newlines, lone surrogates …) are spelt as in URLs, ``%2F`` for a slash, so
-    the name is one part of a path: it cannot leave the folder, is never hidden, and
-    ``urllib.parse.unquote`` gives it back. What would be longer than 255 bytes is cut and marked by
-    ``~`` and a digest of the whole. So two names never share a file.
+    An ordinary name stays as it is. ``/``, ``\``, ``%``, ``~``, a leading dot and all characters that cannot be printed
+    (NUL, newlines, lone surrogates …) are escaped as in URLs: ``%2F`` for a slash. So the name is one part of a path,
+    cannot leave the folder and is never hidden, and ``urllib.parse.unquote`` restores it. A name of more than 255 bytes
+    is cut, and ``~`` and a digest of the whole name are added. So two names never share a file.
     """
     if len(ending) > KEPT_ENDING:
-        name, ending = name + ending, ""
+        name = name + ending
+        ending = ""
     whole = "".join(map(_spelt, name + ending))
     if whole.startswith("."):
         whole = "%2E" + whole[1:]
@@ -124,7 +136,8 @@ def file_name(name: str, ending: str = "") -> str:
     digest = "~" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     ending = "".join(map(_spelt, ending))
     room = LONGEST - len((digest + ending).encode())
-    return whole.encode()[:room].decode("utf-8", "ignore") + digest + ending  # without half a character
+    # The cut may be inside a character, so ignore its remaining bytes.
+    return whole.encode()[:room].decode("utf-8", "ignore") + digest + ending
 
 
 def _spelt(char: str) -> str:

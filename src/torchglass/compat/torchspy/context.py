@@ -1,4 +1,4 @@
-"""Says where spy_save saves: the contexts under way in this thread or task, the innermost last."""
+"""Offers torchspy's ``DebugContext``, which decides where ``spy_save`` saves. Contexts may be nested."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ contexts_here = _contexts.get
 
 
 class Saver(Protocol):
-    """What a context needs of a TensorSaver."""
+    """The methods of a TensorSaver that a context uses."""
 
     def get_module_path(self, module: nn.Module, /) -> str:
-        """The module's path, or ``"unknown"``."""
+        """Return the module's path, or ``"unknown"``."""
         ...
 
     def save(self, name: str, tensor: Tensor, /) -> None:
-        """Keep the tensor under that name."""
+        """Save the tensor under a name."""
         ...
 
 
 class DebugContext:
     """``with DebugContext(saver, prefix="step0"):`` makes ``spy_save`` save.
 
-    Each thread and each asyncio task has its own; inside another one it counts until it is left.
-    ``module_path_override`` stands for the module's path in all names.
+    Each thread and each asyncio task has its own contexts, and ``spy_save`` uses the innermost open one.
+    ``module_path_override`` replaces the module's path in all names.
     """
 
-    def __init__(self, saver: Saver, prefix: str = "", module_path_override: str | None = None) -> None:
+    def __init__(
+        self, saver: Saver, prefix: str = "", module_path_override: str | None = None
+    ) -> None:
         self.saver = saver
         self.prefix = prefix
         self.module_path_override = module_path_override
@@ -65,7 +67,10 @@ class DebugContext:
         if path == "unknown":
             self._warn(name, module)
             return
-        full_name = f"{self.prefix}.{path}.{name}" if self.prefix else f"{path}.{name}"
+        if self.prefix:
+            full_name = f"{self.prefix}.{path}.{name}"
+        else:
+            full_name = f"{path}.{name}"
         self.saver.save(full_name, tensor)
         log = recording_log()
         if log is not None:
@@ -74,10 +79,12 @@ class DebugContext:
     def _path(self, module: nn.Module | None) -> str:
         if self.module_path_override is not None:
             return self.module_path_override
-        return "manual" if module is None else self.saver.get_module_path(module)
+        if module is None:
+            return "manual"
+        return self.saver.get_module_path(module)
 
     def _warn(self, name: str, module: object) -> None:
-        """Once for each name and class in this context: a loop must not fill the log."""
+        """Warn once for each name and class in this context, so that a loop does not fill the log."""
         text = (
             f"Module path unknown: spy_save({clean(str(name))!r}) saved nothing, the saver does not know this "
             f"{clean(type(module).__name__)}; register it: saver.register_modules(model)"
@@ -88,6 +95,8 @@ class DebugContext:
 
 
 def get_debug_context() -> DebugContext | None:
-    """The innermost context under way in this thread or task, or None."""
+    """Return the innermost open context in this thread or task, or None."""
     under_way = contexts_here()
-    return under_way[-1] if under_way else None
+    if under_way:
+        return under_way[-1]
+    return None

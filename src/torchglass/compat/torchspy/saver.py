@@ -1,4 +1,4 @@
-"""Saves tensors, one file each, at the moment they are handed over."""
+"""Offers torchspy's ``TensorSaver`` and ``spy_save``, which write each tensor to a file when they are called."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from torchglass.store.layout import system_error, whole_file
 
 logger = logging.getLogger(__name__)
 
-_counting = threading.Lock()  # not the saver's own: a model that holds a saver is still to be copied and pickled
+_counting = (
+    threading.Lock()
+)  # not the saver's own: a model that holds a saver is still to be copied and pickled
 
 
 class CannotSave(Exception):
-    """Why a tensor is not written; becomes a warning, and never leaves this file."""
+    """Raised if a tensor cannot be written. This file turns it into a warning."""
 
 
 class TensorSaver(BaseDebugger):
-    """Writes tensors into ``output_dir``, as ``{name}.call{n}.pt``, n counted per name in ``call_counts``.
+    """Writes tensors into ``output_dir`` as ``{name}.call{n}.pt``. ``call_counts`` counts ``n`` for each name.
 
-    The file is whole and there when ``save`` returns, and ``torch.load(file, weights_only=True)`` reads
-    it. It holds a plain tensor on the CPU, and of a view only the view. What cannot be saved (a tensor
-    without values, a full disk) is a warning in the log that says why, once for each name and reason;
-    the program goes on.
+    The whole file is written when ``save`` returns, and ``torch.load(file, weights_only=True)`` reads it. It holds a
+    plain tensor on the CPU, and for a view only the part that the view shows. If a tensor cannot be saved (it has no
+    values, or the disk is full), a warning in the log gives the reason, once for each name and reason, and the program
+    continues.
 
     In file names, slashes, NUL, newlines and the like are spelt as in URLs (``%2F``), and what is too long
     is cut and marked by ``~`` and a digest: no name leaves the folder or takes another one's file.
@@ -51,18 +53,20 @@ class TensorSaver(BaseDebugger):
         target_names: Names = None,
         exclude_names: Names = None,
     ) -> None:
-        """Learn the paths of a model's modules, for ``spy_save(name, tensor, module)``.
+        """Register the paths of a model's modules, for ``spy_save(name, tensor, module)``.
 
-        A module is registered when it is of one of the classes, one of ``target_names`` is part of its
-        path (None: any path), and none of ``exclude_names`` is. Under two paths, the first counts.
+        A module is registered if it is of one of the classes, one of ``target_names`` is part of its path (None allows
+        any path), and none of ``exclude_names`` is. If a module has two paths, the first is used.
         """
         for path, module in Filter.of(target_classes, target_names, exclude_names).of_model(model):
             self._register(module, path)
 
-    def save(self, name: str, tensor: Tensor, call_idx: int | None = None, norm_only: bool = False) -> None:
-        """Write a tensor now; ``norm_only`` keeps the L2 norm of each batch item (first dimension) instead.
+    def save(
+        self, name: str, tensor: Tensor, call_idx: int | None = None, norm_only: bool = False
+    ) -> None:
+        """Write a tensor now. With ``norm_only``, write the L2 norm of each batch item (first dimension) instead.
 
-        A ``call_idx`` of one's own is not counted, and replaces what has the same name and number.
+        If ``call_idx`` is given, it is not counted, and a file of the same name and number is replaced.
         """
         if not self.enabled:
             return
@@ -70,16 +74,19 @@ class TensorSaver(BaseDebugger):
             call_idx = self._count(str(name))
         path = self.output_dir / file_name(str(name), f".call{call_idx}.pt")
         try:
-            # Neither a running trace nor the program's own modes should see how we copy.
+            # Neither a running trace nor the program's modes should see how we copy.
             with unseen():
-                kept = _norms(tensor) if norm_only else _kept(tensor)
+                if norm_only:
+                    kept = _norms(tensor)
+                else:
+                    kept = _kept(tensor)
                 with whole_file(path) as draft, draft.open("wb") as stream:
                     torch.save(kept, stream)
-        except Exception as error:  # whatever torch or the disk says, the program goes on
+        except Exception as error:  # whatever torch or the disk raises, the program must continue
             self._warn(str(name), _reason(error))
 
     def reset_counts(self) -> None:
-        """Count from 0 again, for every name; later files replace earlier ones."""
+        """Count from 0 again for every name, so that later files replace earlier ones."""
         with _counting:
             self.call_counts.clear()
 
@@ -96,10 +103,10 @@ class TensorSaver(BaseDebugger):
 
 
 def spy_save(name: str, tensor: Tensor, module: nn.Module | None = None) -> None:
-    """Save a tensor from inside a forward: ``spy_save("q", q, self)``; does nothing outside a DebugContext.
+    """Save a tensor from inside a forward: ``spy_save("q", q, self)``. Outside a DebugContext, do nothing.
 
-    The file is ``{prefix}.{module_path}.{name}.call{n}.pt``. Without a module the path is ``manual``; a
-    module that the saver does not know is a warning. In a compiled region it breaks the graph.
+    The file is ``{prefix}.{module_path}.{name}.call{n}.pt``. Without a module the path is ``manual``. A module that the
+    saver does not know causes a warning. In a compiled region, a call breaks the graph.
     """
     contexts = contexts_here()
     if contexts:
@@ -107,59 +114,77 @@ def spy_save(name: str, tensor: Tensor, module: nn.Module | None = None) -> None
 
 
 def _kept(tensor: Any) -> Tensor:
-    """The tensor as it is to be written: plain, detached, on the CPU, in no more memory than its own."""
+    """Return the tensor to write: plain, detached, on the CPU, and without the rest of the memory that a view uses."""
     plain = _plain(tensor)
     if plain.is_meta:
         return plain
     if plain.device.type != "cpu":
         return plain.cpu()
     if plain.layout is not torch.strided or plain.is_nested or plain.is_quantized:
-        return plain.to_dense() if plain.is_mkldnn else plain.clone()
-    # torch.save writes all of the memory that a view looks into.
-    return plain.clone() if plain.untyped_storage().nbytes() > plain.numel() * plain.element_size() else plain
+        if plain.is_mkldnn:
+            return plain.to_dense()
+        return plain.clone()
+    # `torch.save` writes the whole storage of a view.
+    if plain.untyped_storage().nbytes() > plain.numel() * plain.element_size():
+        return plain.clone()
+    return plain
 
 
 def _norms(tensor: Any) -> Tensor:
-    """The L2 norm of each item of the first dimension, not in less than float32: a half's square overflows."""
+    """Return the L2 norm of each item of the first dimension.
+
+    It is computed at least in float32, because the square of a float16 number may overflow.
+    """
     plain = _plain(tensor)
     if not (plain.dtype.is_complex or plain.dtype == torch.float64):
         plain = plain.float()
     if plain.layout is not torch.strided:
         plain = plain.to_dense()
-    rows = plain.flatten(1) if plain.dim() > 1 else plain.unsqueeze(-1)
+    if plain.dim() > 1:
+        rows = plain.flatten(1)
+    else:
+        rows = plain.unsqueeze(-1)
     return _kept(torch.linalg.vector_norm(rows, dim=-1))
 
 
 def _plain(tensor: Any) -> Tensor:
-    """A detached torch.Tensor of a Parameter or subclass; refuses what is no tensor or is one in name only."""
+    """Return a detached torch.Tensor for a Parameter or subclass. Raise ``CannotSave`` if it has no readable memory."""
     if not isinstance(tensor, Tensor):
         raise CannotSave(f"it is no tensor but of type {clean(type(tensor).__name__)}")
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise CannotSave("a CUDA graph is being captured, in which nothing can be copied to the CPU")
+        raise CannotSave(
+            "a CUDA graph is being captured, in which nothing can be copied to the CPU"
+        )
     if type(tensor) in (Tensor, nn.Parameter) or tensor.is_nested:
         return tensor.detach()
-    with private.no_dispatch():  # or a subclass would make its own of it again
+    with private.no_dispatch():  # otherwise a subclass may turn the result into its class again
         plain = tensor.detach()
     if not _has_values(plain, tensor.device):
-        raise CannotSave(f"a {clean(type(tensor).__name__)} has no memory of its own; save the tensors it is made of")
+        raise CannotSave(
+            f"a {clean(type(tensor).__name__)} has no memory of its own; save the tensors it is made of"
+        )
     return plain
 
 
 def _has_values(plain: Tensor, device: torch.device) -> bool:
-    """Whether there is memory where a subclass says that it is: a wrapper or a fake tensor has none."""
+    """Return whether a tensor has memory on the device of its class. A wrapper or a fake tensor has none."""
     try:
         memory = plain.untyped_storage()
-        return memory.device == device and (device.type == "meta" or not plain.numel() or memory.data_ptr() != 0)
-    except RuntimeError:  # torch's word for the memory of a wrapper
+        return memory.device == device and (
+            device.type == "meta" or not plain.numel() or memory.data_ptr() != 0
+        )
+    except RuntimeError:  # torch raises this for the memory of a wrapper
         return False
 
 
 def _reason(error: BaseException) -> str:
-    """What to say of an error: the disk's own words, which torch hides behind its own, in one line."""
+    """Return an error as one line. Prefer the system's error text, which torch hides in an error of its own."""
     if isinstance(error, CannotSave):
         return str(error)
-    said = system_error(error)
-    if said is not None:
-        return f"{said.strerror} ({clean(str(said.filename))})" if said.filename else str(said.strerror)
+    system = system_error(error)
+    if system is not None:
+        if system.filename:
+            return f"{system.strerror} ({clean(str(system.filename))})"
+        return str(system.strerror)
     first = str(error).strip().partition("\n")[0]
     return clean(f"{type(error).__name__}: {first}" if first else type(error).__name__)[:300]

@@ -1,4 +1,4 @@
-"""Turns a call trace, the text file of CallTracer.save_trace, into a tree of names and a drawing of it.
+"""Turns a call trace (the text file of CallTracer.save_trace) into a tree of names, and draws the tree.
 
 Only ``construct_graph`` and ``render_graph`` need the Python package graphviz, and nothing needs torch.
 """
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from graphviz import Digraph
 
 DEEPEST = 200
-"""Segments of a path; a longer one is no module's path, and the tree is walked by recursion."""
+"""The most segments of a path. The tree is walked by recursion, and no module has a longer path."""
 
 LONGEST_LABEL = 80
+"""The most characters in the label of a box."""
 ANY_SIDE = 10_000
-"""Inches: the side of a picture of which only the other side was asked for."""
+"""The limit in inches for one side of a picture if only the other side was given."""
 
 
 @dataclass(eq=False)
 class Node:
-    """A name in the tree of paths: ``layers`` stands for layers.0, layers.1 …, whose numbers are its indices.
+    """A name in the tree of paths. For example, ``layers`` stands for layers.0, layers.1 … and has the indices 0, 1 …
 
-    ``count`` is how many of them there are, at least 1; ``first_seen`` the line of the trace that brought
-    the name; ``parents`` holds the node above.
+    ``count`` is the number of indices, at least 1. ``first_seen`` is the line of the trace in which the name first
+    occurs. ``parents`` holds the node above.
     """
 
     name: str
@@ -44,14 +45,21 @@ class Node:
 
 
 def parse_trace(path: str | Path) -> list[str]:
-    """The paths in a call trace, one a line; FileNotFoundError, or ValueError when it holds none."""
+    """Return the paths in a call trace, which has one path a line.
+
+    Raise FileNotFoundError if there is no such file, and ValueError if it holds no paths.
+    """
     path = Path(path)
     if not path.exists():
-        raise FileNotFoundError(f"there is no call trace {path}; CallTracer.save_trace() writes one")
+        raise FileNotFoundError(
+            f"there is no call trace {path}; CallTracer.save_trace() writes one"
+        )
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no call trace but binary; CallTracer.save_trace() writes one") from error
+        raise UsageError(
+            f"{path} is a binary file and not a call trace; CallTracer.save_trace() writes one"
+        ) from error
     paths = [line.strip() for line in lines if line.strip()]
     if not paths:
         raise UsageError("trace file is empty")
@@ -59,15 +67,17 @@ def parse_trace(path: str | Path) -> list[str]:
 
 
 def build_tree(paths: Iterable[str]) -> Node:
-    """The tree of all names under a node ``root``.
+    """Return the tree of all names under a node ``root``.
 
-    A number is an index of the name before it, as in ``layers.0.attn``; a leading one is a name.
+    A number is an index of the name before it, as in ``layers.0.attn``. A number at the beginning of a path is a name.
     """
     root = Node("root")
     for line, path in enumerate(paths):
         segments = [segment for segment in path.split(".") if segment]
         if len(segments) > DEEPEST:
-            raise UsageError(f"line {line + 1} is no path of a module: it has {len(segments)} segments")
+            raise UsageError(
+                f"line {line + 1} is not the path of a module: it has {len(segments)} segments"
+            )
         node = root
         for segment in segments:
             if node is root or not _is_index(segment):
@@ -78,7 +88,7 @@ def build_tree(paths: Iterable[str]) -> Node:
 
 
 def squash_numeric_indices(tree: Node) -> Node:
-    """A new tree in which every number below a name is one of its indices.
+    """Return a new tree in which every number below a name is one of its indices.
 
     ``build_tree`` gives such trees already; this is for trees put together otherwise.
     """
@@ -89,7 +99,7 @@ def squash_numeric_indices(tree: Node) -> Node:
 
 
 def prune_leaves(tree: Node) -> Node:
-    """A new tree without the last segment of each path that is longer than one."""
+    """Return a new tree without the last segment of each path that is longer than one."""
     root = _copy(tree)
     for child in tree.children.values():
         _adopt(root, _without_leaves(child))
@@ -102,7 +112,7 @@ def construct_graph(
     prune_leaves_flag: bool = True,
     squash_name: bool = False,
 ) -> Digraph:
-    """Draw the tree top-down: a box a name, arrows to what it contains, in the order of the calls.
+    """Draw the tree top-down, with a box for each name and arrows to the names it contains, in the order of the calls.
 
     ``show_repetition`` writes ``layers x 12``; ``squash_name`` draws equal names as one box, wherever they
     are. The root's own call, noted as ``root``, is drawn only when there is no other.
@@ -115,7 +125,9 @@ def construct_graph(
     boxes = _boxes(prune_leaves(tree) if prune_leaves_flag else tree, squash_name)
     names = {key: f"n{at}" for at, key in enumerate(boxes)}
     for key, nodes in boxes.items():
-        repeated = sum(len(node.indices) for node in nodes) if show_repetition else 0
+        repeated = 0
+        if show_repetition:
+            repeated = sum(len(node.indices) for node in nodes)
         digraph.node(names[key], _label(nodes[0].name, repeated))
     for parent, child in _arrows(boxes, squash_name):
         digraph.edge(names[parent], names[child])
@@ -125,10 +137,13 @@ def construct_graph(
 def apply_graph_render_options(
     dot: Digraph, dpi: int = 150, figwidth: float | None = None, figheight: float | None = None
 ) -> None:
-    """Set the resolution and the size in inches; with one side given the other follows, with both it is stretched."""
+    """Set the resolution and the size in inches.
+
+    If one side is given, the picture keeps its proportions. If both sides are given, the picture is stretched.
+    """
     for name, value in (("dpi", dpi), ("figwidth", figwidth), ("figheight", figheight)):
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name} is to be a number above 0, not {value}")
+            raise UsageError(f"{name} must be a number above 0, not {value}")
     dot.attr(dpi=str(dpi))
     if figwidth is not None and figheight is not None:
         dot.attr(size=f"{figwidth},{figheight}!", ratio="fill")
@@ -145,7 +160,7 @@ def render_graph(
     figwidth: float | None = None,
     figheight: float | None = None,
 ) -> Digraph:
-    """``construct_graph`` and ``apply_graph_render_options`` together; its ``render(file)`` makes the picture."""
+    """Call ``construct_graph`` and ``apply_graph_render_options``; ``render(file)`` of the result makes the picture."""
     dot = construct_graph(tree, show_repetition, prune_leaves_flag, squash_name)
     apply_graph_render_options(dot, dpi, figwidth, figheight)
     return dot
@@ -184,7 +199,7 @@ def _add_indices(node: Node, indices: set[str]) -> None:
 
 
 def _copy(node: Node) -> Node:
-    """A node of its own with the same facts, without children and parents."""
+    """Return a new node with the same name, count, order and indices, but without children and parents."""
     return Node(node.name, count=node.count, first_seen=node.first_seen, indices=set(node.indices))
 
 
@@ -219,7 +234,10 @@ def _as_json(node: Node) -> dict[str, Any]:
 
 
 def _boxes(tree: Node, squash_name: bool) -> dict[str, list[Node]]:
-    """The nodes that each box stands for, by path, or by name when equal names share one; in order of calls."""
+    """Return the nodes that each box stands for, in the order of their first calls.
+
+    The keys are paths, or names if ``squash_name`` is set, which draws equal names as one box.
+    """
     found: dict[str, list[Node]] = {}
     for path, node in _below(tree):
         if path == "root" and not node.children and len(tree.children) > 1:
@@ -230,13 +248,16 @@ def _boxes(tree: Node, squash_name: bool) -> dict[str, list[Node]]:
 
 def _below(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
     for child in node.children.values():
-        where = f"{path}.{child.name}" if path else child.name
+        if path:
+            where = f"{path}.{child.name}"
+        else:
+            where = child.name
         yield where, child
         yield from _below(child, where)
 
 
 def _arrows(boxes: dict[str, list[Node]], squash_name: bool) -> Iterator[tuple[str, str]]:
-    """(parent, child), each pair once."""
+    """Yield (parent, child), each pair once."""
     pairs = (
         (key, child.name if squash_name else f"{key}.{child.name}")
         for key, nodes in boxes.items()
@@ -247,13 +268,13 @@ def _arrows(boxes: dict[str, list[Node]], squash_name: bool) -> Iterator[tuple[s
 
 
 def _label(name: str, repeated: int) -> str:
-    r"""``layers x 12`` as Graphviz is to write it: no HTML, no ``\N`` or ``&lt;`` to replace, not too wide."""
+    r"""Return a label such as ``layers x 12``: cut if it is too wide, and with ``\N``, ``&`` and HTML escaped."""
     shown = clean(name)
     if len(shown) > LONGEST_LABEL:
         shown = shown[: LONGEST_LABEL - 21] + "…" + shown[-20:]
     if repeated > 1:
         shown += f" x {repeated}"
-    # Last, since what escape() returns is a string of a kind of its own.
+    # Escape last, because `escape` returns a special string class.
     return _graphviz().escape(shown.replace("&", "&amp;"))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,9 +30,14 @@ SUFFIXES = (*TEXT_SUFFIXES, ".pdf", ".png", ".svg")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m torchglass.compat.torchspy.trace_to_graph``; the exit status is 0, 1 failed, 2 wrong use."""
+    """Run ``python -m torchglass.compat.torchspy.trace_to_graph``, and return the exit status.
+
+    The status is 0 if it worked, 1 if it failed and 2 if the arguments are wrong.
+    """
     parser = argparse.ArgumentParser(
-        prog="trace_to_graph", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="trace_to_graph",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     configure(parser)
     try:
@@ -43,29 +48,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The arguments, for this program and for the command ``torchglass graph``."""
+    """Add the arguments, for this program and for the command ``torchglass graph``."""
     switch = argparse.BooleanOptionalAction
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("call_trace", nargs="?", type=Path, metavar="CALL_TRACE.txt", help="the call trace")
-    where.add_argument("--trace-file", type=Path, metavar="FILE", help="the call trace, as an option")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the picture (default: beside the call trace, .png)")
-    parser.add_argument("--show-repetition", action=switch, default=True, help="write how many layers a box stands for")
-    parser.add_argument("--prune-leaves", action=switch, default=True, help="leave out the last part of each path")
-    parser.add_argument("--squash-name", action="store_true", help="draw equal names as one box, wherever they are")
-    parser.add_argument("--dpi", type=int, default=150, metavar="N", help="resolution of a png (default: 150)")
+    where.add_argument(
+        "call_trace", nargs="?", type=Path, metavar="CALL_TRACE.txt", help="the call trace"
+    )
+    where.add_argument(
+        "--trace-file", type=Path, metavar="FILE", help="the call trace, given as an option"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the picture (default: beside the call trace, .png)",
+    )
+    parser.add_argument(
+        "--show-repetition",
+        action=switch,
+        default=True,
+        help="label a box with how many layers it stands for",
+    )
+    parser.add_argument(
+        "--prune-leaves", action=switch, default=True, help="leave out the last part of each path"
+    )
+    parser.add_argument(
+        "--squash-name",
+        action="store_true",
+        help="draw equal names as one box, wherever they occur",
+    )
+    parser.add_argument(
+        "--dpi", type=int, default=150, metavar="N", help="resolution of a png (default: 150)"
+    )
     parser.add_argument("--figwidth", type=float, metavar="INCHES", help="width of the picture")
-    parser.add_argument("--figheight", type=float, metavar="INCHES", help="height; with the width, it is stretched")
-    parser.add_argument("--save-json", type=Path, metavar="FILE", help="write the tree of names, too")
-    parser.add_argument("--verbose", action="store_true", help="say what was read, too")
+    parser.add_argument(
+        "--figheight",
+        type=float,
+        metavar="INCHES",
+        help="height of the picture; with --figwidth the picture is stretched",
+    )
+    parser.add_argument(
+        "--save-json", type=Path, metavar="FILE", help="also write the tree of names as JSON"
+    )
+    parser.add_argument("--verbose", action="store_true", help="also print what was read")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw it, and say which files were written; what goes wrong is a TorchglassError."""
+    """Draw the graph and print which files were written. Raise a ``TorchglassError`` if that fails."""
+    draw(options, say)
+    return 0
+
+
+def draw(options: argparse.Namespace, tell: Callable[[str], None] | None) -> list[Path]:
+    """Draw the graph, call ``tell`` with a message about each file, and return the files."""
+    tell = tell or _keep_quiet
     source: Path = options.call_trace or options.trace_file
     out = _with_suffix(options.out or source.with_suffix(".png"))
     paths = _read(source)
     if options.verbose:
-        _say(f"read {source}: {len(paths)} calls of {len(set(paths))} modules")
+        tell(f"read {source}: {len(paths)} calls of {len(set(paths))} modules")
     tree = trace_graph.build_tree(paths)
     dot = trace_graph.render_graph(
         tree,
@@ -80,13 +121,17 @@ def run(options: argparse.Namespace) -> int:
     try:
         with whole_file(out) as draft:
             draft.write_bytes(picture)
-        _say(f"wrote {out}")
+        written = [out]
+        tell(f"wrote {out}")
         if options.save_json:
             trace_graph.save_tree_json(tree, options.save_json)
-            _say(f"wrote {options.save_json}")
+            written.append(options.save_json)
+            tell(f"wrote {options.save_json}")
     except OSError as error:
-        raise UsageError(f"cannot write {clean(str(out))}: {error.strerror}; --out names another place") from error
-    return 0
+        raise UsageError(
+            f"cannot write {clean(str(out))}: {error.strerror}; --out names another place"
+        ) from error
+    return written
 
 
 def _with_suffix(out: Path) -> Path:
@@ -94,7 +139,9 @@ def _with_suffix(out: Path) -> Path:
         return out.with_name(out.name + ".png")
     if out.suffix.lower() in SUFFIXES:
         return out
-    raise UsageError(f"no picture can be written as {clean(out.name)!r}; the suffixes are {' '.join(SUFFIXES)}")
+    raise UsageError(
+        f"cannot write a picture as {clean(out.name)!r}; choose one of the suffixes {' '.join(SUFFIXES)}"
+    )
 
 
 def _read(source: Path) -> list[str]:
@@ -103,16 +150,18 @@ def _read(source: Path) -> list[str]:
     try:
         return trace_graph.parse_trace(source)
     except OSError as error:
-        raise UsageError(f"cannot read the call trace {name}: {error.strerror or 'no such file'}; {cure}") from error
+        raise UsageError(
+            f"cannot read the call trace {name}: {error.strerror or 'no such file'}; {cure}"
+        ) from error
     except ValueError as error:
         raise UsageError(f"{name}: {error}; {cure}") from error
 
 
 def _picture(dot: Digraph, suffix: str) -> bytes:
-    """What is to be in the file."""
+    """Return the content of the picture's file."""
     if suffix.lower() in TEXT_SUFFIXES:
         return dot.source.encode("utf-8", "backslashreplace")
-    import graphviz  # there is a Digraph, so it is installed
+    import graphviz  # is installed, because there is a Digraph
 
     try:
         return dot.pipe(format=suffix[1:].lower(), quiet=True)
@@ -122,13 +171,18 @@ def _picture(dot: Digraph, suffix: str) -> bytes:
             "graphviz, conda install graphviz), or write the graph as text with --out FILE.dot"
         ) from error
     except subprocess.CalledProcessError as error:
-        said = (error.stderr or b"").decode(errors="replace").strip().partition("\n")[0]
+        first_line = (error.stderr or b"").decode(errors="replace").strip().partition("\n")[0]
         raise UsageError(
-            f"the program `dot` failed: {clean(said) or error}; --out FILE.dot writes its input"
+            f"the program `dot` failed: {clean(first_line) or error}; --out FILE.dot writes its input"
         ) from error
 
 
-def _say(text: str) -> None:
+def _keep_quiet(text: str) -> None:
+    """Print nothing, because the caller reports the files."""
+
+
+def say(text: str) -> None:
+    """Print a message, with control characters escaped."""
     print(clean(text))  # noqa: T201 (a command says what it wrote)
 
 

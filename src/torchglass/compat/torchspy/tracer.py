@@ -1,4 +1,4 @@
-"""Notes in which order the modules of a model are called, with plain forward hooks."""
+"""Offers torchspy's ``CallTracer``, which uses forward hooks to list a model's modules in the order of their calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from typing import Any
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from torchglass.compat.torchspy._base import LONGEST, BaseDebugger, Classes, Filter, Names, allowed, file_name
+from torchglass.compat.torchspy._base import (
+    LONGEST,
+    BaseDebugger,
+    Classes,
+    Filter,
+    Names,
+    allowed,
+    file_name,
+)
 from torchglass.events.spelling import clean
 from torchglass.store.layout import whole_file
 
 
 class CallTracer(BaseDebugger):
-    """``call_trace`` is the path of each hooked module, noted when its forward returns.
+    """Adds the path of each hooked module to ``call_trace`` when its forward returns.
 
-    So a module comes after those it called, and one whose forward raised is not there. ``with tracer:``
-    begins a new trace and enables it for the block. A module with two paths is noted under the first.
-    As any forward hook does, ours make torch's TransformerEncoderLayer leave its fused path.
+    So a module comes after the modules that it called, and a module whose forward raised is not in the list.
+    ``with tracer:`` begins a new trace and enables it for the block. A module with two paths is listed under the first.
+    Like any forward hook, these hooks make torch's TransformerEncoderLayer leave its fused path.
     """
 
     def __init__(self, output_dir: str | Path, enabled: bool = True) -> None:
@@ -36,9 +44,9 @@ class CallTracer(BaseDebugger):
         target_names: Names = None,
         exclude_names: Names = None,
     ) -> None:
-        """Hook the modules of a model that the filters mean (see ``TensorSaver.register_modules``).
+        """Hook the modules of a model that the filters select (see ``TensorSaver.register_modules``).
 
-        Call it again after modules were added: one that has a hook gets no second one.
+        Call this again after modules were added. A module that has a hook does not get a second one.
         """
         for path, module in Filter.of(target_classes, target_names, exclude_names).of_model(model):
             if self.get_module_path(module) != "unknown":
@@ -49,7 +57,7 @@ class CallTracer(BaseDebugger):
             self._hook_of[id(module)] = handle
 
     def get_trace(self) -> list[str]:
-        """A copy of ``call_trace``."""
+        """Return a copy of ``call_trace``."""
         return self.call_trace.copy()
 
     def reset_trace(self) -> None:
@@ -57,10 +65,10 @@ class CallTracer(BaseDebugger):
         self.call_trace.clear()
 
     def save_trace(self, filename: str | Path = "call_trace.txt") -> Path:
-        """Write the calls, one path a line, to a path seen from the output folder; returns the file.
+        """Write the calls, one path a line, to a file below the output folder, and return its path.
 
-        A folder that is not there is made. Characters that cannot be printed, as a newline in a name, are spelt
-        out (``\\n``), in the name of the file as in URLs (``%0A``); a name that is too long is cut.
+        Missing folders are made. Characters that cannot be printed, such as a newline in a module's name, are escaped:
+        as ``\\n`` in the text, and as in URLs (``%0A``) in the file's name. A file name that is too long is cut.
         """
         path = self.output_dir / filename
         if not path.name.isprintable() or len(path.name.encode()) > LONGEST:
@@ -73,7 +81,7 @@ class CallTracer(BaseDebugger):
         return path
 
     def remove_hooks(self) -> None:
-        """Take every hook off again; what was recorded stays."""
+        """Remove all hooks. ``call_trace`` stays as it is."""
         for handle in self.hooks:
             handle.remove()
         self.hooks.clear()

@@ -1,4 +1,4 @@
-"""Tensor Tracker's front door: what goes in and out of decorated functions, and how named variables change.
+"""Offers Tensor Tracker's interface: logs what goes in and out of decorated functions, and how variables change.
 
     from torchglass.compat.ttracker import auto_diff, var_tracker, log2file, h4logger, logger
 
@@ -7,13 +7,13 @@
     @auto_diff
     def process_data(inputs): ...
 
-Works without torch, for numpy programs. ``TORCHGLASS_LANG=zh`` gives the words of Tensor Tracker's own document,
-``TORCHGLASS_CONSOLE=0`` keeps the console free, ``TORCHGLASS=0`` turns everything off. Under ``torch.compile``
-decorated functions run as they are, uncompiled.
+It works without torch, for numpy programs. ``TORCHGLASS_LANG=zh`` selects the words of Tensor Tracker's document,
+``TORCHGLASS_CONSOLE=0`` prints nothing to the console, and ``TORCHGLASS=0`` turns everything off. Under
+``torch.compile``, decorated functions run uncompiled.
 """
 
 from torchglass.compat.ttracker.decorators import auto_diff, var_tracker
 from torchglass.compat.ttracker.output import h4logger, log2file, logger
-from torchglass.compat.ttracker.values import _log_change
+from torchglass.compat.ttracker.texts import _log_change
 
 __all__ = ["_log_change", "auto_diff", "h4logger", "log2file", "logger", "var_tracker"]

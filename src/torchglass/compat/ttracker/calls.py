@@ -1,4 +1,4 @@
-"""One call of a decorated function, from its head to its time, as lines of a tree that follows the calls."""
+"""Logs one call of a decorated function, from its head to its running time, as lines of a tree of calls."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from torchglass.compat.ttracker.output import guarded, send, words
-from torchglass.compat.ttracker.values import shown, type_name
+from torchglass.compat.ttracker.texts import shown, type_name
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import MOST_ITEMS, Words
 from torchglass.views.text.words import clean
 
 _NESTING: ContextVar[tuple[int, int]] = ContextVar("torchglass_ttracker_nesting", default=(0, 0))
-"""How many decorated calls are under way, in which thread: a context may be carried into another one."""
+"""How many decorated calls are open, and in which thread, since a program may use a context in another thread."""
 MOST_CALLERS = 3
 _FOLDER = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (compared with co_filename, which is no Path)
 _PARAMETERS = inspect.Parameter
 
 
 def depth_here() -> int:
-    """How many decorated calls are under way here: threads begin at 0, tasks where they were started."""
+    """Return how many decorated calls are open. A thread begins at 0, a task at the depth where it was started."""
     depth, thread = _NESTING.get()
-    return depth if thread == get_ident() else 0
+    if thread == get_ident():
+        return depth
+    return 0
 
 
 # ---------------------------------------------------------------- functions
 
 
 class Tracked:
-    """What the lines say of a decorated function, worked out once."""
+    """The facts about a decorated function that its lines show, computed once."""
 
     __slots__ = ("_place", "code", "hides_first", "name", "names", "rest")
 
@@ -51,14 +53,14 @@ class Tracked:
 
     @property
     def place(self) -> str:
-        """File and line of the ``def``, found with the first call."""
+        """The file and line of the ``def``, found at the first call."""
         if self._place is None:
             self._place = _place_of(self.code)
         return self._place
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[list[str], str]:
-    """The names of positional parameters, and the name of ``*args``."""
+    """Return the names of positional parameters, and the name of ``*args``."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
@@ -69,14 +71,14 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[str], str]:
 
 
 def _place_of(code: CodeType | None) -> str:
-    """A code object begins with its decorators: the ``def`` is looked for behind them."""
+    """Return the place of the ``def``. A code object begins with its decorators, so search the lines after them."""
     if code is None:
         return "?"
     first = code.co_firstlineno
     definition = re.compile(rf"\s*(async\s+)?def\s+{re.escape(code.co_name)}\b")
     source = linecache.getlines(code.co_filename)[first - 1 : first + 99]
-    behind = next((number for number, line in enumerate(source) if definition.match(line)), 0)
-    return lines.place(code.co_filename, first + behind)
+    offset = next((number for number, line in enumerate(source) if definition.match(line)), 0)
+    return lines.place(code.co_filename, first + offset)
 
 
 # ---------------------------------------------------------------- calls
@@ -90,14 +92,18 @@ class Watcher(Protocol):
 
 
 class Call:
-    """One call under way. Both edges pass here: whoever else wants to know of them is told in these methods."""
+    """One running call. Its methods are called at each begin, end and pause of the call, and log the lines."""
 
     __slots__ = ("_start", "_token", "_tracked", "_watcher", "_words", "depth")
 
     def __init__(
-        self, tracked: Tracked, watcher: Watcher | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        tracked: Tracked,
+        watcher: Watcher | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
-        """Begin; called by the wrapper of the function, whose caller is told."""
+        """Log the begin of a call. Only the function's wrapper may call this, because the line shows its caller."""
         self._tracked = tracked
         self._watcher = watcher
         self._words = words()
@@ -107,41 +113,46 @@ class Call:
         self._start = perf_counter()
 
     def enter(self) -> None:
-        """The function's own code runs from here on: calls in it stand one level further in."""
+        """Note that the function's code starts or continues to run. Calls inside of it are one level deeper."""
         self._token = _NESTING.set((self.depth + 1, get_ident()))
         if self._watcher is not None:
             self._watcher.start()
 
     def leave(self) -> None:
-        """The function's own code does not run any more, for now or for good."""
+        """Note that the function's code stops running, because it waits or has ended."""
         if self._watcher is not None:
             self._watcher.stop()
         if self._token is not None:
             try:
                 _NESTING.reset(self._token)
-            except ValueError:  # the program changed its context in the middle of a step
+            except ValueError:  # the program switched to another context meanwhile
                 _NESTING.set((self.depth, get_ident()))
             self._token = None
 
     @guarded
     def _begin(self, frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tracked = self._tracked
-        texts = [lines.head(self._words, self.depth, (tracked.place, tracked.name), _callers(frame))]
+        texts = [
+            lines.head(self._words, self.depth, (tracked.place, tracked.name), _callers(frame))
+        ]
         if args or kwargs:
             texts += _inputs(tracked, self._words, lines.GUIDE * self.depth, args, kwargs)
         send(texts)
 
     @guarded
     def gave(self, item: Any) -> None:
-        """A generator yields."""
+        """Log an item that a generator yields."""
         send([lines.yielded(self._words, self.depth, shown(item))])
 
     @guarded
     def returned(self, result: Any) -> None:
-        """The end, with a result; a tuple's items are told one by one."""
+        """Log the end of a call with its result. The items of a tuple get a line each."""
         seconds = perf_counter() - self._start
         if issubclass(type(result), tuple) and tuple.__len__(result):
-            items = [shown(tuple.__getitem__(result, at)) for at in range(min(tuple.__len__(result), MOST_ITEMS))]
+            items = [
+                shown(tuple.__getitem__(result, at))
+                for at in range(min(tuple.__len__(result), MOST_ITEMS))
+            ]
             texts = [*lines.outputs(self._words, self.depth, items, tuple.__len__(result))]
         else:
             texts = [lines.output(self._words, self.depth, shown(result))]
@@ -149,7 +160,7 @@ class Call:
 
     @guarded
     def raised(self, error: BaseException) -> None:
-        """The end, by an exception; a coroutine that is thrown away while it waits gets a GeneratorExit."""
+        """Log the end of a call by an exception. A GeneratorExit means that a coroutine was dropped while it waited."""
         if type(error) is GeneratorExit:
             self.closed()
             return
@@ -162,7 +173,7 @@ class Call:
 
     @guarded
     def exhausted(self, result: Any) -> None:
-        """The end of a generator; most return nothing."""
+        """Log the end of a generator, with its result unless that is None."""
         if result is None:
             self._end([], perf_counter() - self._start)
         else:
@@ -170,7 +181,7 @@ class Call:
 
     @guarded
     def closed(self) -> None:
-        """The end of a generator or coroutine that was not run to its own."""
+        """Log the end of a generator or coroutine that was not run to its end."""
         self._end([lines.closed(self._words, self.depth)], perf_counter() - self._start)
 
     def _end(self, texts: list[str], seconds: float) -> None:
@@ -179,7 +190,7 @@ class Call:
 
 
 def _callers(frame: FrameType | None) -> list[tuple[str, str, int | None]]:
-    """(function, file, line) of the nearest callers, without the wrappers of other decorated functions."""
+    """Return (function, file, line) of the nearest callers, without the wrappers of other decorated functions."""
     found: list[tuple[str, str, int | None]] = []
     while frame is not None and len(found) < MOST_CALLERS:
         code = frame.f_code
@@ -190,17 +201,20 @@ def _callers(frame: FrameType | None) -> list[tuple[str, str, int | None]]:
 
 
 def is_ours(frame: FrameType | None) -> bool:
-    """Whether this is the frame of a wrapper: what it calls is a decorated function."""
+    """Return whether a frame belongs to a wrapper, so that the function it calls is a decorated one."""
     return frame is not None and frame.f_code.co_filename.startswith(_FOLDER)
 
 
 def _inputs(
     tracked: Tracked, words: Words, indent: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[str]:
-    """The arguments that were passed, in the order of the call; not ``self`` and ``cls``."""
+    """Yield the arguments that were passed, in the order of the call, without ``self`` and ``cls``."""
     names = tracked.names
     for at in range(int(tracked.hides_first), min(len(args), len(names) + MOST_ITEMS)):
-        name = names[at] if at < len(names) else f"{tracked.rest}[{at - len(names)}]"
+        if at < len(names):
+            name = names[at]
+        else:
+            name = f"{tracked.rest}[{at - len(names)}]"
         yield lines.named(indent, words.input, name, 0, shown(args[at]))
     if len(args) > len(names) + MOST_ITEMS:
         yield lines.left_out(words, indent, len(args) - len(names) - MOST_ITEMS)
@@ -209,7 +223,7 @@ def _inputs(
 
 
 def _begin_anew() -> None:
-    """A forked child's lines are a tree of their own."""
+    """Start a new tree of lines in a forked child."""
     _NESTING.set((0, 0))
 
 

@@ -1,8 +1,8 @@
 """``auto_diff`` and ``var_tracker``: decorators that log every call of a function, and how its variables change.
 
 A decorated function keeps its kind (a coroutine function stays one), its signature, its name and its place in its
-module, so that instances and functions can be pickled. With ``TORCHGLASS=0`` in the environment when the decorator is
-applied, the function is given back as it is.
+module, so that instances and functions can be pickled. If ``TORCHGLASS=0`` is in the environment when the decorator is
+applied, it returns the function unchanged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from torchglass.errors import WrongType
 F = TypeVar("F")
 Wrap = Callable[[types.FunctionType], Callable[..., Any]]
 
-_WRAPPERS: weakref.WeakKeyDictionary[Callable[..., Any], VariableWatcher | None] = weakref.WeakKeyDictionary()
-"""Decorated functions. No mark on the function itself: other decorators would copy it to their own."""
+_WRAPPERS: weakref.WeakKeyDictionary[Callable[..., Any], VariableWatcher | None] = (
+    weakref.WeakKeyDictionary()
+)
+"""The decorated functions. An attribute on the function would not work, because other decorators would copy it."""
 
 
 @overload
@@ -32,10 +34,10 @@ def auto_diff(function: F, /) -> F: ...
 @overload
 def auto_diff() -> Callable[[F], F]: ...
 def auto_diff(function: Any = None, /) -> Any:
-    """Log each call: where it was made, its inputs, its outputs, its time, or the error that left it.
+    """Log each call: its caller, the arguments that were passed, its outputs or its exception, and its time.
 
-    ``@auto_diff`` or ``@auto_diff()``, on functions, methods, static and class methods (above or below
-    ``@staticmethod``), coroutine functions, generators and async generators. The arguments that were passed are told.
+    Write ``@auto_diff`` or ``@auto_diff()`` on functions, methods, static and class methods (above or below
+    ``@staticmethod``), coroutine functions, generators and async generators.
     """
     if function is None:
         return auto_diff
@@ -45,45 +47,60 @@ def auto_diff(function: Any = None, /) -> Any:
 def var_tracker(*names: str) -> Callable[[F], F]:
     """Log each call as ``auto_diff`` does, and each change of the named variables, at the line where it happens.
 
-    ``@var_tracker("video", "self.cache", "hidden_*")``: variables of the function and of the functions that it calls,
-    torch's, numpy's and the standard library's own excepted. What counts as a change is written in
-    ``torchglass.capture.variables``.
+    ``@var_tracker("video", "self.cache", "hidden_*")`` follows variables of the function and of the functions that it
+    calls, except those of torch, numpy and the standard library. ``torchglass.capture.variables`` describes what counts
+    as a change.
     """
     if not names or not all(isinstance(name, str) for name in names):
         given = ", ".join(type(name).__name__ for name in names) or "nothing"
         raise WrongType(
             f'@var_tracker takes the names of variables, not {given}: write @var_tracker("video") above a def'
         )
-    VariableWatcher(names)  # refuses names that cannot be watched; each function gets one of its own
-    return lambda function: decorated(function, lambda plain: tracked(plain, VariableWatcher(names)), "var_tracker")
+    # This raises now if a name cannot be watched. Each decorated function gets its own watcher below.
+    VariableWatcher(names)
+    return lambda function: decorated(
+        function, lambda plain: tracked(plain, VariableWatcher(names)), "var_tracker"
+    )
 
 
 def decorated(function: Any, wrap: Wrap, name: str) -> Any:
-    """The function wrapped, wherever it is hidden: in a static or class method, or bound to its object."""
+    """Wrap a function, also if it is inside a static, class or bound method."""
     if type(function) in (staticmethod, classmethod):
         return type(function)(decorated(function.__func__, wrap, name))
     if type(function) is types.MethodType:
         return types.MethodType(decorated(function.__func__, wrap, name), function.__self__)
     if type(function) is not types.FunctionType:
         raise WrongType(_refusal(function, name))
-    return function if is_off() else wrap(function)
+    if is_off():
+        return function
+    return wrap(function)
 
 
 def _refusal(given: Any, name: str) -> str:
     if isinstance(given, type):
         return f"@{name} takes a function, not the class {given.__name__}: decorate its methods, as __call__ or forward"
     called = getattr(given, "__name__", None)
-    if type(given) in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
+    if type(given) in (
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+    ):
         return (
-            f"@{name} takes a Python function, and {called} is written in C: put it in a function of your own (def …)"
+            f"@{name} takes a Python function, and {called} is written in C: "
+            "put it in a function of your own (def …)"
         )
     if isinstance(given, (property, functools.cached_property)) or callable(given):
         return f"@{name} takes a function, not {type(given).__name__}: put @{name} directly above the def"
     return f"@{name} takes a function, not {type(given).__name__}: write @{name} above a def"
 
 
-def tracked(function: types.FunctionType, watcher: VariableWatcher | None = None) -> Callable[..., Any]:
-    """The function with its calls logged, once however often it is decorated; with a watcher, its variables too."""
+def tracked(
+    function: types.FunctionType, watcher: VariableWatcher | None = None
+) -> Callable[..., Any]:
+    """Return a wrapper that logs a function's calls. If the function is decorated already, do not log calls twice.
+
+    A watcher adds its variables to those of earlier decorators.
+    """
     if function in _WRAPPERS:
         if watcher is None:
             return function
@@ -110,9 +127,9 @@ def tracked(function: types.FunctionType, watcher: VariableWatcher | None = None
 
 
 def _keep_from_compiling(wrapper: Any) -> None:
-    """torch.compile runs a decorated function as it is: else it would warn of what we call, and lose lines.
+    """Make torch.compile run a decorated function uncompiled. Otherwise it would warn about our calls and lose lines.
 
-    The attributes are those that ``torch.compiler.disable`` leaves; that itself would import the whole compiler.
+    This sets the attributes that ``torch.compiler.disable`` sets, because calling it would import the whole compiler.
     """
     wrapper._torchdynamo_disable = True
     wrapper._torchdynamo_disable_msg = "its calls are logged"
@@ -121,16 +138,18 @@ def _keep_from_compiling(wrapper: Any) -> None:
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(wrapper.__code__, frames._FrameExecStrategy(skip, skip))
     except AttributeError:
-        pass  # no torch, or not yet, or another one
+        pass  # torch is not installed or not imported yet, or this version does not have these names
 
 
 # ---------------------------------------------------------------- one wrapper a kind of function
-# The body of a generator or coroutine begins when it is first asked for something, and so does its call here.
-# While it waits, a wrapper holds neither arguments nor items: the program may count on their end. (The arguments of
-# a plain function do live as long as its call, as with every decorator.)
+# The body of a generator or coroutine starts at the first `next` or `await`, and so does its logged call. While it
+# waits, a wrapper keeps neither arguments nor items alive, because the program may rely on their being freed. (The
+# arguments of a plain function live as long as its call, as with every decorator.)
 
 
-def _of_function(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+def _of_function(
+    function: types.FunctionType, about: Tracked, watcher: Watcher | None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def tracked_call(*args: Any, **kwargs: Any) -> Any:
         call = Call(about, watcher, args, kwargs)
@@ -148,7 +167,9 @@ def _of_function(function: types.FunctionType, about: Tracked, watcher: Watcher 
     return tracked_call
 
 
-def _of_coroutine(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+def _of_coroutine(
+    function: types.FunctionType, about: Tracked, watcher: Watcher | None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     async def tracked_call(*args: Any, **kwargs: Any) -> Any:
         call = Call(about, watcher, args, kwargs)
@@ -165,7 +186,9 @@ def _of_coroutine(function: types.FunctionType, about: Tracked, watcher: Watcher
     return tracked_call
 
 
-def _of_generator(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+def _of_generator(
+    function: types.FunctionType, about: Tracked, watcher: Watcher | None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def tracked_call(*args: Any, **kwargs: Any) -> Any:
         call = Call(about, watcher, args, kwargs)
@@ -182,7 +205,9 @@ def _of_generator(function: types.FunctionType, about: Tracked, watcher: Watcher
     return tracked_call
 
 
-def _of_async_generator(function: types.FunctionType, about: Tracked, watcher: Watcher | None) -> Callable[..., Any]:
+def _of_async_generator(
+    function: types.FunctionType, about: Tracked, watcher: Watcher | None
+) -> Callable[..., Any]:
     @functools.wraps(function)
     async def tracked_call(*args: Any, **kwargs: Any) -> Any:
         call = Call(about, watcher, args, kwargs)
@@ -209,12 +234,15 @@ def _of_async_generator(function: types.FunctionType, about: Tracked, watcher: W
     return tracked_call
 
 
-def _steps(call: Call, target: Any, gave: Callable[[Any], None] | None = None) -> Generator[Any, Any, Any]:
-    """Run something that can be suspended step by step: the call is left while it waits, and entered when it goes on.
+def _steps(
+    call: Call, target: Any, gave: Callable[[Any], None] | None = None
+) -> Generator[Any, Any, Any]:
+    """Run a generator or coroutine step by step: leave the call while it waits, and enter it when it continues.
 
-    What ``yield from`` does with values, exceptions and ``close()`` is done here by hand.
+    This does explicitly what ``yield from`` does with values, exceptions and ``close()``.
     """
-    step, given = target.send, None
+    step = target.send
+    given = None
     while True:
         call.enter()
         try:
@@ -222,7 +250,7 @@ def _steps(call: Call, target: Any, gave: Callable[[Any], None] | None = None) -
         except StopIteration as stop:
             return stop.value
         finally:
-            given = None  # while it waits, neither what was sent nor what was yielded is held
+            given = None  # while it waits, keep neither the sent value nor the yielded item alive
             call.leave()
         if gave is not None:
             gave(item[0])
@@ -237,8 +265,9 @@ def _steps(call: Call, target: Any, gave: Callable[[Any], None] | None = None) -
                 call.leave()
             raise
         except BaseException as error:
-            step, given = target.throw, error
+            step = target.throw
+            given = error
 
 
 _waiting = types.coroutine(_steps)
-"""The same for what is awaited: what it yields is for the event loop, and not told."""
+"""``_steps`` for a coroutine that is awaited. The items that it yields are for the event loop and are not logged."""

@@ -1,4 +1,4 @@
-"""Where Tensor Tracker's lines go: to the console, and through ``logger`` into one file a process and thread."""
+"""Writes Tensor Tracker's lines to the console, and through ``logger`` into one file for each process and thread."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from torchglass.views.live.ttracker import ENGLISH, Words, words_for
 from torchglass.views.text.style import Page, wants_color, writable
 
 logger = logging.getLogger("torchglass.ttracker")
-logger.setLevel(logging.INFO)  # a handler that was added gets the lines, whatever the root's level
-logger.propagate = False  # the console has them already
+logger.setLevel(logging.INFO)  # added handlers get the lines, whatever the level of the root logger
+logger.propagate = False  # the lines are already on the console
 
 LONGEST_TAG = 100
 _WRITTEN = "torchglass_written"
-"""On a record: the handlers that have got its line already."""
+"""The attribute of a log record that holds the handlers that have written its line already."""
 
 
 class ThreadFilesHandler(logging.Handler):
@@ -35,17 +35,18 @@ class ThreadFilesHandler(logging.Handler):
         self.files = LineFiles(folder)
 
     def is_plain(self) -> bool:
-        """Whether lines may go straight to the file: nobody asked for another form or a choice among them."""
+        """Return whether lines may go straight to the file, because no formatter, filter or higher level is set."""
         return self.formatter is None and not self.filters and self.level <= logging.INFO
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record, of this module's or of the user's own ``logger.info(…)``."""
+        """Write one log record, from this module or from the user's ``logger.info(…)``."""
         if self not in getattr(record, _WRITTEN, ()):
             self.files.write(self.format(record) + "\n")
 
 
 def h4logger() -> ThreadFilesHandler:
-    """A handler for ``logger`` that writes ``logs/<tag>/process_<pid>_thread_<tid>.log`` below the working directory.
+    """Return a handler for ``logger`` that writes ``logs/<tag>/process_<pid>_thread_<tid>.log`` in the working
+    directory.
 
     The tag is ``LTAG`` of the environment as it is now, made safe for a file name; without one, ``NOTAG``.
     Folder and file are made with a thread's first line, never before.
@@ -53,7 +54,7 @@ def h4logger() -> ThreadFilesHandler:
     folder = Path("logs") / _safe(tag())
     try:
         folder = folder.absolute()
-    except OSError:  # the working directory is gone; the first line will tell
+    except OSError:  # the working directory is gone: writing the first line will report that
         pass
     return ThreadFilesHandler(folder)
 
@@ -63,13 +64,13 @@ def _safe(tag: str) -> str:
 
 
 def log2file(message: Any) -> None:
-    """Print a message and send it through ``logger``; nothing with ``TORCHGLASS=0``."""
+    """Print a message and send it through ``logger``. With ``TORCHGLASS=0``, do nothing."""
     if not is_off():
         send(lines.message(str(message)))
 
 
 def send(texts: list[str], style: str = "") -> None:
-    """Print lines and log them; a style is for the console only."""
+    """Print lines and log them. The style is only used on the console."""
     if console_is_on():
         _print(texts, style)
     if logger.handlers and logger.isEnabledFor(logging.INFO):
@@ -84,30 +85,43 @@ def _print(texts: list[str], style: str) -> None:
         page = Page(color=True)
         texts = [lines.painted(text, style, page) for text in texts]
     try:
-        stream.write(writable("\n".join(texts) + "\n", stream))  # in one piece: threads share the console
-    except (OSError, ValueError):  # closed, or nobody reads it any more: the program's next print will say so
+        stream.write(
+            writable("\n".join(texts) + "\n", stream)
+        )  # in one piece: threads share the console
+    except (
+        OSError,
+        ValueError,
+    ):  # closed, or nobody reads it any more: the program's next print will say so
         pass
 
 
 def _log(texts: list[str]) -> None:
-    """Past logging's machinery where nobody but our files listens: a record costs more than the call it tells of."""
+    """Log lines, directly to the files if ``logger`` has only our handlers: a log record costs more than a call."""
     direct: list[ThreadFilesHandler] = []
     if not logger.filters:
-        direct = [handler for handler in logger.handlers if type(handler) is ThreadFilesHandler and handler.is_plain()]
+        direct = [
+            handler
+            for handler in logger.handlers
+            if type(handler) is ThreadFilesHandler and handler.is_plain()
+        ]
     text = "\n".join(texts) + "\n"
     for handler in direct:
         handler.files.write(text)
     if len(direct) < len(logger.handlers) or logger.propagate:
         for line in texts:
             extra = {_WRITTEN: direct}
-            logger.handle(logger.makeRecord(logger.name, logging.INFO, "torchglass", 0, line, (), None, extra=extra))
+            logger.handle(
+                logger.makeRecord(
+                    logger.name, logging.INFO, "torchglass", 0, line, (), None, extra=extra
+                )
+            )
 
 
 # ---------------------------------------------------------------- faults
 
 
 def guarded(tell: Callable[..., None]) -> Callable[..., None]:
-    """A fault of ours costs lines, never the program: it is told once."""
+    """Wrap a function so that its faults are reported once and lose only lines, but never stop the program."""
 
     @wraps(tell)
     def guarded_tell(*args: Any) -> None:
@@ -126,8 +140,12 @@ def _tell_fault(fault: Exception) -> None:
     trace = fault.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace is not None else "?"
-    text = f"torchglass lost lines of its log by a fault of its own: {type(fault).__name__} at {where}"
+    where = "?"
+    if trace is not None:
+        where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}"
+    text = (
+        f"torchglass lost lines of its log by a fault of its own: {type(fault).__name__} at {where}"
+    )
     if text not in _told:
         _told.add(text)
         _warn(text)
@@ -136,7 +154,7 @@ def _tell_fault(fault: Exception) -> None:
 def _warn(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-    except RuntimeWarning:  # warnings are errors here, but the program did nothing wrong
+    except RuntimeWarning:  # the program turns warnings into errors, but it has done nothing wrong
         pass
 
 
@@ -146,45 +164,52 @@ def _warn(text: str) -> None:
 
 
 def is_off() -> bool:
-    """``TORCHGLASS=0``: every front door does nothing."""
+    """Return whether ``TORCHGLASS=0`` is set, which turns everything off."""
     return _setting("TORCHGLASS") == "0"
 
 
 def console_is_on() -> bool:
-    """``TORCHGLASS_CONSOLE=0`` leaves the lines to the log files."""
+    """Return whether lines are printed. With ``TORCHGLASS_CONSOLE=0``, they only go to the log files."""
     return _setting("TORCHGLASS_CONSOLE") != "0"
 
 
 def words() -> Words:
-    """``TORCHGLASS_LANG=zh``: the words of Tensor Tracker's own document."""
+    """Return the words of the lines. With ``TORCHGLASS_LANG=zh``, these are the words of Tensor Tracker's document."""
     language = _setting("TORCHGLASS_LANG")
-    return words_for(language) if language else ENGLISH
+    if language:
+        return words_for(language)
+    return ENGLISH
 
 
 def tag() -> str:
-    """``LTAG``: the name of the folder for this run's log files."""
+    """Return the environment variable ``LTAG``, the name of the folder for this run's log files."""
     return os.environ.get("LTAG", "")
 
 
-# os.environ itself takes 1 µs for a name that is not set, its own dict 0.1 µs; two names are asked in every call.
+# Looking up an unset name takes 1 µs in os.environ and 0.1 µs in the dict below it. Every call looks up two names.
 _VALUES: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-_KEYS = {name: os.environ.encodekey(name) for name in ("TORCHGLASS", "TORCHGLASS_CONSOLE", "TORCHGLASS_LANG")}
+_KEYS = {
+    name: os.environ.encodekey(name)
+    for name in ("TORCHGLASS", "TORCHGLASS_CONSOLE", "TORCHGLASS_LANG")
+}
 
 
 def _setting(name: str) -> str:
     value = _VALUES.get(_KEYS[name])
-    return "" if value is None else os.environ.decodevalue(value)
+    if value is None:
+        return ""
+    return os.environ.decodevalue(value)
 
 
 # ---------------------------------------------------------------- files
 
-# One text file a process and thread, so that workers never write into each other's lines.
+# Each process and thread has its own text file, so that workers never write into each other's lines.
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class _OpenFile:
-    """A file descriptor that is closed with its thread, whose ``threading.local`` is all that holds it."""
+    """A file descriptor that is closed when its thread ends. Only the thread's ``threading.local`` refers to it."""
 
     __slots__ = ("__weakref__", "fd", "pid")
 
@@ -193,7 +218,8 @@ class _OpenFile:
         self.pid = pid
 
     def close(self, close: Callable[[int], None] = os.close) -> None:
-        fd, self.fd = self.fd, -1
+        fd = self.fd
+        self.fd = -1
         if fd >= 0:
             try:
                 close(fd)
@@ -204,9 +230,9 @@ class _OpenFile:
 
 
 class LineFiles:
-    """Appends text to ``process_<pid>_thread_<tid>.log`` in a folder; faults are told once and cost only lines.
+    """Appends text to ``process_<pid>_thread_<tid>.log`` in a folder. Faults are reported once and lose only lines.
 
-    A folder that is removed while the program runs is not made again: the open files go on without a name.
+    A folder that is removed while the program runs is not made again. The open files then have no name any more.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -231,13 +257,13 @@ class LineFiles:
             self._tell(fault)
 
     def path(self) -> Path:
-        """The calling thread's file, whether it is there or not."""
+        """Return the path of the calling thread's file, whether it exists or not."""
         return self.folder / f"process_{os.getpid()}_thread_{threading.get_native_id()}.log"
 
     def forget(self) -> None:
-        """Give up all open files, in a forked child; the next line opens a new one.
+        """Close all open files, in a forked child. The next line opens a new file.
 
-        They are closed one by one: a thread that was writing does not live on in the child, but what it held does.
+        The files of all threads are closed here, because other threads do not exist in the child but their files do.
         """
         for file in list(self._open_files):
             file.close()
@@ -249,7 +275,7 @@ class LineFiles:
             fd = os.open(self.path(), FLAGS, 0o666)
         except OSError as fault:
             self._tell(fault)
-            fd = -1  # not tried again for every line of this thread
+            fd = -1  # so that this thread does not try again for every line
         file = self._local.file = _OpenFile(fd, os.getpid())
         self._open_files.add(file)
         return file

@@ -8,10 +8,10 @@ import sys
 import threading
 from types import CodeType, FrameType
 
-from torchglass.capture.variables import Engine, Past, VariableChange, Watch
+from torchglass.capture.variables import Engine, PreviousValue, VariableChange, Watch
 from torchglass.compat.ttracker.calls import Tracked, depth_here, is_ours
 from torchglass.compat.ttracker.output import guarded, send, words
-from torchglass.compat.ttracker.values import shown, stamp_of
+from torchglass.compat.ttracker.texts import shown, stamp_of
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import Shown
 
@@ -20,11 +20,11 @@ STYLE = "note"
 
 
 class _Active(threading.local):
-    """What goes on in this thread."""
+    """The state of variable watching in one thread."""
 
     def __init__(self) -> None:
         self.watchers: list[VariableWatcher] = []
-        """Those under way, innermost last."""
+        """The running watchers, innermost last."""
         self.last: dict[str, tuple[int, str]] = {}
         """The value last seen under each name: its id and text."""
 
@@ -33,9 +33,9 @@ _active = _Active()
 
 
 class VariableWatcher:
-    """Watches while the function's own code runs in a thread; one engine a thread, however deep it recurses.
+    """Watches variables while the function's code runs in a thread. It uses one engine a thread, also in recursion.
 
-    Threads that the function starts are watched too, as long as it runs.
+    Threads that the function starts are watched too, as long as the function runs.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -48,10 +48,12 @@ class VariableWatcher:
         self._said: set[str] = set()
 
     def start(self) -> None:
-        """The function's own code runs from here on."""
+        """Start watching, because the function's code starts or continues to run."""
         here = self._here
-        if getattr(here, "pid", None) != os.getpid():  # also in a child forked inside a call, which is not watched
-            here.pid, here.running = os.getpid(), 0
+        # Also start from 0 in a child that was forked inside a call, because the child is not watched.
+        if getattr(here, "pid", None) != os.getpid():
+            here.pid = os.getpid()
+            here.running = 0
         here.running += 1
         if here.running == 1:
             is_covered = any(each.covers(self) for each in _active.watchers)
@@ -63,7 +65,7 @@ class VariableWatcher:
                 self._start_engine()
 
     def stop(self) -> None:
-        """It does not any more, or waits."""
+        """Stop watching, because the function has ended or waits."""
         here = self._here
         here.running = max(0, here.running - 1)
         if not here.running:
@@ -72,31 +74,37 @@ class VariableWatcher:
                 _active.watchers.remove(self)
 
     def changed(self, change: VariableChange, frame: FrameType) -> None:
-        """A line for each change, one level further in than the innermost decorated call; the engine calls this.
+        """Write a line for a change, one level deeper than the innermost decorated call. The engine calls this.
 
-        Where several watch the same name, as a function and one that it calls, the innermost tells.
+        If several watchers follow the same name, such as those of a function and of its caller, the innermost one
+        writes the line.
         """
-        nearest = next((each for each in reversed(_active.watchers) if each.wants(change.name)), self)
+        nearest = next(
+            (each for each in reversed(_active.watchers) if each.wants(change.name)), self
+        )
         nearest.seen.add(change.name)
         self.seen.add(change.name)
         if nearest.has_engine() and nearest is not self:
             return
         value = _shown(change)
-        before, _active.last[change.name] = _active.last.get(change.name), (id(change.new), value.text)
-        if change.how == "argument" and (is_ours(frame.f_back) or before == _active.last[change.name]):
-            return  # told as an input, or passed on under the same name
+        before = _active.last.get(change.name)
+        _active.last[change.name] = (id(change.new), value.text)
+        if change.how == "argument" and (
+            is_ours(frame.f_back) or before == _active.last[change.name]
+        ):
+            return  # the line of the inputs shows it already, or it was passed on under the same name
         send([lines.change(depth_here(), change.name, change.line, value)], STYLE)
 
     def wants(self, name: str) -> bool:
-        """Whether this name was asked for."""
+        """Return whether this watcher follows a name."""
         return name in self.names or self._watch.wants(name)
 
     def covers(self, other: VariableWatcher) -> bool:
-        """Whether nothing is left to watch for the other while this one watches the same thread."""
+        """Return whether this watcher already follows all names of another one in this thread."""
         return self.has_engine() and all(map(self.wants, other.names))
 
     def has_engine(self) -> bool:
-        """Whether an engine of its own is at work in this thread; in a forked child the parent's is not."""
+        """Return whether this watcher has a running engine in this thread. A forked child does not use the parent's."""
         engine: Engine | None = getattr(self._here, "engine", None)
         return engine is not None and not engine.closed
 
@@ -112,7 +120,9 @@ class VariableWatcher:
         if engine is not None:
             self._here.engine = None
             engine.stop()
-            faults = [f"torchglass lost changes by a fault of its own: {fault}" for fault in engine.faults]
+            faults = [
+                f"torchglass lost changes by a fault of its own: {fault}" for fault in engine.faults
+            ]
             self._say(engine.notes + faults)
         self._say_missing()
 
@@ -123,11 +133,14 @@ class VariableWatcher:
                 send([lines.note(depth_here(), text)])
 
     def _say_missing(self) -> None:
-        """A name that no code has: it is misspelt. Said once, with the first call."""
+        """Report once, at the first call, each name that does not occur in the code, since it is probably misspelt."""
         if self.about is None or self._said.issuperset(self.names):
             return
         self._said.update(self.names)
-        known = _variables_of(self.about.code) if self.about.code is not None else set[str]()
+        if self.about.code is not None:
+            known = _variables_of(self.about.code)
+        else:
+            known = set[str]()
         for name in self.names:
             if name.isidentifier() and name not in known and name not in self.seen:
                 near = difflib.get_close_matches(name, sorted(known), n=1)
@@ -136,17 +149,26 @@ class VariableWatcher:
 
 def _variables_of(code: CodeType) -> set[str]:
     inner = (each for each in code.co_consts if isinstance(each, CodeType))
-    return {*code.co_varnames, *code.co_cellvars, *code.co_freevars}.union(*map(_variables_of, inner))
+    return {*code.co_varnames, *code.co_cellvars, *code.co_freevars}.union(
+        *map(_variables_of, inner)
+    )
 
 
 def _shown(change: VariableChange) -> Shown:
     if change.how == "deleted":
         return lines.deleted(words())
     value = shown(change.new, _device(change.old))
-    return lines.changed_in_place(words(), value) if change.how == "changed" else value
+    if change.how == "changed":
+        return lines.changed_in_place(words(), value)
+    return value
 
 
 def _device(old: object) -> str:
-    """Where the value was before: the stamp's last word."""
-    stamp = old.stamp if isinstance(old, Past) else stamp_of(old)
-    return str(stamp[-1]) if isinstance(stamp, tuple) and stamp else "cpu"
+    """Return the device of the previous value, which is the last entry of its stamp."""
+    if isinstance(old, PreviousValue):
+        stamp = old.stamp
+    else:
+        stamp = stamp_of(old)
+    if isinstance(stamp, tuple) and stamp:
+        return str(stamp[-1])
+    return "cpu"

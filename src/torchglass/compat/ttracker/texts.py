@@ -1,6 +1,6 @@
-"""What is told of a live value: found by its exact type, so that no method of a foreign class is ever called.
+"""Makes the text that describes a value. Its exact type decides how, so that no method of a program's class is called.
 
-torch and numpy are used when the program has imported them, never imported for this.
+torch and numpy are used only if the program has imported them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torchglass.compat.ttracker.output import guarded, is_off, send, words
 from torchglass.views.live import ttracker as lines
 from torchglass.views.live.ttracker import MOST_ITEMS, Shown
 
-LONGEST_INT = 256
-"""In bits; Python refuses to spell the very long ones."""
+MAX_INT_BITS = 256
+"""The most bits of an int that is shown as digits, because Python refuses to convert very long ints to text."""
 
 _CONTAINERS: tuple[type, ...] = (list, tuple, dict, set, frozenset, deque, bytes, bytearray, range)
-"""Of these and of classes made from them the real length is asked, by the built-in class's own method."""
+"""The classes whose length is shown. It is read by the built-in class's method, also for subclasses."""
 
 
 def shown(value: Any, last_device: str = "cpu") -> Shown:
-    """The value as it is written; ``last_device`` is where it was before: a change is told."""
+    """Return the text of a value. ``last_device`` is the previous device of a tensor, so that a change is shown."""
     cls = type(value)
     exact = _EXACT.get(id(cls))
     if exact is not None:
@@ -42,30 +42,34 @@ def shown(value: Any, last_device: str = "cpu") -> Shown:
 
 
 def unseen() -> Any:
-    """Out of sight of function modes; asked only where the program has imported torch."""
+    """Return a context in which function modes see nothing. Call this only if the program has imported torch."""
     from torchglass.capture.torch.names import no_functions
 
     return no_functions()
 
 
 def torch_of(cls: type) -> Any:
-    """The torch module if this is a class of tensors, else None."""
+    """Return the torch module if ``cls`` is a class of tensors, else None."""
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)  # missing while torch itself is being imported
-    return torch if isinstance(tensor, type) and issubclass(cls, tensor) else None
+    if isinstance(tensor, type) and issubclass(cls, tensor):
+        return torch
+    return None
 
 
 def numpy_of(cls: type) -> Any:
-    """The numpy module if this is a class of arrays, else None."""
+    """Return the numpy module if ``cls`` is a class of arrays, else None."""
     numpy = sys.modules.get("numpy")
     array = getattr(numpy, "ndarray", None)
-    return numpy if isinstance(array, type) and issubclass(cls, array) else None
+    if isinstance(array, type) and issubclass(cls, array):
+        return numpy
+    return None
 
 
 def stamp_of(value: Any) -> tuple[Any, ...] | None:
-    """What differs after a tensor was changed in place; its device comes last. None for all that is no tensor.
+    """Return a tuple that differs after a tensor was changed in place, with its device last. None for other values.
 
-    Not seen: what torch itself does not count, as writes through ``.numpy()`` or ``.data``.
+    Writes that torch does not count, such as writes through ``.numpy()`` or ``.data``, do not change the tuple.
     """
     torch = torch_of(type(value))
     if torch is None:
@@ -79,12 +83,12 @@ def stamp_of(value: Any) -> tuple[Any, ...] | None:
 def _ask(read: Callable[[Any], Any], value: Any) -> str | None:
     try:
         return str(read(value))
-    except Exception:  # inference tensors have no version, wrappers no address
+    except Exception:  # inference tensors have no version, and wrappers have no address
         return None
 
 
 def type_name(cls: type) -> str:
-    """The name of a class, not asked of its metaclass."""
+    """Return the name of a class, without calling code of its metaclass."""
     return _NAME(cls)
 
 
@@ -93,7 +97,9 @@ _NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
 
 def _integer(value: int) -> Shown:
     bits = value.bit_length()
-    return _plain(value) if bits <= LONGEST_INT else lines.variable(f"value: an int of {bits} bits")
+    if bits <= MAX_INT_BITS:
+        return _plain(value)
+    return lines.variable(f"value: an int of {bits} bits")
 
 
 def _plain(value: complex) -> Shown:
@@ -110,25 +116,31 @@ _READERS: dict[type, Callable[[Any], Shown]] = {
     str: lines.string,
 }
 _EXACT = {id(cls): read for cls, read in _READERS.items()}
-"""By id, as a class may have a metaclass with a hash of its own; these classes live for ever."""
+"""Keyed by ``id``, since a metaclass may define its own hash. These classes are never freed."""
 
 
 def _tensor(torch: Any, value: Any, last_device: str) -> Shown:
-    """Read by the base class's own descriptors, and unseen by function modes and by what a subclass overrides."""
+    """Return the text of a tensor, read by the base class's descriptors so that modes and subclasses do not see it."""
     base = torch.Tensor
     with unseen():
         try:
             device = str(base.device.__get__(value))
             dtype = str(base.dtype.__get__(value))
-        except Exception:  # a class that keeps its data in a way of its own
+        except Exception:  # a class that stores its data in another way
             return lines.type_only(type_name(type(value)))
         sizes = _sizes(torch, value)
-    told = "" if device == "cpu" == last_device else device
-    return lines.tensor(lines.torch_shape(sizes), dtype, told)
+    if device == "cpu" == last_device:
+        shown_device = ""
+    else:
+        shown_device = device
+    return lines.tensor(lines.torch_shape(sizes), dtype, shown_device)
 
 
 def _sizes(torch: Any, value: Any) -> list[int] | None:
-    """Lazy parameters and strided nested tensors have no shape to tell; a size may be no plain number."""
+    """Return the sizes of a tensor, or None if it has no shape (lazy parameters, strided nested tensors).
+
+    A size that is not an int is -1.
+    """
     if issubclass(type(value), torch.nn.parameter.UninitializedTensorMixin):
         return None
     try:
@@ -139,34 +151,38 @@ def _sizes(torch: Any, value: Any) -> list[int] | None:
 
 def _array(numpy: Any, value: Any) -> Shown:
     base = numpy.ndarray
-    return lines.tensor(lines.numpy_shape(base.shape.__get__(value)), _dtype_text(base.dtype.__get__(value)))
+    return lines.tensor(
+        lines.numpy_shape(base.shape.__get__(value)), _dtype_text(base.dtype.__get__(value))
+    )
 
 
-_dtype_text = lru_cache(maxsize=256)(str)  # numpy takes 3 µs to spell a dtype
+_dtype_text = lru_cache(maxsize=256)(str)  # numpy takes 3 µs to convert a dtype to text
 
 
 def _numpy_scalar(cls: type, value: Any) -> Shown | None:
-    """Numbers of numpy's own classes are spelt by numpy; those of classes made from them are not."""
+    """Return the text of a number of numpy's classes. Return None for other values, including those of subclasses."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not issubclass(cls, (numpy.number, numpy.bool_, numpy.datetime64)):
         return None
-    return lines.literal(str(value)) if type.__dict__["__module__"].__get__(cls) == "numpy" else None
+    if type.__dict__["__module__"].__get__(cls) == "numpy":
+        return lines.literal(str(value))
+    return None
 
 
 # ---------------------------------------------------------------- figures
 
-# ``_log_change``: a value with its sum, mean, min and max, for hooks that watch a model's accuracy.
+# ``_log_change`` logs a value with its sum, mean, min and max, for hooks that watch a model's accuracy.
 
 DEEPEST = 4
-"""Containers in containers: further in, only their length is told."""
+"""How many nested containers are listed item by item. Deeper containers show only their length."""
 Figures = list[tuple[str, object]]
 UNKNOWN: Figures = [("sum", None), ("mean", None), ("min", None), ("max", None)]
 
 
 def _log_change(prefix: str, name: str, value: Any, indent: str = "", lineno: int = 0) -> None:
-    """Log a value under a name: shape, dtype, sum, mean, min and max; tuples, lists and dicts item by item.
+    """Log a value under a name, with shape, dtype, sum, mean, min and max. Log tuples, lists and dicts item by item.
 
-    Autograd, random numbers and versions are left as they are. The figures of a tensor on a GPU wait for it.
+    This does not change autograd, random numbers or versions. For a tensor on a GPU, it waits for the GPU.
     """
     if not is_off():
         _log(prefix, name, value, indent, lineno)
@@ -188,7 +204,7 @@ _MORE = object()
 
 
 def _items(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """(name, value) of everything that gets a line; of long containers the first MOST_ITEMS, then how many more."""
+    """Yield (name, value) for each line. A long container yields its first MOST_ITEMS, then how many are left."""
     cls = type(value)
     if cls in (tuple, list) and depth and value:
         found = [(f"{name}[{number}]", item) for number, item in enumerate(value[:MOST_ITEMS])]
@@ -206,7 +222,9 @@ def _items(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _key(key: Any, number: int) -> str:
-    return repr(key) if type(key) in (str, int) else f"#{number}"
+    if type(key) in (str, int):
+        return repr(key)
+    return f"#{number}"
 
 
 def _with_figures(value: Any) -> Shown:
@@ -216,8 +234,11 @@ def _with_figures(value: Any) -> Shown:
         return text
     torch = torch_of(cls)
     try:
-        figures = _of_tensor(torch, value) if torch is not None else _of_array(numpy_of(cls), value)
-    except Exception:  # a layout or type without sums, or no memory for them
+        if torch is not None:
+            figures = _of_tensor(torch, value)
+        else:
+            figures = _of_array(numpy_of(cls), value)
+    except Exception:  # the layout or dtype has no sums, or there is too little memory for them
         figures = UNKNOWN
     return lines.with_statistics(text, figures)
 
@@ -237,8 +258,16 @@ def _of_tensor(torch: Any, tensor: Any) -> Figures:
 
 
 def _is_unreadable(torch: Any, tensor: Any) -> bool:
-    """No numbers (on meta), numbers that a subclass keeps elsewhere, or a CUDA graph that reading would break."""
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or torch.Tensor.is_meta.__get__(tensor):
+    """Return whether a tensor must not be read.
+
+    It may have no numbers (on meta), a subclass may keep them elsewhere, or reading may break the capture of a CUDA
+    graph.
+    """
+    if type(
+        tensor
+    ).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ or torch.Tensor.is_meta.__get__(
+        tensor
+    ):
         return True
     return torch.Tensor.is_cuda.__get__(tensor) and torch.cuda.is_current_stream_capturing()
 
@@ -248,7 +277,8 @@ def _figures_of_tensor(torch: Any, tensor: Any) -> Figures:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
         tensor = tensor.dequantize()
-    number, kind = tensor.numel(), tensor.dtype
+    number = tensor.numel()
+    kind = tensor.dtype
     if kind.is_complex:
         total = torch.sum(tensor, dtype=torch.complex128).item()
         return _figures(total, total / number if number else None)
@@ -259,31 +289,43 @@ _WITHOUT_ARITHMETIC = ("float8", "float4", "uint16", "uint32", "uint64")
 
 
 def _sums(torch: Any, tensor: Any, number: int) -> tuple[Any, Any, Any, Any]:
-    """Sums of floats in double precision, of ints and bools exact."""
+    """Return sum, mean, min and max. Sums of floats are in double precision, sums of ints and bools are exact."""
     floating = tensor.dtype.is_floating_point
     if str(tensor.dtype).removeprefix("torch.").startswith(_WITHOUT_ARITHMETIC):
         tensor = tensor.to(torch.float32 if floating else torch.int64)
     if not number:
         return (0.0 if floating else 0), None, None, None
     low, high = torch.aminmax(tensor)
-    double = torch.float64 if tensor.device.type != "mps" else torch.float32
+    if tensor.device.type != "mps":
+        double = torch.float64
+    else:
+        double = torch.float32
     total = torch.sum(tensor, dtype=double if floating else torch.int64).item()
-    mean = total / number if floating else torch.mean(tensor, dtype=double).item()
+    if floating:
+        mean = total / number
+    else:
+        mean = torch.mean(tensor, dtype=double).item()
     return total, mean, low.item(), high.item()
 
 
 def _of_array(numpy: Any, array: Any) -> Figures:
-    """Arrays of objects, strings and records have no figures; those of complex numbers no min and max."""
+    """Return the figures of an array. Objects, strings and records have none, and complex numbers no min and max."""
     array = numpy.ndarray.view(array, numpy.ndarray)
-    kind, number = array.dtype.kind, array.size
+    kind = array.dtype.kind
+    number = array.size
     if kind not in "biufc":
         return UNKNOWN
     with numpy.errstate(all="ignore"):
         wide = {"f": numpy.float64, "c": numpy.complex128, "u": numpy.uint64}.get(kind, numpy.int64)
-        total = numpy.add.reduce(array, axis=None, dtype=numpy.promote_types(wide, array.dtype)).item()
+        total = numpy.add.reduce(
+            array, axis=None, dtype=numpy.promote_types(wide, array.dtype)
+        ).item()
         if not number:
             return _figures(total)
-        mean = total / number if kind in "fc" else numpy.mean(array, dtype=numpy.float64).item()
+        if kind in "fc":
+            mean = total / number
+        else:
+            mean = numpy.mean(array, dtype=numpy.float64).item()
         if kind == "c":
             return _figures(total, mean)
         return _figures(total, mean, numpy.min(array).item(), numpy.max(array).item())
