@@ -7,8 +7,11 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+# TORCH=2.15.0 installs another version of PyTorch than the one that is pinned; with a VENV of its own.
+TORCH ?=
+CONSTRAINTS := $(if $(TORCH),$(VENV)/constraints.txt,requirements/constraints.txt)
 # A download that stalls is given up soon and tried again, often.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --timeout 30 --retries 10 -c requirements/constraints.txt
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --timeout 30 --retries 10 -c $(CONSTRAINTS)
 READY := $(VENV)/.ready
 FAST := $(VENV)/.fast
 READY_BENCH := $(VENV)/.ready-bench
@@ -31,8 +34,12 @@ demo: $(FAST) ## set up, then record a real transformer and show it as a tree an
 	@$(BIN)/python examples/demo.py
 
 .PHONY: test
-test: $(FAST) ## set up, then run every test (PYTEST_ARGS="-k tree" for some)
+test: $(FAST) ## set up, then run the tests (PYTEST_ARGS="-k tree" for some)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: conformance
+conformance: $(FAST) ## what `make test` leaves out: more models, samples, seeds and processes (tests/default_run.py)
+	@$(BIN)/python -m pytest --conformance=only $(PYTEST_ARGS)
 
 .PHONY: quick
 quick: $(FAST) ## the tests that need no transformer and no process, in a minute
@@ -41,7 +48,7 @@ quick: $(FAST) ## the tests that need no transformer and no process, in a minute
 ASAN_TESTS ?= tests/capture/engine tests/capture/torch tests/capture/test_recorder.py tests/capture/test_release.py \
 	tests/capture/test_threads.py tests/capture/transparency/test_lifetimes.py
 # Its own memory grows, and what starts process after process takes too long under it.
-ASAN_BUT ?= leave_nothing_behind or each_name_may_be_missing
+ASAN_BUT ?= leave_nothing_behind or test_features
 .PHONY: asan
 asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (ASAN_TESTS=... for others)
 	@CFLAGS="-g -O1 -fsanitize=address -fno-omit-frame-pointer" TORCHGLASS_BUILD=required $(BIN)/python hatch_build.py
@@ -50,22 +57,33 @@ asan: $(READY) ## the tests of the engine with C compiled for AddressSanitizer (
 		status=$$?; $(BIN)/python hatch_build.py; exit $$status
 
 .PHONY: check
-check: $(READY) ## lint, format, types, import contracts, sizes, forbidden text
+check: $(READY) ## lint, format, types, import contracts, layout, forbidden text
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo 'format: run `make format`'; $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports --no-logo --no-cache
-	@$(BIN)/python scripts/size_report.py
 	@$(BIN)/python scripts/structure_report.py
 	@$(BIN)/python scripts/forbidden_text.py
 	@$(BIN)/python scripts/format_page.py --check
 	@$(BIN)/python scripts/api_page.py --check
 	@$(BIN)/python scripts/seen_page.py --check
 	@$(BIN)/python scripts/build_page.py --check
+	@$(BIN)/python scripts/build_page.py --types
+
+VERSIONS ?=
+.PHONY: versions
+versions: ## try several versions of PyTorch and Python, and write docs/versions.md (VERSIONS="3.13:2.15.0" for some)
+	@test -n "$(PYTHON)" || { echo 'no Python >= 3.11 was found (PYTHON=... names one)'; exit 1; }
+	@$(PYTHON) scripts/versions.py $(VERSIONS)
 
 .PHONY: page
 page: $(READY) ## build the page's script and style from web/ into the package
 	@$(BIN)/python scripts/build_page.py
+
+.PHONY: web-types
+web-types: $(READY) ## install TypeScript and axe-core with npm, and check the types of the page's JavaScript
+	@npm install --prefix web --no-fund --no-audit --no-package-lock --silent
+	@$(BIN)/python scripts/build_page.py --types
 
 .PHONY: browser
 browser: ## install the browser that the tests of the page drive, where there is none (Debian and Ubuntu, as root)
@@ -104,6 +122,7 @@ $(BIN)/python:
 $(READY): pyproject.toml requirements/dev.txt requirements/constraints.txt | $(BIN)/python
 	@echo 'installing torch, then the development requirements (a few minutes the first time)'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip -q
+	@$(if $(TORCH),sed 's/^torch==.*/torch==$(TORCH)/' requirements/constraints.txt > $(CONSTRAINTS))
 	@began=$$(date +%s); $(PIP) torch && $(PIP) hatchling editables && \
 		$(PIP) --no-build-isolation -r requirements/dev.txt && echo "installed in $$(($$(date +%s) - began)) s"
 	@touch $@

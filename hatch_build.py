@@ -2,6 +2,7 @@
 
 A build hook of hatchling, which builds wheels; `python hatch_build.py` compiles in place, for work on the code.
 TORCHGLASS_BUILD=required makes a failure an error, TORCHGLASS_BUILD=0 leaves the extension out. CFLAGS are added.
+On a Python newer than those that the tests ran on, what was compiled must first pass a short test of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +24,44 @@ NAME = f"_fast{sysconfig.get_config_var('EXT_SUFFIX')}"
 IN_PLACE = ROOT / "src" / "torchglass" / NAME
 FLAGS = "-O2 -Wall -std=c11 -ffp-contract=fast -fPIC -shared -fvisibility=hidden"
 
+NEWEST_TRIED = (3, 13)
+"""The newest Python that the tests ran on (docs/versions.md)."""
+SECONDS_TO_TEST = 300
+
+# It runs in a process of its own: on a Python whose frames look otherwise it may well crash. Where PyTorch is not
+# installed, as while pip builds a wheel, only loading can be tried.
+SELF_TEST = """
+import importlib.machinery, importlib.util, sys
+source, path = sys.argv[1:]
+sys.path.insert(0, source)
+loader = importlib.machinery.ExtensionFileLoader("torchglass._fast", path)
+spec = importlib.util.spec_from_file_location("torchglass._fast", path, loader=loader)
+extension = importlib.util.module_from_spec(spec)
+loader.exec_module(extension)
+assert extension.is_main_interpreter()
+def scale(x):
+    y = x + 1
+    for _ in range(3):
+        y = y * 2
+    return y
+if importlib.util.find_spec("torch"):
+    sys.modules["torchglass._fast"] = extension
+    import torch, torchglass
+    linear = torch.nn.Linear(2, 2)
+    expected = linear(scale(torch.ones(2)))
+    for options in {}, {"ops": True}, {"variables": True, "calls": "user"}:
+        with torchglass.record(**options) as trace:
+            found = linear(scale(torch.ones(2)))
+        assert torch.equal(found, expected), "other numbers"
+        assert trace.engine.startswith("compiled"), trace.engine
+        assert not [note for note in trace.notes if "failed" in note], trace.notes
+        names = [event.name for event in trace.events() if event.kind == "function"]
+        wanted = ["ones", "Tensor.add", "Tensor.mul", "Tensor.mul", "Tensor.mul", "F.linear"]
+        assert names == wanted, names
+        if options.get("variables"):
+            assert "y" in [event.name for event in trace.events() if event.kind == "variable"], "no variables"
+"""
+
 
 class NotBuilt(Exception):
     """There is no extension; the text says why."""
@@ -42,9 +81,31 @@ def compile_extension(target: Path) -> None:
         run = subprocess.run([*command, "-o", str(beside)], capture_output=True, text=True, check=False)
         if run.returncode:
             raise NotBuilt(f"{command[0]} failed: {run.stderr.strip()[-1000:]}")
+        if sys.version_info[:2] > NEWEST_TRIED:
+            test_extension(beside)
         beside.replace(target)  # at once: others may be importing it
     finally:
         beside.unlink(missing_ok=True)
+
+
+def test_extension(path: Path) -> None:
+    """Record a few lines with the extension in a file; NotBuilt where that fails, crashes or hangs."""
+    command = [sys.executable, "-", str(ROOT / "src"), str(path)]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TORCHGLASS")}
+    try:
+        run = subprocess.run(
+            command,
+            input=SELF_TEST,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS_TO_TEST,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotBuilt(f"its self-test did not end within {SECONDS_TO_TEST} s") from None
+    if run.returncode:
+        raise NotBuilt(f"its self-test failed ({run.returncode}): {run.stderr.strip()[-1000:]}")
 
 
 def compiler() -> list[str]:

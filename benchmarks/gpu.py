@@ -65,6 +65,7 @@ class Net(nn.Module):
 
 MODES: dict[str, dict[str, Any] | None] = {
     "plain": None, "default": {}, "bundle": {"to": ""}, "calls": {"calls": "user"}, "ops": {"ops": True},
+    "ops bundle": {"ops": True, "to": ""},
     "stats": {"values": "stats"}, "ops and stats": {"ops": True, "values": "stats"},
     "sketch": {"values": "stats+sketch"}, "ops and sketch": {"ops": True, "values": "stats+sketch"},
 }  # fmt: skip

@@ -37,4 +37,4 @@ with tg.record(variables=["video", "self.cache", "h"]) as trace:
 
 tg.show(trace, "variables")
 print()
-tg.show(trace, "variables", names="video", by="time")
+tg.show(trace, "variables", names="video", order="time")

@@ -26,7 +26,7 @@ All that is public, as `import torchglass as tg` gives it. The [README](../READM
 """
 GROUPS = {
     "Recording": ("record", "trace", "last_trace", "mark", "select"),
-    "Looking": ("show", "render", "first_bad", "same"),
+    "Looking": ("show", "render", "first_bad", "compare", "same"),
     "Keeping": ("save", "load", "export"),
     "A trace": ("Trace", "Event", "Value"),
     "Errors": (

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from torchglass.events import schema
+from torchglass.store import layout
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "format.md"
@@ -22,35 +23,32 @@ run.trace/                        for its owner only (0700, files 0600)
   full                            only where there are 4,096 parts: later processes are not in the bundle
   agent00000                      only of ranks: which torchrun writes to it, one for each machine of the job
   rank00000-pid1234/              one part for each process that recorded
-    journal-0                     only without an end: what was recorded, as it was written ([journal](journal.md))
-    events.sqlite                 the events: the tables below; made when the recording ends
+    journal-0                     what was recorded, from the first moment on ([journal](journal.md))
+    events.sqlite                 in the place of the journal: of saved traces, and before bundle format 8
     tensors-0000.safetensors      the contents of tensors that were saved, if any
-    done                          made last: the part is finished; SHA-256 of events.sqlite, sizes of the shards
+    done                          made last: the part is finished; SHA-256 of the journal, sizes of the shards
   sources/<sha256>.py             the user's source files that ran, named by their content
 ```
 
 **A bundle holds code and data**: source texts, file names, the texts of errors, and tensors where they were saved.
 Treat it like the program it came from. `record(sources=False)` leaves the source texts out.
 
-`torchglass.load("run.trace")` reads it, also while it is being written and after the program was killed: then what is
-asked for is made from the journal. `torchglass repair run.trace` finishes what a kill left. Reading trusts nothing:
-a bundle that was changed, cut off or made to mislead is refused with one `BundleError` that names the file.
+`torchglass.load("run.trace")` reads it, finished or not: the tables are made from the journal, in the same way while
+it is being written, after its end and after the program was killed. `torchglass repair run.trace` finishes what a kill
+left. Reading trusts nothing: a bundle that was changed, cut off or made to mislead is refused with one `BundleError`
+that names the file.
 
-## Asking with SQLite alone
-`events.sqlite` is an ordinary database; any SQLite tool from 3.38 on opens it, and neither Python nor torch is needed:
+## Asking with SQL
+`trace.sql("SELECT …")` and `trace.columns("events")` answer from the tables below, of all processes as one.
+`trace.export` and the command `torchglass export` write them as a file; any SQLite tool from 3.38 on opens it, and
+neither Python nor torch is needed:
 
 ```
-for part in run.trace/rank*/; do
-  sqlite3 -readonly -box "$part/events.sqlite" "SELECT name, count(*) FROM events GROUP BY name"
-done
+torchglass export run.trace run.sqlite
+sqlite3 -readonly -box run.sqlite "SELECT name, count(*) FROM events GROUP BY name"
 ```
 
-Each process that recorded has a part, and each part is a database with numbers of its own.
-`torchglass.load("run.trace").sql("SELECT …")` asks all of them as one.
-
-The same tables answer `trace.sql("SELECT …")` and `trace.columns("events")` in Python, for a trace in memory as well.
-While the program is still running there is no such file yet, only the journal: ask `torchglass.load`. Do not write
-to the database: `load` notices and refuses, until `torchglass repair` has accepted the file as it is now.
+The file holds source texts, and no tensors: `saved_tensors` is empty there.
 
 ### Examples
 
@@ -105,10 +103,10 @@ GROUP BY e.id ORDER BY steps;
 Which parameters has the model, and which are shared?
 
 ```sql
--- parameters by size, shared ones once
+-- parameters by name, shared ones once
 SELECT group_concat(m.path || '.' || p.name, ' = ') AS names, t.dtype, t.shape
 FROM parameters AS p JOIN modules AS m ON m.id = p.module JOIN tensor_values AS t ON t.id = p.value
-GROUP BY p.value ORDER BY length(t.shape) DESC, t.shape DESC;
+GROUP BY p.value ORDER BY names;
 ```
 
 How did the program get there? A stack is its base and the frames below.
@@ -137,6 +135,10 @@ The compact tables hold everything that the views show. Numbers are rows of othe
 gap. An event that was open when the process died has no `duration_ns`. Text that is no valid Unicode (odd file names)
 is kept as a BLOB.
 """
+FORMATS = (
+    f"Format {schema.FORMAT}. This is the number of the tables (`PRAGMA user_version`). "
+    f"Bundles have a number of their own, now {layout.FORMAT} (in `manifest.json`).\n"
+)
 VIEW = re.compile(r"((?:^-- [^\n]*\n)+)CREATE VIEW (\w+) AS SELECT\n(.*?)^FROM", re.MULTILINE | re.DOTALL)
 VIEW_COLUMN = re.compile(r"^.*\bAS (\w+),?\s+-- (.*)$", re.MULTILINE)
 ORDER = (
@@ -148,12 +150,18 @@ ORDER = (
 
 def page() -> str:
     """The whole page."""
-    found = {name: _view(comment, name, body) for comment, name, body in VIEW.findall(schema.VIEWS)}
-    found |= {table.name: _table(table) for table in schema.TO_BE_ASKED}
+    found = {name: _view(comment, name, body) for comment, name, body in VIEW.findall(schema.SQL_VIEWS)}
+    found |= {table.name: _table(table) for table in schema.PUBLIC_TABLES}
     asked = "## To be asked\nViews and tables with the words of the Python interface. Start here.\n"
     behind = "## Behind the views\nThe compact form: mostly numbers of rows elsewhere. A view above says it in words.\n"
-    parts = [OPENING, asked, f"Format {schema.FORMAT}.\n", *(found[name] for name in ORDER), behind]
-    return "\n".join([*parts, *(_table(table) for table in schema.BEHIND), CLOSING])
+    parts = [
+        OPENING,
+        asked,
+        FORMATS,
+        *(found[name] for name in ORDER),
+        behind,
+    ]
+    return "\n".join([*parts, *(_table(table) for table in schema.INTERNAL_TABLES), CLOSING])
 
 
 def _table(table: schema.Table) -> str:

@@ -14,10 +14,10 @@ OPENING = """# What is seen of training
 
 <!-- Written by scripts/seen_page.py from tests/test_what_is_seen.py: change that instead. -->
 
-Each line is a test: recorded with `values="stats"` and `ops=True` the program gives the same bits as without, and its
-trace shows what is said here. What is not seen of other things is told in [how it works](how-it-works.md).
+Each line is a test: recorded with `values="stats"` and `ops=True`, the program gives the same bits as without, and its
+trace shows what the line says. [How it works](how-it-works.md) lists what else is not seen.
 
-| what | what the trace shows | what it does not |
+| what | the trace shows | it does not show |
 |---|---|---|
 """
 

@@ -41,15 +41,15 @@ def choices(view: str) -> Iterator[dict[str, Any]]:
             {"fold": False, "inner": True, "times": True}, {"depth": 1, "times": True},
         ],
         "table": [{"depth": 1}, {"fold": False}, {"times": False}],
-        "calls": [
-            {"shapes": True}, {"counts": True}, {"order": "end"}, {"counts": True, "shapes": True, "order": "end"},
-        ],
+        "calls": [{"shapes": True}, {"order": "end"}, {"fold": False}, {"shapes": True, "order": "end"}],
         "code": [
-            {"depth": 1}, {"fold": False}, {"inner": True}, {"times": True}, {"succinct": False}, {"frames": "all"},
-            {"frames": "own"}, {"steps": "functions"}, {"hide": ("transformers", "tests")},
+            {"depth": 1}, {"fold": False}, {"inner": True}, {"times": True}, {"frames": "all"},
+            {"hide": ("transformers", "tests")},
         ],
-        "listing": [{"functions": "all"}, {"by": "module"}, {"times": True}, {"style": "comments"}],
-        "variables": [{"by": "time"}, {"fold": False}, {"times": True}, {"by": "time", "fold": False}, {"names": "x*"}],
+        "listing": [{"whole": True}, {"by": "module"}, {"times": True}, {"style": "comments"}],
+        "variables": [
+            {"order": "time"}, {"fold": False}, {"times": True}, {"order": "time", "fold": False}, {"names": "x*"},
+        ],
     }  # fmt: skip
     yield {}
     yield from singles[view]

@@ -1,7 +1,4 @@
-"""Holds the layout of the house: sizes of packages, cycles, names that are used twice, private names of torch.
-
-The ceilings are in docs/decisions/0017-sizes.md: who raises one says why there.
-"""
+"""Checks the package layout: import cycles, class names used twice, private names of torch outside their home."""
 
 from __future__ import annotations
 
@@ -14,15 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "torchglass"
-CEILINGS = ROOT / "docs" / "decisions" / "0017-sizes.md"
-CEILING = re.compile(r"^\| `([\w./*]+)` \| ([\d,]+) \|", re.MULTILINE)
 PRIVATE_HOME = "capture/torch/private.py"
 SCHEMA_HOME = "events/schema.py"
 COLUMNS_FILLED = {"settle/columns.py"}
 """Where columns are filled they are named, too."""
 MOST_COLUMNS = 5
 """A list of so many columns is a second home of the schema."""
-MOST_WITH_A_PREFIX = 2
 
 
 def main() -> int:
@@ -30,32 +24,15 @@ def main() -> int:
     files = {str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
     trees = {name: ast.parse(text) for name, text in files.items()}
     found = [
-        *_over_the_ceiling(files),
         *_cycles(trees),
         *_shared_classes(trees),
-        *_prefixes(files),
         *_private_names(trees),
         *_lists_of_columns(trees),
     ]
     for each in found:
         print("structure:", each)
-    print(f"structure: {len(files)} files, {sum(len(text.splitlines()) for text in files.values()):,} lines")
+    print("structure: checked", len(files), "files")
     return 1 if found else 0
-
-
-def _over_the_ceiling(files: dict[str, str]) -> Iterator[str]:
-    ceilings = {
-        name: int(lines.replace(",", "")) for name, lines in CEILING.findall(CEILINGS.read_text(encoding="utf-8"))
-    }
-    sizes: dict[str, int] = defaultdict(int)
-    for name, text in files.items():
-        sizes[name.partition("/")[0] if "/" in name else "the top"] += len(text.splitlines())
-    for name, lines in sizes.items():
-        ceiling = ceilings.get("torchglass/*.py" if name == "the top" else f"{name}/")
-        if ceiling is None:
-            yield f"{name} has no ceiling in {CEILINGS.relative_to(ROOT)}"
-        elif lines > ceiling:
-            yield f"{name} has {lines:,} lines, and its ceiling is {ceiling:,}: make it smaller, or say why not there"
 
 
 def _imports(name: str, tree: ast.Module, modules: set[str]) -> set[str]:
@@ -101,17 +78,6 @@ def _shared_classes(trees: dict[str, ast.Module]) -> Iterator[str]:
     shared = {name for name, found in homes.items() if len(found) > 1 and not name.startswith("_")}
     for name in sorted(shared):
         yield f"the class {name} is in {', '.join(homes[name])}: a word means one thing"
-
-
-def _prefixes(files: dict[str, str]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in files:
-        path = Path(name)
-        if not path.stem.startswith("_"):
-            groups[str(path.parent), path.stem.partition("_")[0]].append(path.name)
-    for (folder, prefix), found in sorted(groups.items()):
-        if len(found) > MOST_WITH_A_PREFIX:
-            yield f"{folder}: {', '.join(found)}: make a folder {prefix}/"
 
 
 def _private_names(trees: dict[str, ast.Module]) -> Iterator[str]:

@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 import torchglass
+from torchglass.program import program_of
 
 FOLDER = str(Path(torchglass.__file__).parent) + "/"
-STAGES = ("start", "q @ k", "stop", "settle", "tree")
+STAGES = ("start", "q @ k", "stop", "settle", "program", "findings", "tree")
 Ran = dict[str, dict[str, set[str]]]
 
 
@@ -46,8 +47,14 @@ def walk() -> Ran:
         stage = stages[3]
         len(trace)
         stage = stages[4]
+        _ = program_of(trace).tree
+        stage = stages[5]
+        trace.findings()
+        stage = stages[6]
         torchglass.render(trace)
         sys.setprofile(None)
+    # The tree marks findings at their rows: to look for them is a stage of its own.
+    ran["tree"] = {file: names for file, names in ran["tree"].items() if not file.startswith("answers/")}
     return ran
 
 
@@ -55,10 +62,10 @@ def main() -> None:
     """Print the walk."""
     ran = walk()
     for stage, files in ran.items():
-        print(f"{stage:<7} {len(files):>3} files")
+        print(f"{stage:<8} {len(files):>3} files")
         for file, functions in sorted(files.items()) if "--files" in sys.argv else ():
             print(f"          {file}: {', '.join(sorted(functions))}")
-    print(f"in all  {len(set().union(*ran.values())):>3} files")
+    print(f"in all   {len(set().union(*ran.values())):>3} files")
 
 
 if __name__ == "__main__":
