@@ -369,7 +369,7 @@ FORKS = """
     threads = [threading.Thread(target=busy, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    while len(os.listdir("logs/NOTAG") if os.path.exists("logs") else ()) < 3:
+    while not os.path.isdir("logs/NOTAG") or len(os.listdir("logs/NOTAG")) < 3:
         time.sleep(0.01)
     time.sleep(0.1)  # a fork in the middle of an open would leave the child a file that nobody knows
     children = []
