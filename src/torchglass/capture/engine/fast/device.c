@@ -1,8 +1,9 @@
 /* Measures values on an NVIDIA GPU (statistics/cuda.py), without waiting for the GPU.
  *
- * For each value a kernel is launched on the stream that the program uses. It writes its result into a row of a *batch*, and
- * full batches are copied back together. Python compiles the kernels, makes the batches and fetches them; here is the launch, and
- * writing the rows of a batch into the journal. libcuda is not linked: Python passes the address of its cuLaunchKernel.
+ * For each value a kernel is launched on the stream that the program uses. It writes its result
+ * into a row of a *batch*, and full batches are copied back together. Python compiles the kernels,
+ * makes the batches and fetches them; here is the launch, and writing the rows of a batch into the
+ * journal. libcuda is not linked: Python passes the address of its cuLaunchKernel.
  */
 #include "fast.h"
 #include "sketch.h"
@@ -10,15 +11,26 @@
 #include <math.h>
 
 /* A row begins with these doubles; a sketch may follow. */
-enum { ALL, NAN_COUNT, POSINF, NEGINF, ZEROS, MINIMUM, MAXIMUM, SUM, SQUARES /* about the mean */, ROW };
+enum {
+    ALL,
+    NAN_COUNT,
+    POSINF,
+    NEGINF,
+    ZEROS,
+    MINIMUM,
+    MAXIMUM,
+    SUM,
+    SQUARES /* about the mean */,
+    ROW
+};
 #define BY_KERNEL 4 /* how the statistics were made (journal/layout.py) */
-#define THREADS 256
-#define PRIME 17 /* the sums of each kind in a sketch */
+#define THREADS   256
+#define PRIME     17 /* the sums of each kind in a sketch */
 
-typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
-                      void *stream, void **arguments, void **extra);
+typedef int (*Launch)(void *function, unsigned blocks, unsigned, unsigned, unsigned threads,
+                      unsigned, unsigned, unsigned, void *stream, void **arguments, void **extra);
 
-/* ---------------------------------------------------------------- a batch of rows; the base of _Batch in cuda.py */
+/* ----------------------------------------------- a batch of rows; the base of _Batch in cuda.py */
 
 typedef struct {
     PyObject_HEAD
@@ -73,13 +85,21 @@ static void batch_dealloc(BatchFields *batch)
 
 #define WORD(owner, name) {#name, T_LONGLONG, offsetof(owner, name), 0, NULL}
 static PyMemberDef batch_members[] = {
-    WORD(BatchFields, address), WORD(BatchFields, used), WORD(BatchFields, room), WORD(BatchFields, launching),
-    WORD(BatchFields, width), WORD(BatchFields, slots), WORD(BatchFields, slot),
+    WORD(BatchFields, address),
+    WORD(BatchFields, used),
+    WORD(BatchFields, room),
+    WORD(BatchFields, launching),
+    WORD(BatchFields, width),
+    WORD(BatchFields, slots),
+    WORD(BatchFields, slot),
     {"has_arrived", T_BOOL, offsetof(BatchFields, has_arrived), 0, NULL},
-    {"values", T_OBJECT, offsetof(BatchFields, values), 0, NULL}, {NULL},
+    {"values", T_OBJECT, offsetof(BatchFields, values), 0, NULL},
+    {NULL},
 };
 static PyMethodDef batch_methods[] = {
-    {"begin", (PyCFunction)batch_begin, METH_NOARGS, NULL}, {"end", (PyCFunction)batch_end, METH_NOARGS, NULL}, {NULL},
+    {"begin", (PyCFunction)batch_begin, METH_NOARGS, NULL},
+    {"end", (PyCFunction)batch_end, METH_NOARGS, NULL},
+    {NULL},
 };
 static PyTypeObject BatchFieldsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.BatchFields",
@@ -94,7 +114,7 @@ static PyTypeObject BatchFieldsType = {
     .tp_methods = batch_methods,
 };
 
-/* ---------------------------------------------------------------- one stream; the base of _Stream in cuda.py */
+/* --------------------------------------------------- one stream; the base of _Stream in cuda.py */
 
 typedef struct {
     PyObject_HEAD
@@ -125,9 +145,12 @@ static void stream_dealloc(StreamFields *stream)
 }
 
 static PyMemberDef stream_members[] = {
-    {"index", T_LONGLONG, offsetof(StreamFields, device), 0, NULL}, WORD(StreamFields, handle), WORD(StreamFields, parts),
+    {"index", T_LONGLONG, offsetof(StreamFields, device), 0, NULL},
+    WORD(StreamFields, handle),
+    WORD(StreamFields, parts),
     WORD(StreamFields, launch),
-    {"batch", T_OBJECT, offsetof(StreamFields, batch), 0, NULL}, {NULL},
+    {"batch", T_OBJECT, offsetof(StreamFields, batch), 0, NULL},
+    {NULL},
 };
 static PyTypeObject StreamFieldsType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.StreamFields",
@@ -141,17 +164,21 @@ static PyTypeObject StreamFieldsType = {
     .tp_members = stream_members,
 };
 
-/* The current stream of a device, owned; NULL: left to Python (a new stream, or a graph is captured). */
+/* The current stream of a device, owned; NULL: left to Python (a new stream, or a graph is
+ * captured). */
 static StreamFields *current_stream(Engine *engine, int64_t device)
 {
     int is_capturing = as_truth(PyObject_CallNoArgs(engine->is_capturing));
     if (is_capturing != 0 || as_number(PyObject_CallNoArgs(engine->current_device)) != device)
         return NULL;
     PyObject *index = PyLong_FromLongLong(device);
-    int64_t handle = index == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->current_raw_stream, index));
+    int64_t handle =
+        index == NULL ? FAILED : as_number(PyObject_CallOneArg(engine->current_raw_stream, index));
     Py_XDECREF(index);
-    for (Py_ssize_t at = 0; handle != FAILED && at < PyList_GET_SIZE(engine->device_streams); at++) {
-        StreamFields *each = (StreamFields *)PyList_GET_ITEM(engine->device_streams, at); /* borrowed from the list */
+    for (Py_ssize_t at = 0; handle != FAILED && at < PyList_GET_SIZE(engine->device_streams);
+         at++) {
+        /* borrowed from the list */
+        StreamFields *each = (StreamFields *)PyList_GET_ITEM(engine->device_streams, at);
         if (each->device == device && each->handle == handle)
             return (StreamFields *)Py_NewRef((PyObject *)each);
     }
@@ -172,7 +199,8 @@ static int add_value(BatchFields *batch, int64_t number, int64_t row)
     for (int at = 0; done == 0 && at < 3; at++)
         done = PyList_Append(batch->values, found[at]);
     if (done < 0 && batch->values != NULL && PyList_GET_SIZE(batch->values) > before)
-        PyList_SetSlice(batch->values, before, PyList_GET_SIZE(batch->values), NULL); /* all three, or none */
+        /* all three, or none */
+        PyList_SetSlice(batch->values, before, PyList_GET_SIZE(batch->values), NULL);
     for (int at = 0; at < 3; at++)
         Py_XDECREF(found[at]);
     return done;
@@ -187,23 +215,31 @@ int measured_with(PyObject *batch, int64_t number, int64_t row)
 /* kernels.py: launch and sketch_blocks. */
 static unsigned blocks_of(const DeviceRun *numbers)
 {
-    const uint64_t share = (uint64_t)numbers->share, most = (uint64_t)numbers->most;
+    const uint64_t share = (uint64_t)numbers->share;
+    const uint64_t most = (uint64_t)numbers->most;
     const uint64_t wanted = ((uint64_t)numbers->count + share - 1) / share;
     if (numbers->order == NULL)
         return (unsigned)(wanted < most ? wanted : most);
     if (wanted <= PRIME)
         return (unsigned)wanted;
-    const uint64_t all = (wanted + PRIME - 1) / PRIME, primes = most / PRIME;
+    const uint64_t all = (wanted + PRIME - 1) / PRIME;
+    const uint64_t primes = most / PRIME;
     return (unsigned)(PRIME * (all < primes ? all : primes > 0 ? primes : 1));
 }
 
-/* Launch a kernel. The lock of Python is released: if the stream's queue is full the call waits, maybe for another thread. */
-static int launch(const StreamFields *stream, const BatchFields *batch, const DeviceRun *numbers, uint64_t known, int64_t at)
+/* Launch a kernel. The lock of Python is released: if the stream's queue is full the call waits,
+ * maybe for another thread. */
+static int launch(const StreamFields *stream, const BatchFields *batch, const DeviceRun *numbers,
+                  uint64_t known, int64_t at)
 {
-    uint64_t row = (uint64_t)(batch->address + at * batch->width * 8), slot = (uint64_t)(batch->slots + at * batch->slot * 8);
-    uint64_t address = (uint64_t)numbers->address, count = (uint64_t)numbers->count;
-    uint64_t run = (uint64_t)numbers->run, pitch = (uint64_t)numbers->pitch;
-    uint64_t parts = (uint64_t)stream->parts, ended = parts - 8;
+    uint64_t row = (uint64_t)(batch->address + at * batch->width * 8);
+    uint64_t slot = (uint64_t)(batch->slots + at * batch->slot * 8);
+    uint64_t address = (uint64_t)numbers->address;
+    uint64_t count = (uint64_t)numbers->count;
+    uint64_t run = (uint64_t)numbers->run;
+    uint64_t pitch = (uint64_t)numbers->pitch;
+    uint64_t parts = (uint64_t)stream->parts;
+    uint64_t ended = parts - 8;
     void *plainly[] = {&address, &count, &run, &pitch, &parts, &ended, &row};
     uint32_t what = known ? numbers->wanted : 0;
     void *in_order[] = {&address, (void *)numbers->order, &what, &known, &slot, &row};
@@ -213,17 +249,22 @@ static int launch(const StreamFields *stream, const BatchFields *batch, const De
     void *handle = (void *)(intptr_t)stream->handle;
     int problem;
     Py_BEGIN_ALLOW_THREADS
-    problem = call((void *)(intptr_t)numbers->function, blocks, 1, 1, THREADS, 1, 1, 0, handle, arguments, NULL);
+    problem = call((void *)(intptr_t)numbers->function, blocks, 1, 1, THREADS, 1, 1, 0, handle,
+                   arguments, NULL);
     Py_END_ALLOW_THREADS
     return problem;
 }
 
-/* Launch a kernel for a value. 1: done, with the batch (owned) and its row; 0: left to Python; -1: error. */
-int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where, int64_t *row)
+/* Launch a kernel for a value. 1: done, with the batch (owned) and its row; 0: left to Python; -1:
+ * error. */
+int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyObject **where,
+                      int64_t *row)
 {
     *where = NULL;
-    StreamFields *stream = engine->device_streams == NULL ? NULL : current_stream(engine, run->device);
-    if (stream == NULL || stream->batch == NULL || !PyObject_TypeCheck(stream->batch, &BatchFieldsType)) {
+    StreamFields *stream =
+        engine->device_streams == NULL ? NULL : current_stream(engine, run->device);
+    if (stream == NULL || stream->batch == NULL
+        || !PyObject_TypeCheck(stream->batch, &BatchFieldsType)) {
         Py_XDECREF(stream);
         return PyErr_Occurred() ? -1 : 0;
     }
@@ -231,7 +272,11 @@ int measure_on_device(Engine *engine, const DeviceRun *run, int64_t number, PyOb
     int done = 0;
     if ((batch->width > ROW) == (run->order != NULL) && (*row = begin_row(batch)) != NONE) {
         const int64_t known = batch->address + run->known_row * batch->width * 8;
-        done = launch(stream, batch, run, run->known == (PyObject *)batch ? (uint64_t)known : 0 /* copied back already */, *row) == 0;
+        done =
+            launch(stream, batch, run,
+                   run->known == (PyObject *)batch ? (uint64_t)known : 0 /* copied back already */,
+                   *row)
+            == 0;
         batch->launching--;
         if (done && add_value(batch, number, *row) < 0)
             done = -1;
@@ -260,7 +305,8 @@ static int write_row(Engine *engine, int64_t number, const double *row, double t
         counts[at] = (int64_t)(row[at] * times);
     finite = counts[0] - counts[1] - counts[2] - counts[3];
     if (finite > 0) {
-        double squares = row[SQUARES] * times, mean = row[SUM] * times / (double)finite;
+        double squares = row[SQUARES] * times;
+        double mean = row[SUM] * times / (double)finite;
         numbers[0] = row[MINIMUM];
         numbers[1] = row[MAXIMUM];
         numbers[2] = mean;
@@ -280,22 +326,26 @@ static int write_row_sketch(ValueFields *sketched, int64_t number, const double 
     return times != 1.0 || !sketch.hash ? 0 : write_sketch(sketched, number, &sketch);
 }
 
-/* take_rows(values, address, width, writer of sketches): write the statistics of the values of a batch, whose rows lie at this
- * address. Return whether one of them is alarming. */
+/* take_rows(values, address, width, writer of sketches): write the statistics of the values of a
+ * batch, whose rows lie at this address. Return whether one of them is alarming. */
 PyObject *engine_take_rows(Engine *engine, PyObject *args)
 {
     PyObject *values, *sketched;
     unsigned long long address;
     long long width;
-    if (!PyArg_ParseTuple(args, "O!KLO!", &PyList_Type, &values, &address, &width, &ValueFieldsType, &sketched))
+    if (!PyArg_ParseTuple(args, "O!KLO!", &PyList_Type, &values, &address, &width, &ValueFieldsType,
+                          &sketched))
         return NULL;
     int is_any_alarming = 0;
     for (Py_ssize_t at = 0; at + 2 < PyList_GET_SIZE(values); at += 3) {
-        int64_t number = PyLong_AsLongLong(PyList_GET_ITEM(values, at)), row = PyLong_AsLongLong(PyList_GET_ITEM(values, at + 1));
+        int64_t number = PyLong_AsLongLong(PyList_GET_ITEM(values, at));
+        int64_t row = PyLong_AsLongLong(PyList_GET_ITEM(values, at + 1));
         double times = PyLong_AsDouble(PyList_GET_ITEM(values, at + 2));
         const double *numbers = (const double *)(uintptr_t)address + row * width;
         int alarming = PyErr_Occurred() ? -1 : write_row(engine, number, numbers, times);
-        if (alarming < 0 || (width > ROW && write_row_sketch((ValueFields *)sketched, number, numbers, times) < 0))
+        if (alarming < 0
+            || (width > ROW
+                && write_row_sketch((ValueFields *)sketched, number, numbers, times) < 0))
             return NULL;
         is_any_alarming |= alarming;
     }

@@ -1,34 +1,55 @@
 /* The forms of arguments, results and variables (../forms.py), and the ids of the tensors in them.
  *
- * A value is read into a *key*: 64-bit integers in pairs, a tag and what belongs to it. F.softmax(x, dim=-1) has the key
+ * A value is read into a *key*: 64-bit integers in pairs, a tag and what belongs to it.
+ * F.softmax(x, dim=-1) has the key
  *
  *     INT 1 (positional arguments), TENSOR 0, NAMED <address of "dim">, INT -1
  *
- * The table engine->forms turns a key that the session has met into the number of its form, without a call into Python.
- * For a new key Python makes the form. What a key cannot hold is left to Python as a whole: see read_item.
+ * The table engine->forms turns a key that the session has met into the number of its form, without
+ * a call into Python. For a new key Python makes the form. What a key cannot hold is left to Python
+ * as a whole: see read_item.
  */
 #include "fast.h"
 
-/* The tags. RESULT_OF begins the key of a result or a variable: Python's form of it is (1, description), as if it were the one
- * argument of a call. */
-enum { TENSOR = 1, INT, FLOAT, CONSTANT, OBJECT, LIST, TUPLE, SIZE, SLICE, DEVICE, NAMED, RESULT_OF, OPAQUE, DICT, FUNCTION };
-#define FORM_ROW 8 /* a kind of row (journal/layout.py) */
-#define LONGEST_KEY 512
+/* The tags. RESULT_OF begins the key of a result or a variable: Python's form of it is (1,
+ * description), as if it were the one argument of a call. */
+enum {
+    TENSOR = 1,
+    INT,
+    FLOAT,
+    CONSTANT,
+    OBJECT,
+    LIST,
+    TUPLE,
+    SIZE,
+    SLICE,
+    DEVICE,
+    NAMED,
+    RESULT_OF,
+    OPAQUE,
+    DICT,
+    FUNCTION
+};
+#define FORM_ROW     8 /* a kind of row (journal/layout.py) */
+#define LONGEST_KEY  512
 #define LONGEST_LIST 64
-#define DEEPEST 8
-#define MOST_IDS (LONGEST_LIST + 8)
+#define DEEPEST      8
+#define MOST_IDS     (LONGEST_LIST + 8)
 
 /* A value that is being read: its key and the ids of its tensors so far. */
 typedef struct {
     Engine *engine;
-    Log *log;        /* of the event; NULL while a variable is read */
-    int from_op;     /* the tensors are what an op returned, and autograd has not returned yet */
-    int has_classes; /* the key holds the address of a class: it may not outlive the session, which keeps the class */
+    Log *log;    /* of the event; NULL while a variable is read */
+    int from_op; /* the tensors are what an op returned, and autograd has not returned yet */
+    /* the key holds the address of a class: it may not outlive the session, which keeps the class
+     */
+    int has_classes;
     int64_t key[LONGEST_KEY];
     Py_ssize_t length;
     int64_t ids[MOST_IDS];
     Py_ssize_t id_count;
-    PyObject *names; /* a list that keeps the names in dicts alive; NULL: dicts are left to Python */
+    /* a list that keeps the names in dicts alive; NULL: dicts are left to Python */
+    PyObject *names;
 } Reading;
 
 /* What the functions named read_… return. */
@@ -58,7 +79,8 @@ static int read_tensor(Reading *reading, PyObject *tensor)
 {
     if (reading->id_count >= MOST_IDS)
         return LEAVE_TO_PYTHON;
-    int64_t value = reading->from_op ? value_after_op(reading->engine, tensor) : plain_value_of(reading->engine, tensor);
+    int64_t value = reading->from_op ? value_after_op(reading->engine, tensor)
+                                     : plain_value_of(reading->engine, tensor);
     if (value == FAILED)
         return ERROR;
     reading->ids[reading->id_count++] = value;
@@ -85,19 +107,21 @@ static int read_items(Reading *reading, int64_t tag, PyObject *items, int depth)
     for (Py_ssize_t at = 0; done == READ && at < count; at++) {
         if (at >= PySequence_Fast_GET_SIZE(items))
             return LEAVE_TO_PYTHON; /* code that ran meanwhile has shortened the list */
-        PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, at)); /* the list may be changed by what we call */
+        /* the list may be changed by what we call */
+        PyObject *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, at));
         done = read_item(reading, item, depth + 1);
         Py_DECREF(item);
     }
     return done;
 }
 
-#define MOST_NAMES 1024
+#define MOST_NAMES   1024
 #define LONGEST_NAME 32
 static PyObject *interned_names; /* a dict: names that are not interned → the same, interned */
 
-/* The interned string of an argument's name, borrowed; NULL with no exception: it is left to Python. Python interns the names
- * that a program writes, but torch's C++ passes new strings to each call of an op. */
+/* The interned string of an argument's name, borrowed; NULL with no exception: it is left to
+ * Python. Python interns the names that a program writes, but torch's C++ passes new strings to
+ * each call of an op. */
 static PyObject *interned_name(PyObject *name)
 {
     if (!PyUnicode_CheckExact(name))
@@ -111,7 +135,8 @@ static PyObject *interned_name(PyObject *name)
     PyObject *interned = PyDict_GetItemWithError(interned_names, name);
     if (interned != NULL || PyErr_Occurred() || PyDict_GET_SIZE(interned_names) >= MOST_NAMES)
         return interned;
-    interned = PyUnicode_FromStringAndSize((const char *)PyUnicode_1BYTE_DATA(name), length); /* a copy: theirs stays as it is */
+    /* a copy: theirs stays as it is */
+    interned = PyUnicode_FromStringAndSize((const char *)PyUnicode_1BYTE_DATA(name), length);
     if (interned == NULL)
         return NULL;
     PyUnicode_InternInPlace(&interned);
@@ -123,7 +148,8 @@ static PyObject *interned_name(PyObject *name)
 static int read_slice(Reading *reading, PySliceObject *slice, int depth)
 {
     int done = add(reading, SLICE, 0);
-    PyObject *parts[] = {slice->start, slice->stop, slice->step}; /* borrowed: a slice does not change */
+    /* borrowed: a slice does not change */
+    PyObject *parts[] = {slice->start, slice->stop, slice->step};
     for (int at = 0; done == READ && at < 3; at++)
         done = read_item(reading, parts[at], depth + 1);
     return done;
@@ -132,13 +158,16 @@ static int read_slice(Reading *reading, PySliceObject *slice, int depth)
 static int read_dict(Reading *reading, PyObject *items, int depth)
 {
     PyObject *name, *item;
-    Py_ssize_t at = 0, size = PyDict_GET_SIZE(items);
+    Py_ssize_t at = 0;
+    Py_ssize_t size = PyDict_GET_SIZE(items);
     if (reading->names == NULL || size > LONGEST_LIST || depth >= DEEPEST)
         return LEAVE_TO_PYTHON;
     int done = add(reading, DICT, size);
     while (done == READ && PyDict_Next(items, &at, &name, &item)) {
-        if (PyDict_GET_SIZE(items) != size || !PyUnicode_CheckExact(name) || !PyUnicode_CHECK_INTERNED(name))
-            return LEAVE_TO_PYTHON; /* a key that is no plain name, or code that ran meanwhile has changed the dict */
+        if (PyDict_GET_SIZE(items) != size || !PyUnicode_CheckExact(name)
+            || !PyUnicode_CHECK_INTERNED(name))
+            /* a key that is no plain name, or code that ran meanwhile has changed the dict */
+            return LEAVE_TO_PYTHON;
         if (PyList_Append(reading->names, name) < 0)
             return ERROR;
         done = add(reading, NAMED, (int64_t)(intptr_t)name);
@@ -157,12 +186,13 @@ static int read_int(Reading *reading, PyObject *item)
     return overflow ? LEAVE_TO_PYTHON : add(reading, INT, number);
 }
 
-/* An object that is shown only as the name of its class, such as <Conv2d>. Python decides this once for each class, and keeps
- * the class. */
+/* An object that is shown only as the name of its class, such as <Conv2d>. Python decides this once
+ * for each class, and keeps the class. */
 static int read_opaque(Reading *reading, PyObject *item, int depth)
 {
     if (reading->log == NULL && depth == 0)
-        return LEAVE_TO_PYTHON; /* of a variable's own value more is shown for some classes (variables.c: form_of_class) */
+        /* of a variable's own value more is shown for some classes (variables.c: form_of_class) */
+        return LEAVE_TO_PYTHON;
     Engine *engine = reading->engine;
     const int64_t cls = (int64_t)(intptr_t)Py_TYPE(item);
     uint64_t hash;
@@ -184,11 +214,13 @@ static int read_opaque(Reading *reading, PyObject *item, int depth)
 static int read_function(Reading *reading, const PyFunctionObject *function)
 {
     PyObject *name = function->func_name; /* borrowed; only an interned name may stand in a key */
-    return PyUnicode_CHECK_INTERNED(name) ? add(reading, FUNCTION, (int64_t)(intptr_t)name) : LEAVE_TO_PYTHON;
+    return PyUnicode_CHECK_INTERNED(name) ? add(reading, FUNCTION, (int64_t)(intptr_t)name)
+                                          : LEAVE_TO_PYTHON;
 }
 
-/* Read tensors, ints, floats, None, True, False, ..., interned text, dtypes and their like, functions with interned names,
- * slices, devices, sizes, lists, tuples and dicts of these, and what is shown only as the name of its class. */
+/* Read tensors, ints, floats, None, True, False, ..., interned text, dtypes and their like,
+ * functions with interned names, slices, devices, sizes, lists, tuples and dicts of these, and what
+ * is shown only as the name of its class. */
 static int read_item(Reading *reading, PyObject *item, int depth)
 {
     PyTypeObject *cls = Py_TYPE(item);
@@ -219,16 +251,18 @@ static int read_item(Reading *reading, PyObject *item, int depth)
     if ((PyObject *)cls == torch.size_type)
         return read_items(reading, SIZE, item, depth);
     if ((PyObject *)cls == torch.device_type) {
-        Py_hash_t device = PyObject_Hash(item); /* it is made of type and index, so it differs for different devices */
+        /* it is made of type and index, so it differs for different devices */
+        Py_hash_t device = PyObject_Hash(item);
         return device == -1 ? ERROR : add(reading, DEVICE, device);
     }
-    if (cls == &PyUnicode_Type) /* its address would be no key: an equal text may be another object */
+    if (cls
+        == &PyUnicode_Type) /* its address would be no key: an equal text may be another object */
         return LEAVE_TO_PYTHON;
     return read_opaque(reading, item, depth);
 }
 
-/* Append to `kept` the objects whose addresses stand in the key, since they must live as long as the key. Classes are kept by
- * Python (../forms.py: Readers). */
+/* Append to `kept` the objects whose addresses stand in the key, since they must live as long as
+ * the key. Classes are kept by Python (../forms.py: Readers). */
 static int keep_objects(PyObject *kept, const Reading *reading)
 {
     for (Py_ssize_t at = 0; at + 1 < reading->length; at += 2) {
@@ -240,7 +274,8 @@ static int keep_objects(PyObject *kept, const Reading *reading)
     return 0;
 }
 
-/* Append ids to the log, and set `first` to the place of the first one; where the log has no room `first` stays as it is. */
+/* Append ids to the log, and set `first` to the place of the first one; where the log has no room
+ * `first` stays as it is. */
 static int put_ids(Log *log, const int64_t *ids, Py_ssize_t count, int64_t *first)
 {
     int64_t place = add_ids(log, ids, count);
@@ -251,15 +286,16 @@ static int put_ids(Log *log, const int64_t *ids, Py_ssize_t count, int64_t *firs
     return 0;
 }
 
-/* Take Python's answer for a value that is not read here, (number of the form, [id of a tensor, …]): return the number and
- * write the ids. */
+/* Take Python's answer for a value that is not read here, (number of the form, [id of a tensor,
+ * …]): return the number and write the ids. */
 static int64_t take_answer(Log *log, PyObject *answer, int64_t *first)
 {
     if (answer == NULL)
         return FAILED;
     long long number;
     PyObject *list;
-    int64_t result = FAILED, *ids = NULL;
+    int64_t result = FAILED;
+    int64_t *ids = NULL;
     if (PyArg_ParseTuple(answer, "LO!", &number, &PyList_Type, &list)) {
         Py_ssize_t count = PyList_GET_SIZE(list);
         ids = PyMem_Malloc((size_t)(count + 1) * 8);
@@ -284,7 +320,8 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count)
 }
 
 /* Leave the whole call to Python. */
-static int64_t number_by_python(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+static int64_t number_by_python(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count,
+                                PyObject *kwargs, int64_t *first)
 {
     PyObject *packed = pack(args, count);
     if (packed == NULL)
@@ -294,21 +331,24 @@ static int64_t number_by_python(Engine *engine, Log *log, PyObject *const *args,
     return take_answer(log, answer, first);
 }
 
-/* ---------------------------------------------------------------- forms that are new in this session
+/* ------------------------------------------------------------------ forms that are new to a session
  *
- *   number_of_new_key   the number of the form in this session, remembered in engine->forms for the key
- *     form_of_key       the form and its bytes; Python makes them once, and they are remembered for the process, because
- *                       programs use the same few forms in every recording
- *     intern            the number that the session gave to this form, or a new number and a row in the journal
+ *   number_of_new_key   the number of a key's form in this session. It is cached in engine->forms.
+ *     form_of_key       the form and its bytes. Python makes them once for the whole process, because
+ *                       programs use the same few forms in every recording.
+ *     intern            the number that the session gave to this form. A new form gets a new number
+ *                       and a row in the journal.
  *
- * Other keys may lead to the same form, and Python interns forms, too: so a new key need not be a new form. */
+ * A new key need not be a new form: other keys may lead to the same form, and Python interns forms
+ * too. */
 
 #define MOST_FORMS 4096
-static Table form_places;      /* key → its place in the list below */
+static Table form_places;       /* key → its place in the list below */
 static PyObject *process_forms; /* a list of pairs (form, bytes of its row) */
 static PyObject *process_kept;  /* a list of the objects whose addresses stand in those keys */
 
-/* How Python makes a form that is not known yet: a callback of the engine, and its arguments (the second may be NULL). */
+/* How Python makes a form that is not known yet: a callback of the engine, and its arguments (the
+ * second may be NULL). */
 typedef struct {
     PyObject *make_form, *first, *second;
 } FormMaker;
@@ -323,11 +363,13 @@ static int remember_form(const Reading *reading, uint64_t hash, PyObject *pair)
         return 0; /* Python has come here for the same key meanwhile */
     if (keep_objects(process_kept, reading) < 0 || PyList_Append(process_forms, pair) < 0)
         return -1;
-    return table_add(&form_places, reading->key, reading->length, hash, PyList_GET_SIZE(process_forms) - 1);
+    return table_add(&form_places, reading->key, reading->length, hash,
+                     PyList_GET_SIZE(process_forms) - 1);
 }
 
 /* (form, bytes of its row), owned. */
-static PyObject *form_of_key(Engine *engine, const Reading *reading, uint64_t hash, const FormMaker *maker)
+static PyObject *form_of_key(Engine *engine, const Reading *reading, uint64_t hash,
+                             const FormMaker *maker)
 {
     uint64_t same;
     int64_t place = table_find(&form_places, reading->key, reading->length, &same);
@@ -347,14 +389,16 @@ static PyObject *form_of_key(Engine *engine, const Reading *reading, uint64_t ha
     return pair;
 }
 
-/* The number of a form in this session; a new form gets a number and a row (../forms.py: intern). */
+/* The number of a form in this session; a new form gets a number and a row (../forms.py: intern).
+ */
 static int64_t intern(Engine *engine, PyObject *form, PyObject *bytes)
 {
     PyObject *number = Py_XNewRef(PyDict_GetItemWithError(engine->form_ids, form));
     if (number == NULL && !PyErr_Occurred() && PyBytes_Check(bytes)
         && (number = PyIter_Next(engine->form_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->passing, FORM_ROW, PyLong_AsLongLong(number), PyBytes_AS_STRING(bytes),
-                            PyBytes_GET_SIZE(bytes)) < 0
+        && (add_journal_row((RowFields *)engine->passing, FORM_ROW, PyLong_AsLongLong(number),
+                            PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes))
+                < 0
             || PyDict_SetItem(engine->form_ids, form, number) < 0))
         Py_CLEAR(number);
     return as_number(number);
@@ -368,13 +412,17 @@ int64_t number_of_form(Engine *engine, PyObject *form)
     return number;
 }
 
-static int64_t number_of_new_key(Engine *engine, const Reading *reading, uint64_t hash, const FormMaker *maker)
+static int64_t number_of_new_key(Engine *engine, const Reading *reading, uint64_t hash,
+                                 const FormMaker *maker)
 {
     const int64_t generation = engine->form_generation;
     PyObject *pair = form_of_key(engine, reading, hash, maker);
-    int64_t number = pair == NULL ? FAILED : intern(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
+    int64_t number = pair == NULL
+                         ? FAILED
+                         : intern(engine, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
     Py_XDECREF(pair);
-    /* If the numbers have begun anew meanwhile (../forms.py: carry), this one may be stale: return it, but do not cache it. */
+    /* If the numbers have begun anew meanwhile (../forms.py: carry), this one may be stale: return
+     * it, but do not cache it. */
     if (number == FAILED || generation != engine->form_generation)
         return number;
     if (keep_objects(engine->kept, reading) < 0
@@ -383,8 +431,8 @@ static int64_t number_of_new_key(Engine *engine, const Reading *reading, uint64_
     return number;
 }
 
-static int64_t number_of_new_call(Engine *engine, const Reading *reading, uint64_t hash, PyObject *const *args,
-                                Py_ssize_t count, PyObject *kwargs)
+static int64_t number_of_new_call(Engine *engine, const Reading *reading, uint64_t hash,
+                                  PyObject *const *args, Py_ssize_t count, PyObject *kwargs)
 {
     PyObject *packed = pack(args, count);
     if (packed == NULL)
@@ -395,12 +443,13 @@ static int64_t number_of_new_call(Engine *engine, const Reading *reading, uint64
     return number;
 }
 
-/* ---------------------------------------------------------------- the arguments and the result of a call */
+/* ------------------------------------------------------- the arguments and the result of a call */
 
 static int read_named_arguments(Reading *reading, PyObject *kwargs)
 {
     PyObject *name, *item;
-    Py_ssize_t at = 0, size = PyDict_GET_SIZE(kwargs);
+    Py_ssize_t at = 0;
+    Py_ssize_t size = PyDict_GET_SIZE(kwargs);
     int done = READ;
     while (done == READ && PyDict_Next(kwargs, &at, &name, &item)) {
         name = interned_name(name);
@@ -415,12 +464,14 @@ static int read_named_arguments(Reading *reading, PyObject *kwargs)
     return done;
 }
 
-int64_t form_number_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first)
+int64_t form_number_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count,
+                            PyObject *kwargs, int64_t *first)
 {
     Reading reading;
     uint64_t hash;
     begin_reading(&reading, engine, log, 0);
-    *first = log->id_base + log->id_at; /* also of a call without tensors, as in Python: there its ids would begin */
+    /* also of a call without tensors, as in Python: there its ids would begin */
+    *first = log->id_base + log->id_at;
     int done = add(&reading, INT, count);
     for (Py_ssize_t at = 0; done == READ && at < count; at++)
         done = read_item(&reading, args[at], 0);
@@ -438,7 +489,8 @@ int64_t form_number_of_call(Engine *engine, Log *log, PyObject *const *args, Py_
     return number_of_new_call(engine, &reading, hash, args, count, kwargs);
 }
 
-int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first)
+int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int from_op,
+                              int64_t *first)
 {
     Reading reading;
     uint64_t hash;
@@ -450,7 +502,8 @@ int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int fr
     if (done == ERROR)
         return FAILED;
     if (done == LEAVE_TO_PYTHON)
-        return take_answer(log, call_unseen(engine->intern_result, result, from_op ? Py_True : Py_False), first);
+        return take_answer(
+            log, call_unseen(engine->intern_result, result, from_op ? Py_True : Py_False), first);
     if (reading.id_count && put_ids(log, reading.ids, reading.id_count, first) < 0)
         return FAILED;
     int64_t number = table_find(&engine->forms, reading.key, reading.length, &hash);
@@ -462,8 +515,8 @@ int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int fr
 
 /* ---------------------------------------------------------------- what a variable holds */
 
-/* The number of an int, whose form is (1, value): it is made here, and not remembered for the process, because a loop may count
- * through any number of ints. */
+/* The number of an int, whose form is (1, value): it is made here, and not remembered for the
+ * process, because a loop may count through any number of ints. */
 static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
 {
     uint64_t hash;
@@ -480,8 +533,10 @@ static int64_t form_of_int(Engine *engine, const Reading *reading, PyObject *val
     return number;
 }
 
-/* The number of the form of a variable's value, after it was read; `form` is set to the form, owned. */
-static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObject *value, PyObject **form)
+/* The number of the form of a variable's value, after it was read; `form` is set to the form,
+ * owned. */
+static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObject *value,
+                                  PyObject **form)
 {
     uint64_t hash;
     if (PyLong_CheckExact(value))
@@ -498,7 +553,8 @@ static int64_t number_of_variable(Engine *engine, const Reading *reading, PyObje
     return number;
 }
 
-int64_t form_number_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count, PyObject **form)
+int64_t form_number_of_variable(Engine *engine, PyObject *value, int64_t *ids, Py_ssize_t *count,
+                                PyObject **form)
 {
     Reading reading;
     begin_reading(&reading, engine, NULL, 0);

@@ -1,5 +1,5 @@
-/* The objects of a followed call whose fields Python and C share: Known (one variable), Call, and ToldCall (what was recorded of
- * a call). Also small functions that read Python objects. */
+/* The objects of a followed call whose fields Python and C share: Known (one variable), Call, and
+ * ToldCall (what was recorded of a call). Also small functions that read Python objects. */
 #include "following.h"
 #include "structmember.h"
 
@@ -7,7 +7,7 @@ PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 int is_readable;
 BuiltinKind builtin_kinds[BUILTIN_KINDS];
 
-/* ---------------------------------------------------------------- one variable (snapshots.py: Known) */
+/* ----------------------------------------------------------- one variable (snapshots.py: Known) */
 
 static PyObject *known_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -63,10 +63,11 @@ PyTypeObject KnownType = {
     .tp_members = known_members,
 };
 
-/* ---------------------------------------------------------------- one call (activation.py: Activation) */
+/* --------------------------------------------------------- one call (activation.py: Activation) */
 
-#define CALL_OBJECTS(each)                                                                                             \
-    each(engine) each(plan) each(serial) each(slots) each(known) each(open) each(alone) each(pending) each(error) each(local)
+#define CALL_OBJECTS(each)                                                                         \
+    each(engine) each(plan) each(serial) each(slots) each(known) each(open) each(alone)            \
+        each(pending) each(error) each(local)
 
 static int call_traverse(Call *call, visitproc visit, void *arg)
 {
@@ -91,8 +92,7 @@ static void call_dealloc(Call *call)
 
 #define OBJECT_MEMBER(name) {#name, T_OBJECT, offsetof(Call, name), 0, NULL},
 static PyMemberDef call_members[] = {
-    CALL_OBJECTS(OBJECT_MEMBER)
-    {"is_exact", T_BOOL, offsetof(Call, is_exact), 0, NULL},
+    CALL_OBJECTS(OBJECT_MEMBER){"is_exact", T_BOOL, offsetof(Call, is_exact), 0, NULL},
     {"opcodes_before", T_BOOL, offsetof(Call, opcodes_before), 0, NULL},
     {"skipped_line", T_INT, offsetof(Call, skipped_line), 0, NULL},
     {NULL},
@@ -112,11 +112,12 @@ PyTypeObject CallType = {
 /* Whether Activation.__init__ has set all fields. */
 int is_ready(PyObject *call)
 {
-    return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL && PyDict_Check(((Call *)call)->known)
-           && ((Call *)call)->serial != NULL && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
+    return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL
+           && PyDict_Check(((Call *)call)->known) && ((Call *)call)->serial != NULL
+           && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
 }
 
-/* ---------------------------------------------------------------- what was recorded of a call (events.py: ToldCall) */
+/* -------------------------------------------- what was recorded of a call (events.py: ToldCall) */
 
 static PyObject *told_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -185,13 +186,14 @@ int attribute_as_long(PyObject *object, PyObject *name, long *found)
 
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE): set what activation.py defines */
+/* follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE): set what
+ * activation.py defines */
 static PyObject *follow_with(PyObject *module, PyObject *args)
 {
     PyObject *nothing, *told, *kind, *kinds, *known, *call;
     int readable;
-    if (!PyArg_ParseTuple(args, "OOO!O!OO!p", &nothing, &told, &PyTuple_Type, &kind, &PyDict_Type, &kinds, &known, &PyType_Type,
-                          &call, &readable))
+    if (!PyArg_ParseTuple(args, "OOO!O!OO!p", &nothing, &told, &PyTuple_Type, &kind, &PyDict_Type,
+                          &kinds, &known, &PyType_Type, &call, &readable))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)call, &CallType)) {
         PyErr_SetString(PyExc_TypeError, "a class of calls is wanted");
@@ -204,11 +206,13 @@ static PyObject *follow_with(PyObject *module, PyObject *args)
     Py_XSETREF(call_type, Py_NewRef(call));
     is_readable = readable;
     PyTypeObject *const types[BUILTIN_KINDS] = {
-        &PyLong_Type, Py_TYPE(Py_None), &PyBool_Type, &PyUnicode_Type, &PyTuple_Type, &PyDict_Type, &PyList_Type, &PyFloat_Type,
+        &PyLong_Type,  Py_TYPE(Py_None), &PyBool_Type, &PyUnicode_Type,
+        &PyTuple_Type, &PyDict_Type,     &PyList_Type, &PyFloat_Type,
     };
     for (int at = 0; at < BUILTIN_KINDS; at++) {
         PyObject *address = PyLong_FromVoidPtr(types[at]);
-        PyObject *found = address == NULL ? NULL : PyDict_GetItemWithError(kinds, address); /* borrowed, made our own */
+        /* borrowed, made our own */
+        PyObject *found = address == NULL ? NULL : PyDict_GetItemWithError(kinds, address);
         builtin_kinds[at] = (BuiltinKind){types[at], Py_XNewRef(found)};
         Py_XDECREF(address);
     }
@@ -218,14 +222,16 @@ static PyObject *follow_with(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"follow_with", follow_with, METH_VARARGS, "Set the constants and classes of the variables probe."},
+    {"follow_with", follow_with, METH_VARARGS,
+     "Set the constants and classes of the variables probe."},
     {NULL},
 };
 
 int known_ready(PyObject *module)
 {
-    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0 || PyType_Ready(&ToldCallType) < 0
-        || PyModule_AddFunctions(module, functions) < 0 || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0
+    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0
+        || PyType_Ready(&ToldCallType) < 0 || PyModule_AddFunctions(module, functions) < 0
+        || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0
         || PyModule_AddObjectRef(module, "ToldCall", (PyObject *)&ToldCallType) < 0)
         return -1;
     return PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType);

@@ -32,7 +32,8 @@ static int set_buffer(Log *log, PyObject *buffer, void *unused)
 
 static PyObject *get_buffer(Log *log, void *unused)
 {
-    return log->records.start != NULL ? Py_NewRef(log->records.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return log->records.start != NULL ? Py_NewRef(log->records.view.obj)
+                                      : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static int set_ids(Log *log, PyObject *ids, void *unused)
@@ -42,7 +43,8 @@ static int set_ids(Log *log, PyObject *ids, void *unused)
 
 static PyObject *get_ids(Log *log, void *unused)
 {
-    return log->ids.start != NULL ? Py_NewRef(log->ids.view.obj) : PyMemoryView_FromMemory("", 0, PyBUF_READ);
+    return log->ids.start != NULL ? Py_NewRef(log->ids.view.obj)
+                                  : PyMemoryView_FromMemory("", 0, PyBUF_READ);
 }
 
 static int log_traverse(Log *log, visitproc visit, void *arg)
@@ -68,13 +70,27 @@ static void log_dealloc(Log *log)
     Py_TYPE(log)->tp_free((PyObject *)log);
 }
 
-#define WORD(name) {#name, T_LONGLONG, offsetof(Log, name), 0, NULL}
+#define WORD(name)   {#name, T_LONGLONG, offsetof(Log, name), 0, NULL}
 #define SWITCH(name) {#name, T_BOOL, offsetof(Log, name), 0, NULL}
 static PyMemberDef log_members[] = {
-    WORD(at), WORD(first), WORD(end), WORD(shift), WORD(id_at), WORD(id_base), WORD(id_end), WORD(parent), WORD(stack),
-    WORD(anchor), WORD(base), WORD(module), SWITCH(on), SWITCH(listening), SWITCH(branched),
+    WORD(at),
+    WORD(first),
+    WORD(end),
+    WORD(shift),
+    WORD(id_at),
+    WORD(id_base),
+    WORD(id_end),
+    WORD(parent),
+    WORD(stack),
+    WORD(anchor),
+    WORD(base),
+    WORD(module),
+    SWITCH(on),
+    SWITCH(listening),
+    SWITCH(branched),
     {"steps", T_OBJECT_EX, offsetof(Log, steps), 0, NULL},
-    {"engine", T_OBJECT, offsetof(Log, engine), 0, NULL}, {NULL},
+    {"engine", T_OBJECT, offsetof(Log, engine), 0, NULL},
+    {NULL},
 };
 static PyGetSetDef log_getset[] = {
     {"buffer", (getter)get_buffer, (setter)set_buffer, NULL, NULL},
@@ -103,7 +119,8 @@ static int set_value_buffer(ValueFields *fields, PyObject *buffer, void *unused)
 
 static PyObject *get_value_buffer(ValueFields *fields, void *unused)
 {
-    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj) : PyByteArray_FromStringAndSize(NULL, 0);
+    return fields->memory.start != NULL ? Py_NewRef(fields->memory.view.obj)
+                                        : PyByteArray_FromStringAndSize(NULL, 0);
 }
 
 static void value_fields_dealloc(ValueFields *fields)
@@ -155,9 +172,12 @@ static Log *find_log(unsigned long ident)
     return (Log *)log;
 }
 
-/* A page that the kernel clears in a forked child (MADV_WIPEONFORK), so that forks made by C libraries are noticed, too; and
- * what to call in the child. */
-static struct { Py_buffer page; PyObject *leave; } fork_watch;
+/* A page that the kernel clears in a forked child (MADV_WIPEONFORK), so that forks made by C
+ * libraries are noticed, too; and what to call in the child. */
+static struct {
+    Py_buffer page;
+    PyObject *leave;
+} fork_watch;
 
 int is_forked_child(void)
 {
@@ -176,14 +196,15 @@ int is_forked_child(void)
 PyObject *watch_forks(PyObject *module, PyObject *args)
 {
     PyObject *page, *leave;
-    if (!PyArg_ParseTuple(args, "OO", &page, &leave) || PyObject_GetBuffer(page, &fork_watch.page, PyBUF_SIMPLE) < 0)
+    if (!PyArg_ParseTuple(args, "OO", &page, &leave)
+        || PyObject_GetBuffer(page, &fork_watch.page, PyBUF_SIMPLE) < 0)
         return NULL;
     fork_watch.leave = Py_NewRef(leave);
     Py_RETURN_NONE;
 }
 
-/* Called several times an event. The result is used again while the thread is the same and the dictionary of logs has not
- * changed, which its version tag says. */
+/* Called several times an event. The result is used again while the thread is the same and the
+ * dictionary of logs has not changed, which its version tag says. */
 Log *current_log(void)
 {
     static unsigned long last;
@@ -208,8 +229,9 @@ enum { NO_ARGUMENT = -1 };
 /* Call a method of the log that makes room: 1, 0, or -1 with an exception. */
 static int call_method(Log *log, const char *method, Py_ssize_t argument)
 {
-    PyObject *answer = argument == NO_ARGUMENT ? PyObject_CallMethod((PyObject *)log, method, NULL)
-                                               : PyObject_CallMethod((PyObject *)log, method, "n", argument);
+    PyObject *answer = argument == NO_ARGUMENT
+                           ? PyObject_CallMethod((PyObject *)log, method, NULL)
+                           : PyObject_CallMethod((PyObject *)log, method, "n", argument);
     if (answer == NULL)
         return -1;
     int is_true = PyObject_IsTrue(answer);
@@ -217,11 +239,13 @@ static int call_method(Log *log, const char *method, Py_ssize_t argument)
     return is_true;
 }
 
-/* Never keep this pointer over a call into Python: other threads may move or free the chunk meanwhile. */
+/* Never keep this pointer over a call into Python: other threads may move or free the chunk
+ * meanwhile. */
 int64_t *record_at(Log *log, int64_t at)
 {
     int64_t place = at * RECORD_BYTES + log->shift;
-    if (log->records.start == NULL || at < log->first || place < 0 || place + RECORD_BYTES > log->records.view.len)
+    if (log->records.start == NULL || at < log->first || place < 0
+        || place + RECORD_BYTES > log->records.view.len)
         return NULL;
     return (int64_t *)(log->records.start + place);
 }
@@ -277,9 +301,10 @@ int close_record(Log *log, int64_t at, const int64_t closing[5])
         *(volatile int64_t *)(record + END) = closing[4];
         return 0;
     }
-    return as_done(PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at, (long long)closing[0],
-                                         (long long)closing[1], (long long)closing[2], (long long)closing[3],
-                                         (long long)closing[4]));
+    return as_done(PyObject_CallMethod((PyObject *)log, "close", "LLLLLL", (long long)at,
+                                       (long long)closing[0], (long long)closing[1],
+                                       (long long)closing[2], (long long)closing[3],
+                                       (long long)closing[4]));
 }
 
 int64_t word_of(Log *log, int64_t at, int word)

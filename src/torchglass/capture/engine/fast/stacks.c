@@ -7,12 +7,14 @@
 #include "fast.h"
 
 #define STACK_ROW 7 /* a kind of row (journal/layout.py) */
-#define NEAR 16 /* frames; longer walks are left to Python, which sets milestones (milestones.py) */
+#define NEAR 16 /* frames; longer walks are left to Python, which sets milestones (milestones.py)  \
+                 */
 
 static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
 {
     PyObject *caller = frame == NULL ? Py_None : (PyObject *)frame;
-    return as_number(PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
+    return as_number(
+        PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
 }
 
 /* The frame `count` frames above another, owned. */
@@ -28,28 +30,35 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
 }
 
 /* The number of a code object. Python writes a row for a new one, and needs its frame for that. */
-static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame, Py_ssize_t above)
+static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame,
+                              Py_ssize_t above)
 {
-    PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address); /* borrowed: (code, number) */
+    /* borrowed: (code, number) */
+    PyObject *known = PyDict_GetItemWithError(engine->codes_kept, address);
     if (known != NULL)
         return PyLong_AsLongLong(PyTuple_GET_ITEM(known, 1));
     PyFrameObject *its_frame = PyErr_Occurred() ? NULL : frame_above(frame, above);
     if (its_frame == NULL)
         return FAILED;
-    const int64_t number = as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
+    const int64_t number =
+        as_number(PyObject_CallOneArg(engine->code_number, (PyObject *)its_frame));
     Py_DECREF(its_frame);
     return number;
 }
 
 /* Give a new stack a number (stack.py: _add). */
-static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
+static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words,
+                         Py_ssize_t length)
 {
     char row[(2 * NEAR + 1) * (LONGEST_NUMBER + 2) + 2], *end = row;
-    PyObject *key = PyTuple_New(length), *number = NULL;
+    PyObject *key = PyTuple_New(length);
+    PyObject *number = NULL;
     for (Py_ssize_t at = 0; key != NULL && at < length; at++) {
         PyObject *word = PyLong_FromLongLong(words[at]);
         /* Words at odd places are addresses of code objects, which Python calls their `id`. */
-        int64_t shown = word == NULL ? FAILED : at % 2 == 0 ? words[at] : number_of_code(engine, word, frame, at / 2);
+        int64_t shown = word == NULL  ? FAILED
+                        : at % 2 == 0 ? words[at]
+                                      : number_of_code(engine, word, frame, at / 2);
         if (shown == FAILED) {
             Py_XDECREF(word);
             Py_DECREF(key);
@@ -66,14 +75,17 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
     *end++ = ']';
     number = Py_XNewRef(PyDict_GetItemWithError(engine->stack_ids, key));
     if (number == NULL && !PyErr_Occurred() && (number = PyIter_Next(engine->stack_numbers)) != NULL
-        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row, end - row) < 0
+        && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row,
+                            end - row)
+                < 0
             || PyDict_SetItem(engine->stack_ids, key, number) < 0))
         Py_CLEAR(number);
     Py_DECREF(key);
     return as_number(number);
 }
 
-int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length)
+int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words,
+                       Py_ssize_t length)
 {
     uint64_t hash;
     int64_t number = table_find(&engine->stacks, words, length, &hash);
@@ -102,7 +114,8 @@ int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame)
             number = table_find(&engine->stacks, words, length, &hash);
             if (number != NONE)
                 return number;
-            number = frame == NULL ? ask_python(engine, log, frame) : add_stack(engine, frame, words, length);
+            number = frame == NULL ? ask_python(engine, log, frame)
+                                   : add_stack(engine, frame, words, length);
             if (number != FAILED && table_add(&engine->stacks, words, length, hash, number) < 0)
                 return FAILED;
             return number;

@@ -1,37 +1,45 @@
 /* Writes the change of a variable as a record (capture/variables/events.py: changed and write).
  *
- * The record has the form of the value before and of the value after, as an event has those of its arguments and its result.
- * What was written last of each variable is remembered as a tuple (Told), so the next change need not read the old value again.
- * Unusual changes are left to `changed` in Python, before anything is written: a value that forms.c does not read, a
- * value from before the recording, a comprehension without a frame of its own.
+ * The record has the form of the value before and of the value after, as an event has those of its
+ * arguments and its result. What was written last of each variable is remembered as a tuple (Told),
+ * so the next change need not read the old value again. Unusual changes are left to `changed` in
+ * Python, before anything is written: a value that forms.c does not read, a value from before the
+ * recording, a comprehension without a frame of its own.
  */
 #include "following.h"
 #include "structmember.h"
 
-enum { NAME, CODE, OFFSET, LINE, SCOPE, HOW, OLD, NEW, SERIAL, FIELDS }; /* of a change (capture/variables/watch.py) */
-enum { FORM, VALUES, TENSOR_ID, GENERATION, FORM_ITSELF, TOLD_FIELDS };  /* of what was written last of a variable (events.py: Told) */
-#define CHANGES ((int64_t)-2) /* in place of the stack above a call: its callers may change, so it is read each time */
+/* of a change (capture/variables/watch.py) */
+enum { NAME, CODE, OFFSET, LINE, SCOPE, HOW, OLD, NEW, SERIAL, FIELDS };
+/* of what was written last of a variable (events.py: Told) */
+enum { FORM, VALUES, TENSOR_ID, GENERATION, FORM_ITSELF, TOLD_FIELDS };
+#define CHANGES                                                                                    \
+    ((int64_t)-2) /* in place of the stack above a call: its callers may change, so it is read     \
+                     each time */
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     Engine *engine;
-    PyObject *calls;      /* a dict: number of a running call -> ToldCall */
+    PyObject *calls; /* a dict: number of a running call -> ToldCall */
     /* functions of Python (events.py) */
-    PyObject *python;     /* changed(change, frame), for all that is unusual */
-    PyObject *begin;      /* (number of a call, log, frame) -> ToldCall, at the first change in a call */
-    PyObject *stack_at;   /* (log, frame, offset) -> number of the stack, for a call whose callers may change */
-    PyObject *what;       /* (name, how) -> number of the row of a variable */
-    PyObject *of_class;   /* class -> the form that all its values have, or None */
+    PyObject *python; /* changed(change, frame), for all that is unusual */
+    /* (number of a call, log, frame) -> ToldCall, at the first change in a call */
+    PyObject *begin;
+    /* (log, frame, offset) -> number of the stack, for a call whose callers may change */
+    PyObject *stack_at;
+    PyObject *what;     /* (name, how) -> number of the row of a variable */
+    PyObject *of_class; /* class -> the form that all its values have, or None */
     /* constants */
-    PyObject *unbound, *told;      /* marks in place of a value: it has none; it is as written last */
+    /* marks in place of a value: it has none; it is as written last */
+    PyObject *unbound, *told;
     PyObject *one_form;            /* the form of one tensor */
     long long nothing, one_tensor; /* the numbers of the form of no value, and of one tensor */
     long long call_numbers;        /* where the numbers of this engine's calls begin */
     /* what Python has answered */
-    Table whats;          /* (address of a name, address of how) -> number of the row */
-    PyObject *kept;       /* a list of those names, so that their addresses stay theirs */
-    PyObject *classes;    /* a dict: address of a class -> (class, form, number, generation) */
+    Table whats;       /* (address of a name, address of how) -> number of the row */
+    PyObject *kept;    /* a list of those names, so that their addresses stay theirs */
+    PyObject *classes; /* a dict: address of a class -> (class, form, number, generation) */
 } Sink;
 
 /* ---------------------------------------------------------------- the stack of a change */
@@ -57,11 +65,13 @@ static ToldCall *call_of(const Sink *sink, Log *log, PyObject *serial, PyFrameOb
     return (ToldCall *)begun;
 }
 
-static int64_t stack_of_change(const Sink *sink, Log *log, const ToldCall *call, PyObject *const *fields, PyFrameObject *frame)
+static int64_t stack_of_change(const Sink *sink, Log *log, const ToldCall *call,
+                               PyObject *const *fields, PyFrameObject *frame)
 {
     const int64_t above = call->above;
     if (above == CHANGES)
-        return as_number(PyObject_CallFunctionObjArgs(sink->stack_at, log, frame, fields[OFFSET], NULL));
+        return as_number(
+            PyObject_CallFunctionObjArgs(sink->stack_at, log, frame, fields[OFFSET], NULL));
     PyCodeObject *code = PyFrame_GetCode(frame);
     const int64_t words[3] = {above, (int64_t)(intptr_t)code, PyLong_AsLongLong(fields[OFFSET])};
     Py_DECREF(code); /* its frame has it */
@@ -79,7 +89,8 @@ static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
     if (number != NONE)
         return number;
     number = as_number(PyObject_CallFunctionObjArgs(sink->what, name, how, NULL));
-    if (number == FAILED || PyList_Append(sink->kept, name) < 0 || PyList_Append(sink->kept, how) < 0
+    if (number == FAILED || PyList_Append(sink->kept, name) < 0
+        || PyList_Append(sink->kept, how) < 0
         || table_add(&sink->whats, words, 2, hash, number) < 0)
         return FAILED;
     return number;
@@ -87,9 +98,9 @@ static int64_t what_of(Sink *sink, PyObject *name, PyObject *how)
 
 /* One change on its way into the journal. */
 typedef struct {
-    int64_t args, result;      /* numbers of the forms before and after */
+    int64_t args, result;       /* numbers of the forms before and after */
     int64_t ids[2 * MOST_HELD]; /* ids of the tensors before, then of those after */
-    Py_ssize_t took, count;    /* how many tensors before; how many in all */
+    Py_ssize_t took, count;     /* how many tensors before; how many in all */
 } Writing;
 
 enum { WRITTEN, LEAVE_TO_PYTHON, ERROR };
@@ -104,7 +115,8 @@ static int read_before(const Sink *sink, Writing *writing, PyObject *known, PyOb
     if (!PyTuple_CheckExact(known) || PyTuple_GET_SIZE(known) != TOLD_FIELDS
         || PyLong_AsLongLong(PyTuple_GET_ITEM(known, GENERATION)) != sink->engine->form_generation)
         return PyErr_Occurred() ? ERROR : LEAVE_TO_PYTHON; /* the number of its form is stale */
-    PyObject *values = PyTuple_GET_ITEM(known, VALUES); /* borrowed from the tuple, which the caller holds */
+    /* borrowed from the tuple, which the caller holds */
+    PyObject *values = PyTuple_GET_ITEM(known, VALUES);
     writing->args = PyLong_AsLongLong(PyTuple_GET_ITEM(known, FORM));
     writing->took = writing->count = PyTuple_GET_SIZE(values);
     if (writing->took > MOST_HELD)
@@ -126,8 +138,11 @@ static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *ten
             PyTuple_SET_ITEM(values, at - writing->took, value);
     }
     PyObject *const parts[TOLD_FIELDS] = {
-        PyLong_FromLongLong(writing->result), values, PyLong_FromVoidPtr(tensor),
-        PyLong_FromLongLong(sink->engine->form_generation), Py_NewRef(form),
+        PyLong_FromLongLong(writing->result),
+        values,
+        PyLong_FromVoidPtr(tensor),
+        PyLong_FromLongLong(sink->engine->form_generation),
+        Py_NewRef(form),
     };
     PyObject *told = PyTuple_New(TOLD_FIELDS);
     for (int at = 0; at < TOLD_FIELDS; at++) {
@@ -141,7 +156,8 @@ static PyObject *told_of(const Sink *sink, const Writing *writing, PyObject *ten
     return told;
 }
 
-/* The number of the form of a class whose values are all shown as one text, such as <Linear>; NONE: it is no such class. */
+/* The number of the form of a class whose values are all shown as one text, such as <Linear>; NONE:
+ * it is no such class. */
 static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **form)
 {
     PyObject *key = PyLong_FromVoidPtr(cls);
@@ -152,7 +168,7 @@ static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **for
         Py_CLEAR(entry); /* the number is stale */
     if (entry == NULL && key != NULL && !PyErr_Occurred()) {
         PyObject *found = PyObject_CallOneArg(sink->of_class, (PyObject *)cls);
-        number = found == NULL    ? FAILED
+        number = found == NULL      ? FAILED
                  : found == Py_None ? NONE
                                     : number_of_form(sink->engine, found);
         if (number != FAILED) /* the class is in it so that its address stays its own */
@@ -172,10 +188,13 @@ static int64_t form_of_class(const Sink *sink, PyTypeObject *cls, PyObject **for
 }
 
 /* Read the value after the change, and remember it for the next one. */
-static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject *name, PyObject *value)
+static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject *name,
+                    PyObject *value)
 {
     Engine *engine = sink->engine;
-    PyObject *form = NULL, *tensor = NULL, *entry;
+    PyObject *form = NULL;
+    PyObject *tensor = NULL;
+    PyObject *entry;
     Py_ssize_t count = 0;
     if (value == sink->unbound) {
         writing->result = NONE;
@@ -196,7 +215,8 @@ static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject
         tensor = value; /* borrowed from the change; only its address is remembered */
         count = 1;
     } else {
-        writing->result = form_number_of_variable(engine, value, writing->ids + writing->count, &count, &form);
+        writing->result =
+            form_number_of_variable(engine, value, writing->ids + writing->count, &count, &form);
         if (writing->result == NONE)
             writing->result = form_of_class(sink, Py_TYPE(value), &form);
         if (writing->result == FAILED)
@@ -214,16 +234,30 @@ static int read_new(const Sink *sink, Writing *writing, PyObject *told, PyObject
 
 /* ---------------------------------------------------------------- the record */
 
-static int write_read(Sink *sink, Log *log, int64_t stack, const Writing *writing, PyObject *const *fields)
+static int write_read(Sink *sink, Log *log, int64_t stack, const Writing *writing,
+                      PyObject *const *fields)
 {
-    int64_t what = what_of(sink, fields[NAME], fields[HOW]), first = NONE, now = now_ns(), at = log->at;
-    if (what == FAILED || (writing->count && (first = add_ids(log, writing->ids, writing->count)) == FAILED))
+    int64_t what = what_of(sink, fields[NAME], fields[HOW]);
+    int64_t first = NONE;
+    int64_t now = now_ns();
+    int64_t at = log->at;
+    if (what == FAILED
+        || (writing->count && (first = add_ids(log, writing->ids, writing->count)) == FAILED))
         return ERROR;
     const int has_outputs = writing->count > writing->took && first != NONE;
     const int64_t words[RECORD_WORDS] = {
-        [WHAT] = what, [PARENT] = log->parent, [STACK] = stack, [ARGS] = writing->args, [INPUTS] = first,
-        [CALL] = sink->call_numbers + PyLong_AsLongLong(fields[SERIAL]), [RESULT] = writing->result,
-        [OUTPUTS] = has_outputs ? first + writing->took : NONE, [ERROR_ROW] = NONE, [NODES] = NONE, [END] = now, [START] = now,
+        [WHAT] = what,
+        [PARENT] = log->parent,
+        [STACK] = stack,
+        [ARGS] = writing->args,
+        [INPUTS] = first,
+        [CALL] = sink->call_numbers + PyLong_AsLongLong(fields[SERIAL]),
+        [RESULT] = writing->result,
+        [OUTPUTS] = has_outputs ? first + writing->took : NONE,
+        [ERROR_ROW] = NONE,
+        [NODES] = NONE,
+        [END] = now,
+        [START] = now,
     };
     if (!write_record(log, at, words))
         return WRITTEN; /* there is no room any more */
@@ -231,17 +265,23 @@ static int write_read(Sink *sink, Log *log, int64_t stack, const Writing *writin
     if (!log->listening)
         return WRITTEN;
     Engine *engine = sink->engine;
-    return tell_listeners(engine, log, at, "open") < 0 || tell_listeners(engine, log, at, "close") < 0 ? ERROR : WRITTEN;
+    return tell_listeners(engine, log, at, "open") < 0
+                   || tell_listeners(engine, log, at, "close") < 0
+               ? ERROR
+               : WRITTEN;
 }
 
-static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stack, PyObject *const *fields)
+static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stack,
+                        PyObject *const *fields)
 {
     Writing writing;
     writing.took = writing.count = 0;
     if (call->told == NULL || !PyDict_Check(call->told))
         return LEAVE_TO_PYTHON;
     PyObject *told = Py_NewRef(call->told);
-    int room = make_room(log), done = room < 0 ? ERROR : LEAVE_TO_PYTHON; /* without room Python counts the lost event */
+    /* without room Python counts the lost event */
+    int room = make_room(log);
+    int done = room < 0 ? ERROR : LEAVE_TO_PYTHON;
     if (room > 0) {
         PyObject *known = Py_XNewRef(PyDict_GetItemWithError(told, fields[NAME]));
         done = PyErr_Occurred() ? ERROR : read_before(sink, &writing, known, fields[OLD]);
@@ -259,15 +299,17 @@ static int write_change(Sink *sink, Log *log, const ToldCall *call, int64_t stac
 static int is_plain(const Sink *sink, PyObject *value)
 {
     PyTypeObject *cls = Py_TYPE(value);
-    return value == Py_None || value == sink->unbound || cls == &PyLong_Type || cls == &PyUnicode_Type
-           || cls == &PyBool_Type || cls == &PyFloat_Type || cls == &PyBytes_Type || cls == &PyComplex_Type;
+    return value == Py_None || value == sink->unbound || cls == &PyLong_Type
+           || cls == &PyUnicode_Type || cls == &PyBool_Type || cls == &PyFloat_Type
+           || cls == &PyBytes_Type || cls == &PyComplex_Type;
 }
 
 static int record_change(Sink *sink, Log *log, PyObject *const *fields, PyFrameObject *frame)
 {
     ToldCall *call = call_of(sink, log, fields[SERIAL], frame);
     int64_t stack = call == NULL ? FAILED : stack_of_change(sink, log, call, fields, frame);
-    int done = ERROR, plain = is_plain(sink, fields[NEW]);
+    int done = ERROR;
+    int plain = is_plain(sink, fields[NEW]);
     Unseen unseen;
     if (stack != FAILED && (plain || enter_reading(&unseen) >= 0)) {
         done = write_change(sink, log, call, stack, fields);
@@ -294,15 +336,16 @@ static int is_in_comprehension(PyObject *scope)
 static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, PyObject *names)
 {
     Sink *sink = (Sink *)self;
-    if (PyVectorcall_NARGS(flags) != 2 || !PyTuple_Check(args[0]) || PyTuple_GET_SIZE(args[0]) != FIELDS
-        || !PyFrame_Check(args[1])) {
+    if (PyVectorcall_NARGS(flags) != 2 || !PyTuple_Check(args[0])
+        || PyTuple_GET_SIZE(args[0]) != FIELDS || !PyFrame_Check(args[1])) {
         PyErr_SetString(PyExc_TypeError, "a change and a frame are wanted");
         return NULL;
     }
     Log *log = current_log();
     if (log == NULL || !log->on || log->engine != (PyObject *)sink->engine)
         Py_RETURN_FALSE;
-    PyObject *const *fields = &PyTuple_GET_ITEM(args[0], 0); /* borrowed from the tuple, which the caller holds */
+    /* borrowed from the tuple, which the caller holds */
+    PyObject *const *fields = &PyTuple_GET_ITEM(args[0], 0);
     int done = is_in_comprehension(fields[SCOPE]);
     if (done < 0)
         return NULL;
@@ -322,7 +365,8 @@ static PyObject *sink_call(PyObject *self, PyObject *const *args, size_t flags, 
     return done == ERROR ? NULL : Py_NewRef(Py_True);
 }
 
-/* left(serial, error): a call has ended, so forget its variables (events.py: VariableEvents.left) */
+/* left(serial, error): a call has ended, so forget its variables (events.py: VariableEvents.left)
+ */
 static PyObject *sink_left(Sink *sink, PyObject *const *args, Py_ssize_t count)
 {
     int there = count == 2 ? PyDict_Contains(sink->calls, args[0]) : 0;
@@ -338,9 +382,9 @@ static PyMethodDef sink_methods[] = {
     {NULL},
 };
 
-#define OBJECTS(each)                                                                                                  \
-    each(engine) each(calls) each(python) each(begin) each(stack_at) each(what)         \
-    each(unbound) each(told) each(one_form) each(kept) each(of_class) each(classes)
+#define OBJECTS(each)                                                                              \
+    each(engine) each(calls) each(python) each(begin) each(stack_at) each(what) each(unbound)      \
+        each(told) each(one_form) each(kept) each(of_class) each(classes)
 
 static int sink_traverse(Sink *sink, visitproc visit, void *arg)
 {
@@ -364,25 +408,29 @@ static void sink_dealloc(Sink *sink)
     Py_TYPE(sink)->tp_free((PyObject *)sink);
 }
 
-/* VariableSink(engine, calls, changed, begin, stack_at, what, two marks, a form, of_class, three numbers) */
+/* VariableSink(engine, calls, changed, begin, stack_at, what, two marks, a form, of_class, three
+ * numbers) */
 static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *engine, *calls, *python, *begin, *stack_at, *what, *unbound, *told, *one_form, *of_class;
+    PyObject *engine, *calls, *python, *begin, *stack_at, *what, *unbound, *told, *one_form,
+        *of_class;
     long long nothing, one_tensor, call_numbers;
-    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls, &python, &begin, &stack_at, &what, &unbound, &told, &one_form, &of_class, &nothing, &one_tensor,
-                          &call_numbers))
+    if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOLLL", &EngineType, &engine, &PyDict_Type, &calls,
+                          &python, &begin, &stack_at, &what, &unbound, &told, &one_form, &of_class,
+                          &nothing, &one_tensor, &call_numbers))
         return NULL;
     Sink *sink = (Sink *)type->tp_alloc(type, 0);
-    if (sink == NULL || (sink->kept = PyList_New(0)) == NULL || (sink->classes = PyDict_New()) == NULL) {
+    if (sink == NULL || (sink->kept = PyList_New(0)) == NULL
+        || (sink->classes = PyDict_New()) == NULL) {
         Py_XDECREF(sink);
         return NULL;
     }
     sink->call = sink_call;
     sink->engine = (Engine *)Py_NewRef(engine);
 #define TAKE(name) sink->name = Py_NewRef(name);
-    TAKE(calls) TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(what) TAKE(unbound)
-    TAKE(told) TAKE(one_form) TAKE(of_class)
-    sink->nothing = nothing;
+    TAKE(calls)
+    TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(what) TAKE(unbound) TAKE(told) TAKE(one_form)
+        TAKE(of_class) sink->nothing = nothing;
     sink->one_tensor = one_tensor;
     sink->call_numbers = call_numbers;
     return (PyObject *)sink;
