@@ -1,5 +1,14 @@
-/* The object Engine, which holds what C knows of one session; the callbacks by which C asks Python;
- * and the module itself. */
+/* The object Engine, which holds what C knows of one session, and the extension module itself.
+ *
+ * Most methods of Engine only convert arguments and call another file. Python sets an Engine up in
+ * this order (fast/__init__.py, session.py):
+ *
+ *   set_torch   once per process: the names of torch that C calls
+ *   Engine()    once per session
+ *   ask         the Python functions that C may call, and the tables that both share
+ *   measure     what to measure; keep: where to copy the bytes of values
+ *   end         stop recording
+ */
 #include "fast.h"
 #include "following.h"
 #include "structmember.h"
@@ -67,8 +76,8 @@ static struct {
 } callbacks[] = {CALLBACKS(PLACE)};
 #define CALLBACK_COUNT (sizeof callbacks / sizeof *callbacks)
 
-/* The field of a callback; NULL: no callback has this name. Names in a program are interned, so
- * addresses are compared. */
+/* Return the field of a callback; NULL: there is no callback with this name. Names in a program are
+ * interned, so compare addresses. */
 static PyObject **callback_place(Engine *engine, PyObject *key)
 {
     for (size_t at = 0; at < CALLBACK_COUNT; at++)
@@ -79,9 +88,11 @@ static PyObject **callback_place(Engine *engine, PyObject *key)
 
 static int callbacks_ready(void)
 {
-    for (size_t at = 0; at < CALLBACK_COUNT; at++)
-        if ((callbacks[at].key = PyUnicode_InternFromString(callbacks[at].name)) == NULL)
+    for (size_t at = 0; at < CALLBACK_COUNT; at++) {
+        callbacks[at].key = PyUnicode_InternFromString(callbacks[at].name);
+        if (callbacks[at].key == NULL)
             return -1;
+    }
     return 0;
 }
 
@@ -96,7 +107,7 @@ static PyObject *engine_ask(Engine *engine, PyObject *objects)
     for (Py_ssize_t at = 0; PyDict_Next(objects, &at, &key, &object);) {
         PyObject **place = callback_place(engine, key);
         if (place == NULL)
-            return PyErr_Format(PyExc_TypeError, "%R is not asked for", key);
+            return PyErr_Format(PyExc_TypeError, "the engine has no callback %R", key);
         Py_XSETREF(*place, Py_NewRef(object));
     }
     Py_RETURN_NONE;
@@ -115,7 +126,9 @@ static int engine_init(Engine *engine, PyObject *args, PyObject *kwargs)
     Py_XSETREF(engine->tracers, Py_NewRef(tracers));
     Py_XSETREF(engine->kept, PyList_New(0));
     Py_XSETREF(engine->module_refs, PyList_New(0));
-    return engine->kept == NULL || engine->module_refs == NULL ? -1 : 0;
+    if (engine->kept == NULL || engine->module_refs == NULL)
+        return -1;
+    return 0;
 }
 
 /* end(session, raises): record nothing more. The session is replaced by one that has ended and each
@@ -164,38 +177,67 @@ static PyObject *engine_measure(Engine *engine, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO!Oppp", &measurer, &ValueFieldsType, &measured, &sketched, &here,
                           &chooses, &asks))
         return NULL;
-    if (sketched != Py_None && !PyObject_TypeCheck(sketched, &ValueFieldsType))
-        return PyErr_SetString(PyExc_TypeError, "a writer of sketches is wanted"), NULL;
-    Py_XSETREF(engine->sketched, sketched == Py_None ? NULL : (ValueFields *)Py_NewRef(sketched));
+    if (sketched == Py_None)
+        sketched = NULL;
+    if (sketched != NULL && !PyObject_TypeCheck(sketched, &ValueFieldsType)) {
+        PyErr_SetString(PyExc_TypeError, "a writer of sketches is wanted");
+        return NULL;
+    }
+    const int stops = measurer == Py_None;
+    Py_XSETREF(engine->sketched, (ValueFields *)Py_XNewRef(sketched));
     Py_XSETREF(engine->measured, (ValueFields *)Py_NewRef(measured));
-    Py_XSETREF(engine->measurer, measurer == Py_None ? NULL : Py_NewRef(measurer));
+    Py_XSETREF(engine->measurer, stops ? NULL : Py_NewRef(measurer));
     engine->measures = (char)here;
     engine->chooses = (char)chooses;
     engine->asks = (char)asks;
-    if (measurer == Py_None)
+    if (stops)
         measuring_clear(engine);
     Py_RETURN_NONE;
 }
 
-/* keep(saved, writer): copy the bytes of all values that are measured from now on; (None, None):
- * stop. Values that were measured before are measured and copied when an event takes them again. */
+/* keep(saved, places): copy the bytes of all values that are measured from now on. (None, None):
+ * stop. A value that was measured before is measured and copied when an event takes it again. */
 static PyObject *engine_keep(Engine *engine, PyObject *args)
 {
     PyObject *saved, *places;
     if (!PyArg_ParseTuple(args, "OO", &saved, &places))
         return NULL;
-    if (saved != Py_None
-        && (!PyObject_TypeCheck(saved, &SavedBytesType)
-            || !PyObject_TypeCheck(places, &ValueFieldsType)))
-        return PyErr_SetString(PyExc_TypeError, "saved bytes and a writer are wanted"), NULL;
-    if (saved != Py_None && (PyObject *)engine->saved != saved)
+    if (saved == Py_None) {
+        Py_CLEAR(engine->saved);
+        Py_CLEAR(engine->kept_places);
+        Py_RETURN_NONE;
+    }
+    if (!PyObject_TypeCheck(saved, &SavedBytesType)
+        || !PyObject_TypeCheck(places, &ValueFieldsType)) {
+        PyErr_SetString(PyExc_TypeError, "saved bytes and a writer are wanted");
+        return NULL;
+    }
+    if ((PyObject *)engine->saved != saved)
         measuring_clear(engine);
-    Py_XSETREF(engine->saved, saved == Py_None ? NULL : (SavedBytes *)Py_NewRef(saved));
-    Py_XSETREF(engine->kept_places, saved == Py_None ? NULL : (ValueFields *)Py_NewRef(places));
+    Py_XSETREF(engine->saved, (SavedBytes *)Py_NewRef(saved));
+    Py_XSETREF(engine->kept_places, (ValueFields *)Py_NewRef(places));
     Py_RETURN_NONE;
 }
 
-/* (log, what, frame, args, kwargs or None) → the number of the record */
+/* Return the frame that called torch, owned; NULL: none. If `frame` is torch's own handler, it was
+ * called by a torch function, and that by the frame that we want. */
+static PyFrameObject *past_torchs_handler(PyObject *frame)
+{
+    if (!PyFrame_Check(frame))
+        return NULL;
+    PyFrameObject *found = (PyFrameObject *)Py_NewRef(frame);
+    PyCodeObject *code = PyFrame_GetCode(found);
+    const int skipped = code == torch.handler_code ? 2 : 0;
+    Py_DECREF(code);
+    for (int at = 0; at < skipped && found != NULL; at++) {
+        PyFrameObject *above = PyFrame_GetBack(found);
+        Py_DECREF(found);
+        found = above;
+    }
+    return found;
+}
+
+/* open_event(log, what, frame, args, kwargs or None) -> the number of the record */
 static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 5 || !PyObject_TypeCheck(args[0], &LogType) || !PyTuple_Check(args[3])
@@ -204,24 +246,16 @@ static PyObject *engine_open(Engine *engine, PyObject *const *args, Py_ssize_t c
                         "a log, what, a frame, a tuple, and a dict or None are wanted");
         return NULL;
     }
-    long long what = PyLong_AsLongLong(args[1]);
+    Log *log = (Log *)args[0];
+    const long long what = PyLong_AsLongLong(args[1]);
     if (what == -1 && PyErr_Occurred())
         return NULL;
-    PyFrameObject *frame = PyFrame_Check(args[2]) ? (PyFrameObject *)Py_NewRef(args[2]) : NULL;
-    /* torch's own handler was called by the function, and that by the place we look for */
-    if (frame != NULL) {
-        PyCodeObject *code = PyFrame_GetCode(frame);
-        const int skipped = code == torch.handler_code ? 2 : 0;
-        for (int at = 0; at < skipped && frame != NULL; at++) {
-            PyFrameObject *above = PyFrame_GetBack(frame);
-            Py_DECREF(frame);
-            frame = above;
-        }
-        Py_DECREF(code);
-    }
-    PyObject *kwargs = args[4] != Py_None && PyDict_GET_SIZE(args[4]) ? args[4] : NULL;
-    int64_t at = open_event(engine, (Log *)args[0], what, frame, &PyTuple_GET_ITEM(args[3], 0),
-                            PyTuple_GET_SIZE(args[3]), kwargs);
+    PyObject *kwargs = args[4];
+    if (kwargs == Py_None || PyDict_GET_SIZE(kwargs) == 0)
+        kwargs = NULL;
+    PyFrameObject *frame = past_torchs_handler(args[2]);
+    const int64_t at = open_event(engine, log, what, frame, &PyTuple_GET_ITEM(args[3], 0),
+                                  PyTuple_GET_SIZE(args[3]), kwargs);
     Py_XDECREF(frame);
     return at == FAILED ? NULL : PyLong_FromLongLong(at);
 }
@@ -233,8 +267,9 @@ static PyObject *close_with(Engine *engine, PyObject *const *args, Py_ssize_t co
         return NULL;
     }
     long long at = PyLong_AsLongLong(args[1]);
-    if ((at == -1 && PyErr_Occurred())
-        || close_event(engine, (Log *)args[0], at, args[2], from_op) < 0)
+    if (at == -1 && PyErr_Occurred())
+        return NULL;
+    if (close_event(engine, (Log *)args[0], at, args[2], from_op) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -304,7 +339,8 @@ PyTypeObject EngineType = {
 
 /* ---------------------------------------------------------------- the module */
 
-/* The names of torch that C calls (names.py): a C getter of Tensor, called by pointer … */
+/* The names of torch that C calls (names.py). First those that are C getters of Tensor, called by
+ * pointer. */
 static const struct {
     const char *name;
     PyGetSetDef **place;
@@ -316,7 +352,7 @@ static const struct {
     {"requires_grad", &torch.requires_grad},
 };
 
-/* … or any object. */
+/* Then those that may be any object. */
 static const struct {
     const char *name;
     void *place;
@@ -372,7 +408,7 @@ static int take_objects(PyObject *names)
         /* borrowed, made our own for ever */
         PyObject *object = PyDict_GetItemString(names, objects[at].name);
         if (object == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s is not there", objects[at].name);
+            PyErr_Format(PyExc_TypeError, "%s is missing", objects[at].name);
             return -1;
         }
         *(PyObject **)objects[at].place = Py_NewRef(object);
@@ -423,27 +459,39 @@ static PyMethodDef warn_method = {
     warn_text,
 };
 
-static int add_warn(PyObject *module)
+/* Copy the signature and the docstring of the original into warn_text. */
+static int copy_warn_text(PyObject *original)
 {
-    PyObject *name = PyUnicode_FromString("warnings");
-    PyObject *warnings = name == NULL ? NULL : PyImport_Import(name);
-    PyObject *original = warnings == NULL ? NULL : PyObject_GetAttrString(warnings, "warn");
-    PyObject *signature =
-        original == NULL ? NULL : PyObject_GetAttrString(original, "__text_signature__");
-    PyObject *text = signature == NULL ? NULL : PyObject_GetAttrString(original, "__doc__");
+    PyObject *signature = PyObject_GetAttrString(original, "__text_signature__");
+    if (signature == NULL)
+        return -1;
+    PyObject *text = PyObject_GetAttrString(original, "__doc__");
     if (text != NULL && PyUnicode_Check(signature) && PyUnicode_Check(text))
         snprintf(warn_text, sizeof warn_text, "warn%s\n--\n\n%s", PyUnicode_AsUTF8(signature),
                  PyUnicode_AsUTF8(text));
-    PyErr_Clear(); /* the program has replaced warnings.warn: then ours has no docstring */
-    PyObject *made = name == NULL ? NULL : PyCFunction_NewEx(&warn_method, module, name);
-    const int done = made == NULL ? -1 : PyModule_AddObjectRef(module, "warn", made);
-    Py_XDECREF(made);
+    Py_DECREF(signature);
     Py_XDECREF(text);
-    Py_XDECREF(signature);
+    return text == NULL ? -1 : 0;
+}
+
+static int add_warn(PyObject *module)
+{
+    PyObject *warnings = PyImport_ImportModule("warnings");
+    PyObject *original = warnings == NULL ? NULL : PyObject_GetAttrString(warnings, "warn");
+    if (original == NULL || copy_warn_text(original) < 0)
+        PyErr_Clear(); /* the program has replaced warnings.warn: then ours has no docstring */
     Py_XDECREF(original);
     Py_XDECREF(warnings);
-    Py_XDECREF(name);
-    return done;
+    PyObject *name = PyUnicode_FromString("warnings");
+    if (name == NULL)
+        return -1;
+    PyObject *made = PyCFunction_NewEx(&warn_method, module, name);
+    Py_DECREF(name);
+    if (made == NULL)
+        return -1;
+    const int status = PyModule_AddObjectRef(module, "warn", made);
+    Py_DECREF(made);
+    return status;
 }
 
 static PyMethodDef module_methods[] = {
@@ -478,23 +526,49 @@ static struct PyModuleDef definition = {
     .m_methods = module_methods,
 };
 
+/* Each file adds its part. They return -1 on error. */
+static int (*const parts[])(PyObject *module) = {
+    add_warn,      rows_ready,       device_ready,  functions_ready, ops_ready,
+    modules_ready, variables_ready,  known_ready,   following_ready, beginning_ready,
+    tracing_ready, monitoring_ready, signing_ready,
+};
+
+static int add_types(PyObject *module)
+{
+    static const struct {
+        const char *name;
+        PyTypeObject *type;
+    } types[] = {
+        {"Log", &LogType},
+        {"ValueFields", &ValueFieldsType},
+        {"Engine", &EngineType},
+        {"CallFilter", &CallFilterType},
+        {"SavedBytes", &SavedBytesType},
+        {"Block", &BlockType},
+    };
+    for (size_t at = 0; at < sizeof types / sizeof types[0]; at++) {
+        if (PyType_Ready(types[at].type) < 0)
+            return -1;
+        if (PyModule_AddObjectRef(module, types[at].name, (PyObject *)types[at].type) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int fill(PyObject *module)
+{
+    if (add_types(module) < 0 || callbacks_ready() < 0 || looking_ready() < 0)
+        return -1;
+    for (size_t at = 0; at < sizeof parts / sizeof parts[0]; at++)
+        if (parts[at](module) < 0)
+            return -1;
+    return 0;
+}
+
 PyMODINIT_FUNC PyInit__fast(void)
 {
-    PyTypeObject *types[] = {&LogType,        &ValueFieldsType, &EngineType,
-                             &CallFilterType, &SavedBytesType,  &BlockType};
-    const char *names[] = {"Log", "ValueFields", "Engine", "CallFilter", "SavedBytes", "Block"};
     PyObject *module = PyModule_Create(&definition);
-    for (size_t at = 0; module != NULL && at < sizeof types / sizeof types[0]; at++)
-        if (PyType_Ready(types[at]) < 0
-            || PyModule_AddObjectRef(module, names[at], (PyObject *)types[at]) < 0)
-            Py_CLEAR(module);
-    if (module != NULL
-        && (callbacks_ready() < 0 || add_warn(module) < 0 || rows_ready(module) < 0
-            || device_ready(module) < 0 || functions_ready(module) < 0 || ops_ready(module) < 0
-            || modules_ready(module) < 0 || variables_ready(module) < 0 || known_ready(module) < 0
-            || following_ready(module) < 0 || beginning_ready(module) < 0
-            || tracing_ready(module) < 0 || monitoring_ready(module) < 0
-            || signing_ready(module) < 0 || looking_ready() < 0))
+    if (module != NULL && fill(module) < 0)
         Py_CLEAR(module);
     return module;
 }

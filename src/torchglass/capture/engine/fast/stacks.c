@@ -6,9 +6,8 @@
  */
 #include "fast.h"
 
-#define STACK_ROW 7 /* a kind of row (journal/layout.py) */
-#define NEAR 16 /* frames; longer walks are left to Python, which sets milestones (milestones.py)  \
-                 */
+#define STACK_ROW 7  /* a kind of row (journal/layout.py) */
+#define NEAR      16 /* frames; Python does longer walks, and sets milestones (milestones.py) */
 
 static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
 {

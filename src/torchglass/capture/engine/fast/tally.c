@@ -297,9 +297,12 @@ void gather_elements(char *to, const char *from, int64_t count, int64_t stride, 
             ((type *)to)[at] = *(const type *)(from + at * stride);                                \
         break;
         GATHER(uint8_t)
-        GATHER(uint16_t) GATHER(uint32_t) GATHER(uint64_t) default
-            : for (int64_t at = 0; at < count; at++)
-                  memcpy(to + (size_t)at * item, from + at * stride, item);
+        GATHER(uint16_t)
+        GATHER(uint32_t)
+        GATHER(uint64_t)
+    default:
+        for (int64_t at = 0; at < count; at++)
+            memcpy(to + (size_t)at * item, from + at * stride, item);
     }
 }
 

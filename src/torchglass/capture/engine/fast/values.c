@@ -4,11 +4,11 @@
  * metadata above. Each known tensor has an entry (Living). Its `version` says which state it is in:
  *
  *   v >= 0             known: while torch counts this version, the tensor is the same value
- *   PENDING            an op made or wrote it, and its version and requires_grad are final only when
- *                      autograd has returned. The next use completes it (complete_pending) and keeps
- *                      its number.
- *   CHANGED            something may have changed it without counting a version, so the next use is a
- *                      new value
+ *   PENDING            an op made or wrote it. Its version and requires_grad are final only when
+ *                      autograd has returned. The next use completes it (complete_pending) and
+ *                      keeps its number.
+ *   CHANGED            something may have changed it without counting a version, so the next use
+ *                      is a new value
  *   READ_IN_PYTHON...  C could not read it (a subclass, an inference tensor). Python did, and keeps
  *                      its version here (fast/value_table.py).
  */

@@ -429,8 +429,15 @@ static PyObject *sink_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     sink->engine = (Engine *)Py_NewRef(engine);
 #define TAKE(name) sink->name = Py_NewRef(name);
     TAKE(calls)
-    TAKE(python) TAKE(begin) TAKE(stack_at) TAKE(what) TAKE(unbound) TAKE(told) TAKE(one_form)
-        TAKE(of_class) sink->nothing = nothing;
+    TAKE(python)
+    TAKE(begin)
+    TAKE(stack_at)
+    TAKE(what)
+    TAKE(unbound)
+    TAKE(told)
+    TAKE(one_form)
+    TAKE(of_class)
+    sink->nothing = nothing;
     sink->one_tensor = one_tensor;
     sink->call_numbers = call_numbers;
     return (PyObject *)sink;
