@@ -1,4 +1,8 @@
-"""Merge the parts of a bundle into one trace: the events of one process follow those of another, with new numbers."""
+"""Merge the parts of a bundle into one trace: the events of one process follow those of another, with new numbers.
+
+Each process writes a part with numbers from 0. When a part is appended, its numbers are shifted by the number of rows
+that are there already. The tables below say how to treat each column.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ REFERENCES = {
     "first_io": "io",
     "io": "value_meta",
 }
-"""The list or column to which the numbers of a column refer. They are shifted by what is there already."""
+"""The list or column that the numbers of a column refer to. They are shifted by its length."""
 UNCHANGED = tuple(
     column.field
     for column in schema.NUMBERS
@@ -50,57 +54,70 @@ def merged(
     if len(parts) == 1:
         return parts[0].tables, tuple(parts[0].tensors)
     whole = Tables(complete=False, notes=["nothing was written to this bundle"])
-    tensors: list[SavedTensor] = []
     if parts:
         first = parts[0].tables
         whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+    tensors: list[SavedTensor] = []
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
         values = len(whole.value_meta)
         events = len(whole)
         for saved in part.tensors:
-            value = NONE
-            if saved.value != NONE:
-                value = saved.value + values
-            event = NONE
-            if saved.event != NONE:
-                event = saved.event + events
-            tensors.append(replace(saved, id=len(tensors), value=value, event=event, part=number))
+            moved = replace(
+                saved,
+                id=len(tensors),
+                value=_shifted(saved.value, values),
+                event=_shifted(saved.event, events),
+                part=number,
+            )
+            tensors.append(moved)
         _append(whole, part.tables, path.name)
-    seen = {
-        whole.callees[what].name
-        for what in set(whole.callee)
-        if whole.callees[what].kind == "variable"
-    }
-    whole.notes = notes_of(whole.notes, seen)
+    whole.notes = notes_of(whole.notes, _variables(whole))
     whole.threads = threads_of([part.tables for part in parts], [path.name for path in paths])
     merge_failures(whole, [part.tables for part in parts])
     return whole, tuple(tensors)
 
 
+def _variables(tables: Tables) -> set[str]:
+    """Return the names of the variables that have events."""
+    found: set[str] = set()
+    for number in set(tables.callee):
+        callee = tables.callees[number]
+        if callee.kind == "variable":
+            found.add(callee.name)
+    return found
+
+
+def _shifted(number: int, shift: int) -> int:
+    if number == NONE:
+        return NONE
+    return number + shift
+
+
 def _append(whole: Tables, part: Tables, name: str) -> None:
-    """Add the tables of one part, with its numbers shifted by the rows that are there already."""
+    """Append the tables of one part."""
     values = len(whole.value_meta)
-    base = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
-    shifts = {column: base[target] for column, target in REFERENCES.items()}
-    shifts |= {column: max(getattr(whole, column), default=NONE) + 1 for column in RENUMBERED}
+    sites = len(whole.sites)
+    lengths = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
+    shifts = {column: lengths[target] for column, target in REFERENCES.items()}
+    for column in RENUMBERED:
+        shifts[column] = max(getattr(whole, column), default=NONE) + 1
     for column, shift in shifts.items():
         numbers = getattr(part, column)
         if shift:
-            shifted = [number if number == NONE else number + shift for number in numbers]
-            numbers = array("q", shifted)
+            numbers = array("q", [_shifted(number, shift) for number in numbers])
         getattr(whole, column).extend(numbers)
-    _append_measured(whole, part, values)
-    whole.sketches |= {value + values: sketch for value, sketch in part.sketches.items()}
     for column in UNCHANGED:
         getattr(whole, column).extend(getattr(part, column))
-    whole.stack_sites += [
-        tuple(site + base["sites"] for site in sites) for sites in part.stack_sites
-    ]
-    whole.modules += [
-        replace(row, parameters=tuple((role, value + values) for role, value in row.parameters))
-        for row in part.modules
-    ]
-    whole.thread_processes += [part.process_of(thread) for thread in range(len(part.threads))]
+    _append_measured(whole, part, values)
+    for value, sketch in part.sketches.items():
+        whole.sketches[value + values] = sketch
+    for stack in part.stack_sites:
+        whole.stack_sites.append(tuple([site + sites for site in stack]))
+    for module in part.modules:
+        parameters = tuple([(role, value + values) for role, value in module.parameters])
+        whole.modules.append(replace(module, parameters=parameters))
+    for thread in range(len(part.threads)):
+        whole.thread_processes.append(part.process_of(thread))
     for field in CONCATENATED:
         getattr(whole, field).extend(getattr(part, field))
     _append_rest(whole, part, name)
@@ -129,5 +146,5 @@ def _append_rest(whole: Tables, part: Tables, name: str) -> None:
         # A name such as <string> stands for other text in each process.
         if whole.sources.setdefault(file, text) != text and not file.startswith("<"):
             whole.notes.append(
-                f"{name}: {file} was another text there than in the processes before"
+                f"{name}: {file} had other text in this process than in the ones before"
             )

@@ -63,13 +63,13 @@ _FOREIGN = Kind(OBJECT, "", None)
 class _Fields:
     """The fields of an entry; with the extension, C defines fields of the same names."""
 
-    __slots__ = ("id", "is_loose", "is_told", "kept", "kind", "signature")
+    __slots__ = ("id", "is_loose", "is_reported", "kept", "kind", "signature")
     is_loose: bool
     """For attributes and items: whether the owner has no weak references, so another object may get its address."""
 
     def __init__(self) -> None:
         self.id = 0  # no object has this id
-        self.is_told = False
+        self.is_reported = False
         self.kept: Any = UNBOUND
         """A number or short text, or a weak reference to an object or array; ``UNBOUND`` for everything else."""
         self.kind = NO_KIND
@@ -90,7 +90,7 @@ class Known(_Fields):
         self.kept = UNBOUND
         self.kind = NO_KIND
         self.signature = None
-        self.is_told = False
+        self.is_reported = False
 
     def recall(self) -> Any:
         """Return the value that the variable had, or a description if the value is gone."""

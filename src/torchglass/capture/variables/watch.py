@@ -31,13 +31,13 @@ class _Unbound:
 UNBOUND: Final = _Unbound()
 
 
-class _Told:
+class _Reported:
     """Stands for an old value that the sink remembers from an earlier report."""
 
     __slots__ = ()
 
 
-TOLD: Final = _Told()
+REPORTED: Final = _Reported()
 
 
 class PreviousValue(NamedTuple):
@@ -92,7 +92,7 @@ class RememberingSink(Protocol):
     def changed(self, change: Fields, frame: FrameType, /) -> bool:
         """Return whether the sink remembers the new value.
 
-        If it does, and the variable is a local one, ``old`` is ``TOLD`` in the next report of the variable.
+        If it does, and the variable is a local one, ``old`` is ``REPORTED`` in the next report of the variable.
         """
         ...
 

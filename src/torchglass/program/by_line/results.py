@@ -1,4 +1,8 @@
-"""The results of an expression over all its runs: counts equal ones, and splits and merges them."""
+"""The results of an expression over all its runs: counts equal ones, and splits and merges them.
+
+A ``Result`` is what one call returned. An ``Outcome`` counts the results of many runs. The functions below make
+results from events, take outcomes apart (``part``, ``by_path``) and merge them (``merged``, ``forms_of``).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class Result(NamedTuple):
 
 
 Counted = dict[tuple[Result, str | None], int]
-"""How often there was each result, by the result and the path of the module that was running."""
+"""How often each result occurred, keyed by the result and the path of the module that was running."""
 
 
 @dataclass(slots=True)
@@ -59,10 +63,10 @@ class Outcome:
 
     counted: Counted = field(default_factory=Counted)
     parts: tuple[Outcome | None, ...] | None = None
-    """For a tuple that is written out (``return a, b``), the results of its elements; otherwise None."""
+    """For a tuple in the source (``return a, b``), the results of its elements; otherwise None."""
 
     def add(self, result: Result, path: str | None, times: int) -> None:
-        """Add a result that came so many times, while the module at ``path`` was running."""
+        """Count a result that occurred ``times`` times while the module at ``path`` was running."""
         key = (result, path)
         self.counted[key] = self.counted.get(key, 0) + times
 
@@ -72,8 +76,8 @@ class Outcome:
     @property
     def times(self) -> int:
         """Return how often there was a result."""
-        own = sum(self.counted.values())
-        return own + max((part.times for part in self.parts or () if part is not None), default=0)
+        of_parts = [part.times for part in self.parts or () if part is not None]
+        return sum(self.counted.values()) + max(of_parts, default=0)
 
 
 def module_path(event: Event) -> str | None:
@@ -84,13 +88,14 @@ def module_path(event: Event) -> str | None:
 
 
 def result_of(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
-    """Return what an event gave. ``measured`` has the statistics of its outputs, or is ``()``."""
+    """Return what an event returned. ``measured`` has the statistics of its outputs, or is ``()``."""
     if not event.outputs:
         return Result((), event.result)
     if is_summed_up(event):
         return Result(())
-    known: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
-    return Result(tuple(_item(*each) for each in zip(event.outputs, known, strict=True)))
+    statistics: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
+    items = [_item(*each) for each in zip(event.outputs, statistics, strict=True)]
+    return Result(tuple(items))
 
 
 def _item(value: Value, measured: MeasuredOutput | None) -> ResultTensor:
@@ -101,13 +106,14 @@ def _item(value: Value, measured: MeasuredOutput | None) -> ResultTensor:
 
 def changed_by(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
     """Return the tensor that ``x[i] = y`` changed: the first argument."""
-    given = event.outputs[:1] or event.inputs[:1]
-    known = None
+    changed = event.outputs[:1] or event.inputs[:1]
+    statistics = None
     if measured:
-        known = measured[0]
-    return Result(
-        tuple(ResultTensor("", value.dtype, value.shape, value.layout, known) for value in given)
-    )
+        statistics = measured[0]
+    items: list[ResultTensor] = []
+    for value in changed:
+        items.append(ResultTensor("", value.dtype, value.shape, value.layout, statistics))
+    return Result(tuple(items))
 
 
 def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
@@ -118,8 +124,9 @@ def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
         for (result, path), times in each.counted.items():
             whole.add(result, path, times)
     parts = [each.parts for each in known if each.parts is not None]
-    if parts and len(set(map(len, parts))) == 1:
-        whole.parts = tuple(merged(column) or None for column in zip(*parts, strict=True))
+    lengths = set(map(len, parts))
+    if len(lengths) == 1:
+        whole.parts = tuple([merged(column) or None for column in zip(*parts, strict=True)])
     return whole
 
 
@@ -141,8 +148,10 @@ def part(outcome: Outcome, index: int, length: int, starred: bool = False) -> Ou
     if starred:
         end = len(outcome.parts) + index - length + 1
         parts = outcome.parts[index:end]
+    elif index == -1:
+        parts = outcome.parts[-1:]
     else:
-        parts = outcome.parts[index : index + 1 or None]
+        parts = outcome.parts[index : index + 1]
     return merged([taken, *parts])
 
 
@@ -150,29 +159,31 @@ def _element(result: Result, index: int, length: int, starred: bool) -> Result |
     """Return the element at ``index`` of a result (several for ``starred``); None if it has no tensor."""
     if len(result.items) == 1 and result.items[0].role == "":
         return _row(result.items[0])
-    heads = list(dict.fromkeys(_head(item.role) for item in result.items))
-    if all(head[:1] == "[" and head[1:-1].isdecimal() for head in heads):
-        # Elements that are not tensors have no item, so the number in the role is the index.
-        places = {head: int(head[1:-1]) for head in heads}
+    places = _places(result)
+    size = max(places.values(), default=-1) + 1
+    if starred:
+        last = size - (length - index)
+        chosen = {head for head, place in places.items() if index <= place <= last}
     else:
-        places = {head: place for place, head in enumerate(heads)}
-    if starred or index < 0:
-        chosen = _from_the_end(places, index, length, starred)
-    else:
-        chosen = {head for head, place in places.items() if place == index}
+        wanted = index
+        if index < 0:
+            wanted = size + index
+        chosen = {head for head, place in places.items() if place == wanted}
     items = [item for item in result.items if _head(item.role) in chosen]
     if not items:
         return None
-    if starred:
-        return Result(tuple(items))
-    return Result(tuple(item._replace(role=item.role[len(_head(item.role)) :]) for item in items))
+    if not starred:
+        items = [item._replace(role=item.role[len(_head(item.role)) :]) for item in items]
+    return Result(tuple(items))
 
 
-def _from_the_end(places: dict[str, int], index: int, length: int, starred: bool) -> set[str]:
-    size = max(places.values(), default=-1) + 1
-    if starred:
-        return {head for head, place in places.items() if index <= place <= size - (length - index)}
-    return {head for head, place in places.items() if place == size + index}
+def _places(result: Result) -> dict[str, int]:
+    """Return the index of each element that has a tensor, keyed by the first part of its role."""
+    heads = list(dict.fromkeys(_head(item.role) for item in result.items))
+    if all(head[:1] == "[" and head[1:-1].isdecimal() for head in heads):
+        # Elements without a tensor have no item, so take the index from the role.
+        return {head: int(head[1:-1]) for head in heads}
+    return {head: place for place, head in enumerate(heads)}
 
 
 def _row(item: ResultTensor) -> Result | None:
@@ -184,36 +195,45 @@ def _row(item: ResultTensor) -> Result | None:
 
 def _head(role: str) -> str:
     """Return the first part of a role: ``[1]`` for ``[1]['k']``."""
-    end = next((at for at, char in enumerate(role) if at and char in "[."), len(role))
-    return role[:end]
+    for at, char in enumerate(role):
+        if at > 0 and char in "[.":
+            return role[:at]
+    return role
 
 
 # ---------------------------------------------------------------- merging
 
 
 def forms_of(outcome: Outcome) -> list[list[MergedTensor]]:
-    """Return the merged tensors of all results; results of different structure or rank are merged separately."""
-    forms: dict[tuple[object, ...], list[Result]] = {}
+    """Return the merged tensors of all results. Results of different structure or rank are merged separately."""
     results = [result for result, _ in outcome.counted if result.items]
     known = [each for each in results if not any(map(_is_unknown, each.items))]
+    by_structure: dict[tuple[object, ...], list[Result]] = {}
     for result in known or results:
-        forms.setdefault(tuple(map(_form, result.items)), []).append(result)
-    return [
-        list(map(_merged, zip(*(one.items for one in same), strict=True)))
-        for same in forms.values()
-    ]
+        by_structure.setdefault(tuple(map(_structure, result.items)), []).append(result)
+    found: list[list[MergedTensor]] = []
+    for alike in by_structure.values():
+        columns = zip(*(result.items for result in alike), strict=True)
+        found.append([_merge_column(column) for column in columns])
+    return found
 
 
 def _is_unknown(item: ResultTensor) -> bool:
     return item.shape is None and item.dtype == UNKNOWN
 
 
-def _form(item: ResultTensor) -> tuple[object, ...]:
-    return (item.role, None if item.shape is None else len(item.shape), item.layout)
+def _structure(item: ResultTensor) -> tuple[object, ...]:
+    rank = None
+    if item.shape is not None:
+        rank = len(item.shape)
+    return (item.role, rank, item.layout)
 
 
-def _merged(items: Sequence[ResultTensor]) -> MergedTensor:
-    stats = [each for item in items if item.measured is not None for each in item.measured.stats()]
+def _merge_column(items: Sequence[ResultTensor]) -> MergedTensor:
+    stats: list[Stats] = []
+    for item in items:
+        if item.measured is not None:
+            stats.extend(item.measured.stats())
     return merge_tensors(items, stats=stats)
 
 
@@ -229,7 +249,10 @@ def by_path(outcome: Outcome) -> list[tuple[tuple[str | None, ...], Outcome]]:
             plain = _unmeasured(result)
             counted[plain] = counted.get(plain, 0) + times
         groups.setdefault(frozenset(counted.items()), []).append(path)
-    return [(tuple(paths), merged(of_path[path] for path in paths)) for paths in groups.values()]
+    found: list[tuple[tuple[str | None, ...], Outcome]] = []
+    for paths in groups.values():
+        found.append((tuple(paths), merged(of_path[path] for path in paths)))
+    return found
 
 
 def _unmeasured(result: Result) -> Result:

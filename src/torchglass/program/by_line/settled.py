@@ -282,21 +282,27 @@ class SettledFrames:
             outcome = self.outcome[number]
             if direct and outcome:
                 self.outcome[number] = merged([_outcome(direct), outcome])
-        elif direct and not called:
-            children = (self.frames[child] for child in frame.children)
-            if not any(each.called and not each.in_step and is_lambda(each) for each in children):
-                self.times_run[number] = sum(each.count for each in direct)
-                self.outcome[number] = _outcome(direct)
+        elif direct and not called and not self._calls_lambda(frame):
+            self.times_run[number] = sum(each.count for each in direct)
+            self.outcome[number] = _outcome(direct)
+
+    def _calls_lambda(self, frame: Frame) -> bool:
+        """Return whether a frame's expression called a lambda of the program."""
+        for number in frame.children:
+            child = self.frames[number]
+            if child.called and not child.in_step and is_lambda(child):
+                return True
+        return False
 
     def _called_functions(self, frame: Frame) -> set[tuple[str, int]]:
         """Return the program's functions that a frame's expression called, with their files."""
-        return {
-            (each.place.file, statement.function)
-            for each, statement in (
-                (self.frames[child], self.statement[child]) for child in frame.children
-            )
-            if statement is not None and self._calls(frame, each, statement)
-        }
+        found: set[tuple[str, int]] = set()
+        for number in frame.children:
+            child = self.frames[number]
+            statement = self.statement[number]
+            if statement is not None and self._calls(frame, child, statement):
+                found.add((child.place.file, statement.function))
+        return found
 
     def _settle_call(self, frame: Frame, file: str, function: int, is_only_call: bool) -> None:
         """Find how often a call of one of the program's functions ran, and what it returned."""
@@ -304,12 +310,13 @@ class SettledFrames:
         statement = self.statement[frame.number]
         inside = source.by_function[function]
         may_catch = statement is None or may_be_left(self.sources[frame.place.file], statement)
-        counts = (
-            self.times(frame.number, file, each)
-            for each in inside
-            if source.runs_once_per_call(each, may_catch)
-        )
-        runs = max((each for each in counts if each is not None), default=None)
+        counts: list[int] = []
+        for each in inside:
+            if source.runs_once_per_call(each, may_catch):
+                times = self.times(frame.number, file, each)
+                if times is not None:
+                    counts.append(times)
+        runs = max(counts, default=None)
         if runs is None and is_only_call:
             runs = self._from_same_statement(frame)
         self.times_run[frame.number] = runs

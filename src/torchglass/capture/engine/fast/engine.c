@@ -529,7 +529,7 @@ static struct PyModuleDef definition = {
 /* Each file adds its part. They return -1 on error. */
 static int (*const parts[])(PyObject *module) = {
     add_warn,      rows_ready,       device_ready,  functions_ready, ops_ready,
-    modules_ready, variables_ready,  known_ready,   following_ready, beginning_ready,
+    modules_ready, variables_ready,  shared_ready,  following_ready, beginning_ready,
     tracing_ready, monitoring_ready, signing_ready,
 };
 

@@ -35,7 +35,7 @@
  *   beginning.c      begins and ends a call whose variables are followed
  *   following.c      finds the variables that a line or an instruction has changed
  *   looking.c        finds containers that were changed in place; signing.c makes their signatures
- *   known.c          the objects of a followed call that C and Python share
+ *   shared.c         the objects of a followed call that C and Python share
  *   variables.c      writes the change of a variable as a record
  *
  * Words:

@@ -177,11 +177,11 @@ int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
     PyObject *answer =
         tell == NULL ? NULL : PyObject_CallFunctionObjArgs(tell, fields, frame, NULL);
     Py_XDECREF(tell);
-    int was_told = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    int was_reported = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
-    if (was_told >= 0)
-        entry->is_told = (char)was_told;
-    return was_told < 0 ? -1 : 0;
+    if (was_reported >= 0)
+        entry->is_reported = (char)was_reported;
+    return was_reported < 0 ? -1 : 0;
 }
 
 /* The fields of a change: its first fields, the values before and after, and the number of the
@@ -207,9 +207,9 @@ static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *v
                          PyObject *kind, PyFrameObject *frame)
 {
     const int could_change = is_set(entry->signature);
-    PyObject *old = entry->is_told ? Py_NewRef(told_mark)
-                    : !entry->id   ? Py_NewRef(unbound)
-                                   : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
+    PyObject *old = entry->is_reported ? Py_NewRef(reported_mark)
+                    : !entry->id       ? Py_NewRef(unbound)
+                                       : PyObject_CallMethodNoArgs((PyObject *)entry, names.recall);
     if (old == NULL)
         return -1;
     if (take(call, entry, value, kind, role_of(kind)) < 0

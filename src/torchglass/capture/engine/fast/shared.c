@@ -1,9 +1,14 @@
-/* The objects of a followed call whose fields Python and C share: Known (one variable), Call, and
- * ToldCall (what was recorded of a call). Also small functions that read Python objects. */
+/* The objects that C and Python share while variables are followed, and a few helpers.
+ *
+ *   Known          the last value of one variable, to see whether it has changed
+ *   Call           a running call whose variables are followed
+ *   ReportedCall   what was recorded of a call's variables
+ *   LastReport     what was recorded last of one variable
+ */
 #include "following.h"
 #include "structmember.h"
 
-PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
+PyObject *unbound, *reported_mark, *no_kind, *known_type, *call_type;
 int is_readable;
 BuiltinKind builtin_kinds[BUILTIN_KINDS];
 
@@ -44,7 +49,7 @@ static void known_dealloc(Known *known)
 
 static PyMemberDef known_members[] = {
     {"id", T_ULONGLONG, offsetof(Known, id), 0, NULL},
-    {"is_told", T_BOOL, offsetof(Known, is_told), 0, NULL},
+    {"is_reported", T_BOOL, offsetof(Known, is_reported), 0, NULL},
     {"is_loose", T_BOOL, offsetof(Known, is_loose), 0, NULL},
     {"kept", T_OBJECT, offsetof(Known, kept), 0, NULL},
     {"kind", T_OBJECT, offsetof(Known, kind), 0, NULL},
@@ -117,56 +122,113 @@ int is_ready(PyObject *call)
            && ((Call *)call)->engine != NULL && ((Call *)call)->plan != NULL;
 }
 
-/* -------------------------------------------- what was recorded of a call (events.py: ToldCall) */
+/* ------------------------------------------------------ what was recorded of a call (events.py) */
 
-static PyObject *told_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *reported_call_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    ToldCall *call = (ToldCall *)type->tp_alloc(type, 0);
+    ReportedCall *call = (ReportedCall *)type->tp_alloc(type, 0);
     if (call == NULL)
         return NULL;
     call->above = -2; /* events.py: CHANGES */
-    if ((call->told = PyDict_New()) == NULL || (call->starts = PyDict_New()) == NULL)
+    call->last = PyDict_New();
+    call->starts = PyDict_New();
+    if (call->last == NULL || call->starts == NULL)
         Py_CLEAR(call);
     return (PyObject *)call;
 }
 
-static int told_call_traverse(ToldCall *call, visitproc visit, void *arg)
+static int reported_call_traverse(ReportedCall *call, visitproc visit, void *arg)
 {
-    Py_VISIT(call->told);
+    Py_VISIT(call->last);
     Py_VISIT(call->starts);
     return 0;
 }
 
-static int told_call_clear(ToldCall *call)
+static int reported_call_clear(ReportedCall *call)
 {
-    Py_CLEAR(call->told);
+    Py_CLEAR(call->last);
     Py_CLEAR(call->starts);
     return 0;
 }
 
-static void told_call_dealloc(ToldCall *call)
+static void reported_call_dealloc(ReportedCall *call)
 {
     PyObject_GC_UnTrack(call);
-    told_call_clear(call);
+    reported_call_clear(call);
     Py_TYPE(call)->tp_free((PyObject *)call);
 }
 
-static PyMemberDef told_call_members[] = {
-    {"above", T_LONGLONG, offsetof(ToldCall, above), 0, NULL},
-    {"told", T_OBJECT, offsetof(ToldCall, told), 0, NULL},
-    {"starts", T_OBJECT, offsetof(ToldCall, starts), 0, NULL},
+static PyMemberDef reported_call_members[] = {
+    {"above", T_LONGLONG, offsetof(ReportedCall, above), 0, NULL},
+    {"last", T_OBJECT, offsetof(ReportedCall, last), 0, NULL},
+    {"starts", T_OBJECT, offsetof(ReportedCall, starts), 0, NULL},
     {NULL},
 };
-PyTypeObject ToldCallType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.ToldCall",
+PyTypeObject ReportedCallType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.ReportedCall",
     .tp_doc = "What was recorded of one call.",
-    .tp_basicsize = sizeof(ToldCall),
+    .tp_basicsize = sizeof(ReportedCall),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_new = told_call_new,
-    .tp_dealloc = (destructor)told_call_dealloc,
-    .tp_traverse = (traverseproc)told_call_traverse,
-    .tp_clear = (inquiry)told_call_clear,
-    .tp_members = told_call_members,
+    .tp_new = reported_call_new,
+    .tp_dealloc = (destructor)reported_call_dealloc,
+    .tp_traverse = (traverseproc)reported_call_traverse,
+    .tp_clear = (inquiry)reported_call_clear,
+    .tp_members = reported_call_members,
+};
+
+/* --------------------------------------------------- what was recorded last of a variable (events.py) */
+
+LastReport *new_report(int64_t form, PyObject *values, const void *tensor, int64_t generation,
+                       PyObject *described)
+{
+    LastReport *report = (LastReport *)LastReportType.tp_alloc(&LastReportType, 0);
+    if (report == NULL)
+        return NULL;
+    report->form = form;
+    report->values = Py_NewRef(values);
+    report->tensor_id = (unsigned long long)(uintptr_t)tensor;
+    report->generation = generation;
+    report->described = Py_NewRef(described);
+    return report;
+}
+
+/* LastReport(form, values, tensor_id, generation, described) */
+static PyObject *last_report_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *values, *described;
+    long long form, generation;
+    unsigned long long tensor_id;
+    if (!PyArg_ParseTuple(args, "LO!KLO!", &form, &PyTuple_Type, &values, &tensor_id, &generation,
+                          &PyTuple_Type, &described))
+        return NULL;
+    const void *tensor = (const void *)(uintptr_t)tensor_id;
+    return (PyObject *)new_report(form, values, tensor, generation, described);
+}
+
+/* It needs no garbage collection: ids and forms refer to nothing that could refer back to it. */
+static void last_report_dealloc(LastReport *report)
+{
+    Py_XDECREF(report->values);
+    Py_XDECREF(report->described);
+    Py_TYPE(report)->tp_free((PyObject *)report);
+}
+
+static PyMemberDef last_report_members[] = {
+    {"form", T_LONGLONG, offsetof(LastReport, form), READONLY, NULL},
+    {"values", T_OBJECT, offsetof(LastReport, values), READONLY, NULL},
+    {"tensor_id", T_ULONGLONG, offsetof(LastReport, tensor_id), READONLY, NULL},
+    {"generation", T_LONGLONG, offsetof(LastReport, generation), READONLY, NULL},
+    {"described", T_OBJECT, offsetof(LastReport, described), READONLY, NULL},
+    {NULL},
+};
+PyTypeObject LastReportType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torchglass._fast.LastReport",
+    .tp_doc = "What was recorded last of one variable.",
+    .tp_basicsize = sizeof(LastReport),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_new = last_report_new,
+    .tp_dealloc = (destructor)last_report_dealloc,
+    .tp_members = last_report_members,
 };
 
 /* ---------------------------------------------------------------- reading Python objects */
@@ -186,21 +248,21 @@ int attribute_as_long(PyObject *object, PyObject *name, long *found)
 
 /* ---------------------------------------------------------------- the module's part */
 
-/* follow_with(UNBOUND, TOLD, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE): set what
+/* follow_with(UNBOUND, REPORTED, NO_KIND, BUILTINS, Known, Activation, SLOTS_ARE_READABLE): set what
  * activation.py defines */
 static PyObject *follow_with(PyObject *module, PyObject *args)
 {
-    PyObject *nothing, *told, *kind, *kinds, *known, *call;
+    PyObject *nothing, *reported, *kind, *kinds, *known, *call;
     int readable;
-    if (!PyArg_ParseTuple(args, "OOO!O!OO!p", &nothing, &told, &PyTuple_Type, &kind, &PyDict_Type,
-                          &kinds, &known, &PyType_Type, &call, &readable))
+    if (!PyArg_ParseTuple(args, "OOO!O!OO!p", &nothing, &reported, &PyTuple_Type, &kind,
+                          &PyDict_Type, &kinds, &known, &PyType_Type, &call, &readable))
         return NULL;
     if (!PyType_IsSubtype((PyTypeObject *)call, &CallType)) {
-        PyErr_SetString(PyExc_TypeError, "a class of calls is wanted");
+        PyErr_SetString(PyExc_TypeError, "a subclass of Call is wanted");
         return NULL;
     }
     Py_XSETREF(unbound, Py_NewRef(nothing)); /* all of them for ever */
-    Py_XSETREF(told_mark, Py_NewRef(told));
+    Py_XSETREF(reported_mark, Py_NewRef(reported));
     Py_XSETREF(no_kind, Py_NewRef(kind));
     Py_XSETREF(known_type, Py_NewRef(known));
     Py_XSETREF(call_type, Py_NewRef(call));
@@ -227,12 +289,22 @@ static PyMethodDef functions[] = {
     {NULL},
 };
 
-int known_ready(PyObject *module)
+int shared_ready(PyObject *module)
 {
-    if (PyType_Ready(&KnownType) < 0 || PyType_Ready(&CallType) < 0
-        || PyType_Ready(&ToldCallType) < 0 || PyModule_AddFunctions(module, functions) < 0
-        || PyModule_AddObjectRef(module, "Known", (PyObject *)&KnownType) < 0
-        || PyModule_AddObjectRef(module, "ToldCall", (PyObject *)&ToldCallType) < 0)
-        return -1;
-    return PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType);
+    static const struct {
+        const char *name;
+        PyTypeObject *type;
+    } types[] = {
+        {"Known", &KnownType},
+        {"Call", &CallType},
+        {"ReportedCall", &ReportedCallType},
+        {"LastReport", &LastReportType},
+    };
+    for (size_t at = 0; at < sizeof types / sizeof types[0]; at++) {
+        if (PyType_Ready(types[at].type) < 0)
+            return -1;
+        if (PyModule_AddObjectRef(module, types[at].name, (PyObject *)types[at].type) < 0)
+            return -1;
+    }
+    return PyModule_AddFunctions(module, functions);
 }
