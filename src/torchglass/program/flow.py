@@ -151,7 +151,9 @@ class DataFlow:
         for value in pending:
             yield value
             producer = self.producers[value]
-            for taken in self.takes[producer] if producer != NONE else ():
+            if producer == NONE:
+                continue
+            for taken in self.takes[producer]:
                 if taken not in seen:
                     seen.add(taken)
                     pending.append(taken)
@@ -193,11 +195,16 @@ def data_flow(source: EventSource, parents: Sequence[int]) -> DataFlow:
 def _from_columns(tables: Tables) -> DataFlow:
     sizes = form_sizes(tables)
     io = tables.io.tolist()
-    reports = {number for number, callee in enumerate(tables.callees) if callee.kind in REPORTS}
-    # AccumulateGrad names the leaves that it gave gradients, and does not read them.
-    accumulates = {
-        number for number, callee in enumerate(tables.callees) if callee.name == ACCUMULATE
-    }
+    # For each callee, whether its events take values, give values, or write in place.
+    takes_values: list[bool] = []
+    gives_values: list[bool] = []
+    in_place: list[bool] = []
+    for callee in tables.callees:
+        is_report = callee.kind in REPORTS
+        # AccumulateGrad names the leaves that it gave gradients, and does not read them.
+        takes_values.append(not is_report and callee.name != ACCUMULATE)
+        gives_values.append(not is_report)
+        in_place.append(callee.kind == "op" and writes_in_place(callee.name))
     flow = DataFlow(
         starts=tables.start_ns,
         ends=tables.end_ns,
@@ -207,14 +214,18 @@ def _from_columns(tables: Tables) -> DataFlow:
         producers=tables.value_producer.tolist(),
         backward=tables.backward,
     )
-    takes, gives = flow.takes, flow.gives
-    in_place = [callee.kind == "op" and writes_in_place(callee.name) for callee in tables.callees]
     flow.writes_by_name = [in_place[callee] for callee in tables.callee]
     columns = zip(tables.callee, tables.args, tables.result, tables.first_io, strict=True)
     for callee, args, result, first in columns:
         middle = first + sizes[args]
-        takes.append(() if callee in reports or callee in accumulates else tuple(io[first:middle]))
-        gives.append(() if callee in reports else tuple(io[middle : middle + sizes[result]]))
+        takes: Ids = ()
+        if takes_values[callee]:
+            takes = tuple(io[first:middle])
+        flow.takes.append(takes)
+        gives: Ids = ()
+        if gives_values[callee]:
+            gives = tuple(io[middle : middle + sizes[result]])
+        flow.gives.append(gives)
     kinds = {number for number, meta in enumerate(tables.metas) if is_parameter(meta.type)}
     flow.parameters = {value for value, meta in enumerate(tables.value_meta) if meta in kinds}
     return flow
@@ -224,28 +235,41 @@ def _from_events(source: EventSource) -> DataFlow:
     events = list(source.events())
     flow = DataFlow(
         starts=[event.start_ns for event in events],
-        ends=[NONE if event.end_ns is None else event.end_ns for event in events],
+        ends=[_known(event.end_ns) for event in events],
         threads=[event.thread for event in events],
         backward=[int(event.phase == "backward") for event in events],
     )
     values: dict[int, Value] = {}
     for event in events:
-        reports = event.kind in REPORTS
+        is_report = event.kind in REPORTS
+        takes: Ids = ()
+        if not is_report and event.name != ACCUMULATE:
+            takes = tuple([value.id for value in event.inputs])
+        gives: Ids = ()
+        if not is_report:
+            gives = tuple([value.id for value in event.outputs])
+        flow.takes.append(takes)
+        flow.gives.append(gives)
         flow.writes_by_name.append(event.kind == "op" and writes_in_place(event.name))
-        flow.takes.append(
-            () if reports or event.name == ACCUMULATE else tuple(value.id for value in event.inputs)
-        )
-        flow.gives.append(() if reports else tuple(value.id for value in event.outputs))
-        values.update({value.id: value for value in (*event.inputs, *event.outputs)})
+        for value in (*event.inputs, *event.outputs):
+            values[value.id] = value
     flow.parameters = {value.id for value in values.values() if is_parameter(value.type)}
-    numbers = range(max(values, default=-1) + 1)
-    flow.storages = [_known(values[each].storage) if each in values else NONE for each in numbers]
-    flow.versions = [_known(values[each].version) if each in values else NONE for each in numbers]
-    flow.producers = [_known(values[each].producer) if each in values else NONE for each in numbers]
+    count = max(values, default=-1) + 1
+    storages = [NONE] * count
+    versions = [NONE] * count
+    producers = [NONE] * count
+    for number, value in values.items():
+        storages[number] = _known(value.storage)
+        versions[number] = _known(value.version)
+        producers[number] = _known(value.producer)
+    flow.storages = storages
+    flow.versions = versions
+    flow.producers = producers
     return flow
 
 
 def _known(number: int | None) -> int:
+    """Return a number, with NONE in place of None."""
     if number is None:
         return NONE
     return number
@@ -287,9 +311,9 @@ def _written_storages(flow: DataFlow) -> set[int]:
     for value, (storage, producer) in enumerate(zip(flow.storages, flow.producers, strict=True)):
         if storage in (NONE, value):
             continue
-        if producer == NONE or (
-            storage not in written and _is_write(flow, producer, flow.takes[producer], value)
-        ):
+        if storage in written:
+            continue
+        if producer == NONE or _is_write(flow, producer, flow.takes[producer], value):
             written.add(storage)
     return written
 
@@ -299,11 +323,12 @@ def _is_write(flow: DataFlow, event: int, takes: Ids, given: int) -> bool:
 
     It did if the version is higher. Versions are compared within one storage only, since ``.data`` counts its own.
     """
-    storages, versions = flow.storages, flow.versions
-    storage = storages[given]
-    version = versions[given]
+    storages = flow.storages
+    versions = flow.versions
     for taken in takes:
-        if storages[taken] == storage and (versions[taken] < version or flow.writes_by_name[event]):
+        if storages[taken] != storages[given]:
+            continue
+        if versions[taken] < versions[given] or flow.writes_by_name[event]:
             return True
     return False
 
@@ -364,10 +389,10 @@ class _Memory:
         If the event made a view, that is the value that it took.
         """
         storages = self._flow.storages
-        return next(
-            (taken for taken in self._flow.takes[event] if storages[taken] == storages[given]),
-            given,
-        )
+        for taken in self._flow.takes[event]:
+            if storages[taken] == storages[given]:
+                return taken
+        return given
 
 
 def _begins_and_ends(
@@ -377,13 +402,11 @@ def _begins_and_ends(
 
     Only events that take or give one of ``values`` are yielded.
     """
-    chosen = [
-        event
-        for event, (takes, gives) in enumerate(
-            zip(flow.recorded_takes, flow.recorded_gives, strict=True)
-        )
-        if not values.isdisjoint(takes) or not values.isdisjoint(gives)
-    ]
+    chosen: list[int] = []
+    columns = zip(flow.recorded_takes, flow.recorded_gives, strict=True)
+    for event, (takes, gives) in enumerate(columns):
+        if not values.isdisjoint(takes) or not values.isdisjoint(gives):
+            chosen.append(event)
     last = _last_inside(parents)
     if len(set(flow.threads)) > 1:
         return _in_several_threads(flow, chosen, last)

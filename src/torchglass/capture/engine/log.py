@@ -101,8 +101,8 @@ class ThreadLog(ThreadWriter):
         self.session.name_thread(self)
         if not super().more():
             return False
-        calling = self.session.in_backward
-        if self.journal.is_dropping and calling is not None and calling[0] is self:
+        backward = self.session.in_backward
+        if self.journal.is_dropping and backward is not None and backward.log is self:
             # Write again that this backward pass is running, because the earlier row may be dropped.
             self.session.backward_ran(self, self.at, NONE)
         return True
