@@ -70,8 +70,8 @@ static PyObject *slots_by_c(PyObject *module, PyObject *args)
 
 /* ---------------------------------------------------------------- arguments */
 
-/* The first fields of an argument's change: its name, and those that all arguments of the call
- * share. Owned. */
+/* Return the first fields of an argument's change: its name, and those that all arguments of the
+ * call share. Owned. */
 static PyObject *facts_of(PyObject *name, PyObject *opening)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(opening);

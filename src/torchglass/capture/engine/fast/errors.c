@@ -30,8 +30,8 @@ void put_error(PyObject *error)
 #endif
 }
 
-/* An error of ours is counted, and costs only the event. An exception of the program (Ctrl-C, a
- * timeout) goes on: then -1. */
+/* Count an error of ours, which costs only the event. An exception of the program
+ * (Ctrl-C, a timeout) goes on: then -1. */
 int forgive(Engine *engine)
 {
     PyObject *error = take_error();
@@ -90,7 +90,7 @@ int as_done(PyObject *answer)
     return 0;
 }
 
-/* The clock of time.perf_counter_ns. */
+/* Return the clock of time.perf_counter_ns. */
 int64_t now_ns(void)
 {
     struct timespec now;

@@ -103,14 +103,14 @@ int tell_listeners(Engine *engine, Log *log, int64_t at, const char *edge)
     return as_done(PyObject_CallMethod(engine->session, "tell", "OLs", log, (long long)at, edge));
 }
 
-/* The number that this thread gives to its next autograd node. */
+/* Return the number that this thread gives to its next autograd node. */
 static int64_t next_node(void)
 {
     return as_number(PyObject_CallNoArgs(torch.next_node));
 }
 
-/* The word NODES of an event that closes: how far the numbers are, and in backward which node was
- * being run. */
+/* Return the word NODES of an event that closes: how far the numbers are, and in backward which
+ * node was being run. */
 static int64_t nodes_word(const Engine *engine)
 {
     int64_t next = next_node();

@@ -150,8 +150,8 @@ extern PyTypeObject LogType, ValueFieldsType;
 int take_memory(Memory *memory, PyObject *buffer, int flags);
 void release_memory(Memory *memory);
 
-/* The log of this thread, borrowed from the dictionary of all logs. NULL: nothing is recorded in
- * this thread. */
+/* Return the log of this thread, borrowed from the dictionary of all logs. NULL: nothing is
+ * recorded in this thread. */
 Log *current_log(void);
 
 /* Make room for one record, or for `count` ids side by side. 1: there is room; 0: there is none;
@@ -238,17 +238,17 @@ typedef struct {
  * field of Engine, which Engine.ask sets. They come from fast/__init__.py, session.py,
  * torch/listeners.py and statistics/cuda.py. */
 /* clang-format off */
-#define CALLBACKS(each)                                                                             \
-    /* values */              each(meta_id) each(value_of_unusual) each(write_value)                \
-    /* forms */               each(make_call_form) each(make_result_form) each(intern_call)         \
-                              each(intern_result) each(is_opaque) each(form_bytes) each(form_ids)   \
-                              each(form_numbers)                                                    \
-    /* stacks */              each(find_stack) each(code_number) each(stack_ids)                    \
-                              each(stack_numbers) each(codes_kept)                                  \
-    /* modules */             each(identify) each(describe) each(settings) each(fail_module)        \
-    /* ops */                 each(finish_pops)                                                     \
-    /* rows of the journal */ each(rows) each(passing)                                              \
-    /* values on a GPU */     each(device_streams) each(is_capturing) each(current_device)          \
+#define CALLBACKS(each)                                                                           \
+    /* values */              each(meta_id) each(value_of_unusual) each(write_value)              \
+    /* forms */               each(make_call_form) each(make_result_form) each(intern_call)       \
+                              each(intern_result) each(is_opaque) each(form_bytes) each(form_ids) \
+                              each(form_numbers)                                                  \
+    /* stacks */              each(find_stack) each(code_number) each(stack_ids)                  \
+                              each(stack_numbers) each(codes_kept)                                \
+    /* modules */             each(identify) each(describe) each(settings) each(fail_module)      \
+    /* ops */                 each(finish_pops)                                                   \
+    /* rows of the journal */ each(rows) each(passing)                                            \
+    /* values on a GPU */     each(device_streams) each(is_capturing) each(current_device)        \
                               each(current_raw_stream) each(send_batch)
 /* clang-format on */
 
@@ -498,7 +498,7 @@ PyObject *after_fork(PyObject *module, PyObject *unused);
 typedef PyObject *Unseen;
 int enter_unseen(Unseen *unseen);
 int leave_unseen(Unseen *unseen);
-/* The same around a whole event. Inside it, each enter_unseen costs nothing. */
+/* Do the same around a whole event. Inside it, each enter_unseen costs nothing. */
 int enter_reading(Unseen *unseen);
 int leave_reading(Unseen *unseen);
 PyObject *call_unseen(PyObject *callable, PyObject *first, PyObject *second);

@@ -100,8 +100,8 @@ int is_taken_here(long role)
     return role == ATOM || role == OBJECT || role == OPAQUE || role == TEXT || role == CONTAINER;
 }
 
-/* The signature of a container (signing.c), owned; None: it cannot change in place, or such changes
- * are not followed. */
+/* Return the signature of a container (signing.c), owned; None: it cannot change in place, or such
+ * changes are not followed. */
 static PyObject *signature_of(Call *call, PyObject *value)
 {
     PyObject *snapshots = PyObject_GetAttr(call->engine, names.snapshots);
@@ -151,8 +151,8 @@ int take(Call *call, Known *entry, PyObject *value, PyObject *kind, long role)
     return 0;
 }
 
-/* Whether two numbers or short texts are the same (snapshots.py: same_atom). -0.0 and 0.0 differ.
- */
+/* Return whether two numbers or short texts are the same (snapshots.py: same_atom). -0.0 and 0.0
+ * differ. */
 static int is_same_atom(PyObject *old, PyObject *new)
 {
     PyTypeObject *cls = Py_TYPE(new);
@@ -184,8 +184,8 @@ int tell(Call *call, Known *entry, PyObject *fields, PyFrameObject *frame)
     return was_reported < 0 ? -1 : 0;
 }
 
-/* The fields of a change: its first fields, the values before and after, and the number of the
- * call. Takes over `old`. */
+/* Return the fields of a change: its first fields, the values before and after, and the number of
+ * the call. Takes over `old`. */
 PyObject *fields_of(PyObject *facts, PyObject *old, PyObject *new, PyObject *serial)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(facts);
@@ -224,8 +224,8 @@ static int take_and_tell(Call *call, PyObject *target, Known *entry, PyObject *v
     return done;
 }
 
-/* A plain local refers to another object (Activation._stored). 1: done; 0: left to Python; -1:
- * error. */
+/* Take and report the new value of a plain local (Activation._stored). 1: done; 0: left to Python;
+ * -1: error. */
 static int store_here(Call *call, PyObject *target, Known *entry, PyObject *value,
                       PyFrameObject *frame)
 {
@@ -295,8 +295,8 @@ static int inspect_store(Call *call, PyObject *fast, PyFrameObject *frame, PyObj
     return done < 0 ? -1 : 0;
 }
 
-/* Whether the line names a variable that is alone (looking.c); `mentioned` is None if the names are
- * not known. */
+/* Return whether the line names a variable that is alone (looking.c); `mentioned` is None if the
+ * names are not known. */
 static int is_any_alone(const Call *call, PyObject *mentioned)
 {
     if (!PyTuple_Check(mentioned))
@@ -307,7 +307,7 @@ static int is_any_alone(const Call *call, PyObject *mentioned)
     return found;
 }
 
-/* Whether the line may have changed a container in place; -1: error. */
+/* Return whether the line may have changed a container in place; -1: error. */
 static int may_have_changed(Call *call, PyObject *action)
 {
     if (PyTuple_GET_ITEM(action, MUTATOR) == Py_None)

@@ -247,7 +247,8 @@ static int read_float(Reading *reading, PyObject *item)
     return add_pair(reading, FLOAT, bits);
 }
 
-/* The hash of a device comes from its type and index, so it differs for different devices. */
+/* The hash of a device comes from its type and index, so it differs for different devices.
+ * */
 static int read_device(Reading *reading, PyObject *item)
 {
     const Py_hash_t hash = PyObject_Hash(item);

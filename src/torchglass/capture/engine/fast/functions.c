@@ -62,8 +62,8 @@ PyObject *call_python(PyObject *handler, PyObject *self, PyObject *const *args, 
 
 static PyObject *at_name, *frame_id_name, *code_name, *out_name, *enter_name, *exit_name;
 
-/* Whether a frame, or one above it, has this address and this code. (With the address alone it may
- * be a later frame.) */
+/* Return whether a frame, or one above it, has this address and this code. (With the address alone
+ * it may be a later frame.) */
 static int stands_above(PyFrameObject *frame, long long address, const PyObject *code)
 {
     int found = 0;
@@ -80,8 +80,8 @@ static int stands_above(PyFrameObject *frame, long long address, const PyObject 
     return found;
 }
 
-/* Whether the innermost optimizer step is still running (log.py: OpenStep.runs_above): an event
- * inside it is open, or the frame of its wrapper is on the stack; -1: error. */
+/* Return whether the innermost optimizer step is still running (log.py: OpenStep.runs_above): an
+ * event inside it is open, or the frame of its wrapper is on the stack; -1: error. */
 static int is_under_way(const Log *log, PyFrameObject *frame)
 {
     PyObject *step = Py_NewRef(PyList_GET_ITEM(log->steps, PyList_GET_SIZE(log->steps) - 1));
@@ -242,7 +242,7 @@ static int are_plain(PyObject *types)
     return count == 0 || (count == 1 && PyTuple_GET_ITEM(types, 0) == (PyObject *)torch.Tensor);
 }
 
-/* The plan of a function, owned; NULL with an exception. */
+/* Return the plan of a function, owned; NULL with an exception. */
 static PyObject *plan_of(FunctionMode *mode, PyObject *func)
 {
     PyObject *plan = PyDict_GetItemWithError(mode->table, func); /* borrowed from the table */
@@ -251,8 +251,8 @@ static PyObject *plan_of(FunctionMode *mode, PyObject *func)
     return PyErr_Occurred() ? NULL : PyObject_GetItem(mode->table, func);
 }
 
-/* Whether torch's own handle_torch_function called us: then a function written in Python stands
- * above that. */
+/* Return whether torch's own handle_torch_function called us: then a function written in Python
+ * stands above that. */
 static int is_torchs_handler(void)
 {
     PyFrameObject *frame = caller_frame();
@@ -263,8 +263,8 @@ static int is_torchs_handler(void)
     return found;
 }
 
-/* The frame that called torch, owned. `own` is the frame that called us; `from_python`: it is that
- * of a torch function written in Python, so its caller called torch. */
+/* Return the frame that called torch, owned. `own` is the frame that called us; `from_python`: it
+ * is that of a torch function written in Python, so its caller called torch. */
 static PyFrameObject *place_of_call(PyFrameObject *own, int from_python)
 {
     return own != NULL && from_python ? PyFrame_GetBack(own)
@@ -411,7 +411,7 @@ static int64_t open_call(FunctionMode *mode, Log *log, PyObject *plan, PyObject 
     return PyErr_Occurred() ? FAILED : at;
 }
 
-/* What to call: the replacement in the plan, or the function itself. Borrowed. */
+/* Return what to call: the replacement in the plan, or the function itself. Borrowed. */
 static PyObject *callable_of(PyObject *plan, PyObject *func)
 {
     return plan == NULL || PyTuple_GET_ITEM(plan, PLAN_REPLACEMENT) == Py_None
@@ -663,7 +663,7 @@ static int kind_of(PyFrameObject *frame, int below)
     return kind;
 }
 
-/* How many frames to skip between here and the frame that `level` means without us. */
+/* Return how many frames to skip between here and the frame that `level` means without us. */
 static long frames_to_skip(long level)
 {
     long skipped = 0;

@@ -26,7 +26,7 @@ uint64_t stirred(uint64_t counter)
     return z ^ (z >> 31);
 }
 
-/* The factor of a block. It is odd, so the product differs for each sum of the block. */
+/* Return the factor of a block. It is odd, so the product differs for each sum of the block. */
 static uint64_t factor_of(int64_t block)
 {
     return stirred(FACTORS + (uint64_t)block) | 1;
@@ -167,7 +167,8 @@ FOR_AVX2 static void hash_avx2(uint64_t lanes[8], const char *bytes, int64_t blo
 static void (*const HASHES[PROCESSOR_KINDS])(uint64_t *, const char *, int64_t,
                                              int64_t) = {hash_plain, hash_avx2, hash_avx512};
 
-/* A key is made of one for the quarter of the block and one for the place in the quarter. */
+/* A key is made of one for the quarter of the block and one for the place in the quarter.
+ * */
 void make_keys(void)
 {
     for (int at = 0; at < HASHED / 8; at++)
@@ -199,7 +200,7 @@ void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor)
         hash->lanes[0] += sum * factor_of(hash->blocks);
 }
 
-/* The hash; never 0, which means that there is none. */
+/* Return the hash; never 0, which means that there is none. */
 uint64_t finished_hash(const Hash *hash, int64_t bytes)
 {
     uint64_t sum = 0;

@@ -129,8 +129,8 @@ static enum Checked check_open(const Check *state)
     return result;
 }
 
-/* Whether the variables that other calls share (of closures, of the module, watched attributes)
- * hold no container; -1: error. */
+/* Return whether the variables that other calls share (of closures, of the module, watched
+ * attributes) hold no container; -1: error. */
 static int shares_no_container(Call *call)
 {
     int always = is_true_attribute(call->plan, names.always);
@@ -259,7 +259,7 @@ int forget_variable(Call *call, PyObject *key)
     return update_alertness(call);
 }
 
-/* Whether only code that names the variable can change the value; -1: error. */
+/* Return whether only code that names the variable can change the value; -1: error. */
 static int is_alone(Call *call, PyObject *key, PyObject *value, long role)
 {
     if (Py_REFCNT(value) > REFERENCES_OF_ONE_LOCAL)

@@ -146,7 +146,7 @@ static int read_plan(PyObject *described, Plan *plan)
     return 0;
 }
 
-/* How tensors of this row are measured; Python is asked once. */
+/* Return how tensors of this row are measured; Python is asked once. */
 static int plan_of(Engine *engine, PyObject *tensor, int64_t row, Plan *plan)
 {
     struct Measuring *state = engine->measuring;
@@ -174,7 +174,7 @@ static int64_t ask(PyObject *method, PyObject *tensor)
     return as_number(PyObject_CallOneArg(method, tensor));
 }
 
-/* Whether a method of the tensor, such as is_neg, returns True; -1: error. */
+/* Return whether a method of the tensor, such as is_neg, returns True; -1: error. */
 static int is_true(PyObject *method, PyObject *tensor)
 {
     PyObject *answer = PyObject_CallOneArg(method, tensor);
@@ -182,9 +182,9 @@ static int is_true(PyObject *method, PyObject *tensor)
     return answer == NULL ? -1 : answer == Py_True;
 }
 
-/* Whether the storage has all the memory that the layout reads; -1: error. A tensor may live on
- * without its memory, and a wrapper of functionalize has a storage of the right size but no memory:
- * its address is only the offset. */
+/* Return whether the storage has all the memory that the layout reads; -1: error. A tensor may
+ * live on without its memory, and a wrapper of functionalize has a storage of the right size but
+ * no memory: its address is only the offset. */
 static int is_there(PyObject *tensor, const Plan *plan, uintptr_t address)
 {
     PyObject *storage = PyObject_CallOneArg(torch.untyped_storage, tensor);
@@ -202,7 +202,7 @@ static int64_t shown_count(const Plan *plan)
     return plan->layout.count * plan->layout.parts * plan->layout.repeats;
 }
 
-/* The bucket in which a result is kept. */
+/* Return the bucket in which a result is kept. */
 static Measured *bucket_of(struct Measuring *state, uintptr_t address, int64_t count, int kind)
 {
     uint64_t hash =
@@ -210,7 +210,7 @@ static Measured *bucket_of(struct Measuring *state, uintptr_t address, int64_t c
     return &state->places[(hash >> (64 - PLACE_BITS)) & -(uint64_t)BUCKET];
 }
 
-/* The result for as many numbers at this address; NULL: there is none. */
+/* Return the result for as many numbers at this address; NULL: there is none. */
 static Measured *find_measured(struct Measuring *state, uintptr_t address, const Plan *plan)
 {
     const int64_t count = shown_count(plan);
@@ -222,8 +222,8 @@ static Measured *find_measured(struct Measuring *state, uintptr_t address, const
     return NULL;
 }
 
-/* The place for a new result: that of an older one for the same numbers, else of a tensor that is
- * gone, else the smallest. */
+/* Return the place for a new result: that of an older one for the same numbers, else of a tensor
+ * that is gone, else the smallest. */
 static Measured *place_for(struct Measuring *state, const Measured *measured)
 {
     Measured *bucket = bucket_of(state, measured->address, measured->count, measured->kind);
@@ -245,8 +245,8 @@ static Measured *place_for(struct Measuring *state, const Measured *measured)
     return best;
 }
 
-/* Whether the tensor of a result is alive and shows the same numbers: neither leaves a number in
- * between out, or both have the same metadata; and nothing was written since. */
+/* Return whether the tensor of a result is alive and shows the same numbers: neither leaves a
+ * number in between out, or both have the same metadata; and nothing was written since. */
 static int shows_the_same(const Measured *known, uintptr_t address, const Plan *plan,
                           int64_t version, int64_t row)
 {
@@ -520,8 +520,8 @@ static int keep_memory(Engine *engine, PyObject *tensor, int64_t value, const Pl
     return done == LEFT_TO_SAVER ? copy_by_python(engine, tensor, value) : 0;
 }
 
-/* The version of a tensor once autograd has returned: until then the result of an op does not have
- * the version of the tensor of which it is a view. */
+/* Return the version of a tensor once autograd has returned: until then the result of an op does
+ * not have the version of the tensor of which it is a view. */
 static int version_to_be(PyObject *tensor, uintptr_t address, PyObject *made_from, int64_t *version)
 {
     if (version_of(tensor, version) < 0)
@@ -637,7 +637,7 @@ static int forgiven(Engine *engine, int done)
     return done < 0 ? forgive(engine) : 0;
 }
 
-/* Whether the values of this event are measured; -1: error. */
+/* Return whether the values of this event are measured; -1: error. */
 static int is_chosen(Engine *engine, Log *log, int64_t record)
 {
     if (!engine->chooses)

@@ -113,7 +113,8 @@ static int read_facts(PyObject *tensor, TensorFacts *facts)
     return facts->address == FAILED ? -1 : 0;
 }
 
-/* The row of what a tensor says, remembered; Python makes it where it is new in this session. */
+/* Return the row of what a tensor says, remembered; Python makes it where it is new in this
+ * session. */
 static int64_t row_of(Engine *engine, const TensorFacts *facts, PyTypeObject *cls)
 {
     uint64_t hash;

@@ -77,7 +77,7 @@ static int64_t new_row_of(Engine *engine, int64_t caller, PyObject *module)
     return leave_unseen(&unseen) < 0 ? FAILED : row;
 }
 
-/* The row of a module that the innermost running module calls. */
+/* Return the row of a module that the innermost running module calls. */
 static int64_t row_of(Engine *engine, Log *log, PyObject *module)
 {
     const int64_t place[2] = {log->module, (int64_t)(intptr_t)module};

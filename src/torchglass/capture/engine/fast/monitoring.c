@@ -31,7 +31,7 @@ typedef struct {
 
 /* ----------------------------------------------------------- the frame and the call of an event */
 
-/* The frame, owned; NULL where there is none or no memory for it. */
+/* Return the frame, owned; NULL where there is none or no memory for it. */
 static PyFrameObject *frame_of(const Callback *callback)
 {
     PyFrameObject *frame = caller_frame();
@@ -43,7 +43,7 @@ static PyFrameObject *frame_of(const Callback *callback)
     return frame;
 }
 
-/* The item whose key is an address, owned; NULL with no exception: there is none. */
+/* Return the item whose key is an address, owned; NULL with no exception: there is none. */
 static PyObject *found_by_address(PyObject *dict, const void *address)
 {
     PyObject *key = PyLong_FromVoidPtr((void *)address);
@@ -54,7 +54,7 @@ static PyObject *found_by_address(PyObject *dict, const void *address)
     return found;
 }
 
-/* The call of a frame, owned; NULL without an exception where it is not followed. */
+/* Return the call of a frame, owned; NULL without an exception where it is not followed. */
 static Call *call_of(const Callback *callback, const PyFrameObject *frame)
 {
     PyObject *found = found_by_address(callback->running, frame);
@@ -91,7 +91,7 @@ static PyObject *ask_python(const Callback *callback, PyObject *const *args, siz
 
 /* -------------------------------------------------------- a call begins, or a generator resumes */
 
-/* Whether calls on this thread are followed at all: 1, 0, -1 error. */
+/* Return whether calls on this thread are followed at all: 1, 0, -1 error. */
 static int is_followed(const Callback *callback)
 {
     int closed = is_true_attribute(callback->engine, names.closed);
@@ -159,8 +159,8 @@ enum Verdict {
     FAULT
 };
 
-/* What to do before an instruction. If it can only have changed a container in place, there is
- * nothing to do unless a call is alert (looking.c). */
+/* Return what to do before an instruction. If it can only have changed a container in place, there
+ * is nothing to do unless a call is alert (looking.c). */
 static enum Verdict judge(PyObject *plan, PyObject *action)
 {
     PyObject *mentioned = PyTuple_GET_ITEM(action, MENTIONED); /* borrowed from the action */
@@ -219,7 +219,7 @@ static PyObject *on_instruction(const Callback *callback, PyObject *const *args,
 
 /* ---------------------------------------------------------------- a call ends */
 
-/* Whether Python has to check the variables of a call once more when it ends; -1: error. */
+/* Return whether Python has to check the variables of a call once more when it ends; -1: error. */
 static int needs_last_check(Call *call, PyFrameObject *frame)
 {
     if (!is_filled(call->open))

@@ -63,8 +63,8 @@ static int are_unusual(PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* Whether torch dispatches `detach` to copy a handle: only then a plain class is among the types.
- */
+/* Return whether torch dispatches `detach` to copy a handle: only then a plain class is among the
+ * types. */
 static int is_copied(PyObject *op, PyObject *types)
 {
     if (op != torch.detach || !(PyList_Check(types) || PyTuple_Check(types))
@@ -75,7 +75,7 @@ static int is_copied(PyObject *op, PyObject *types)
     return first == (PyObject *)torch.Tensor || first == (PyObject *)torch.Parameter;
 }
 
-/* The plan of an op, owned; NULL with no exception where the op is left to Python. */
+/* Return the plan of an op, owned; NULL with no exception where the op is left to Python. */
 static PyObject *plan_of(OpMode *mode, PyObject *op, int copied)
 {
     const int64_t word = (int64_t)(intptr_t)op + copied; /* objects do not stand at odd addresses */
@@ -198,8 +198,8 @@ static int close_op(OpMode *mode, Log *log, int64_t at, PyObject *plan, PyObject
     return leave_reading(&unseen) < 0 ? -1 : done;
 }
 
-/* Whether a number is passed for a tensor parameter, as autograd does for the 2 of `x * 2`. Tensors
- * of other classes do not come here. */
+/* Return whether a number is passed for a tensor parameter, as autograd does for the 2 of `x * 2`.
+ * Tensors of other classes do not come here. */
 static int has_numbers(PyObject *args, PyObject *positions)
 {
     for (Py_ssize_t each = 0; each < PyTuple_GET_SIZE(positions); each++) {

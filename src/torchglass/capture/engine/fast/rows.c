@@ -10,7 +10,8 @@
 
 #define HEAD 20 /* length, checksum, kind, number */
 
-/* A number as Python spells it; `place` has room for LONGEST_NUMBER. Return the end of it. */
+/* Write a number as Python spells it; `place` has room for LONGEST_NUMBER. Return the end of it.
+ * */
 char *put_number(char *place, int64_t number)
 {
     char digits[LONGEST_NUMBER], *first = digits + sizeof digits;

@@ -122,7 +122,7 @@ static int put_words(SavedBytes *saved, const Shown *shown, int64_t region, int6
     return KEPT;
 }
 
-/* Whether a copy of its memory holds the same bytes. */
+/* Return whether a copy of its memory holds the same bytes. */
 static int is_copied(SavedBytes *saved, const Shown *shown, int64_t words[4])
 {
     const Copied known = *place_of(saved, shown->storage);
@@ -182,7 +182,7 @@ static int64_t new_region(SavedBytes *saved, int64_t bytes, int64_t unused)
     return saved->count++;
 }
 
-/* The number of a region with room for so many bytes; NONE: there is none; FAILED. */
+/* Return the number of a region with room for so many bytes; NONE: there is none; FAILED. */
 static int64_t find_region(SavedBytes *saved, int64_t length)
 {
     int64_t unused = NONE;

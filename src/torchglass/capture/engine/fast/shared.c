@@ -114,7 +114,7 @@ PyTypeObject CallType = {
     .tp_members = call_members,
 };
 
-/* Whether Activation.__init__ has set all fields. */
+/* Return whether Activation.__init__ has set all fields. */
 int is_ready(PyObject *call)
 {
     return PyObject_TypeCheck(call, &CallType) && ((Call *)call)->known != NULL

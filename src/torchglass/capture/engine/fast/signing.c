@@ -21,7 +21,7 @@ static PyObject *id_of(const void *object)
     return PyLong_FromVoidPtr((void *)object);
 }
 
-/* A number, a truth value or None: (id of its type, its text). */
+/* Return the signature of a number, a truth value or None: (id of its type, its text). */
 static PyObject *sign_atom(PyObject *value)
 {
     PyObject *text = PyObject_Repr(value);
@@ -30,7 +30,7 @@ static PyObject *sign_atom(PyObject *value)
     return Py_BuildValue("NN", id_of(Py_TYPE(value)), text);
 }
 
-/* A text or bytes: itself if it is short, else (id of its type, length, hash). */
+/* Return the signature of a text or bytes: itself if it is short, else (id of its type, length, hash). */
 static PyObject *sign_text(PyObject *value)
 {
     if (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_TEXT)
@@ -44,8 +44,8 @@ static PyObject *sign_text(PyObject *value)
     return Py_BuildValue("Nnn", id_of(Py_TYPE(value)), length, (Py_ssize_t)hash);
 }
 
-/* A member that is neither a number nor a text: by identity, with its content if `depth` allows one
- * more level. */
+/* Return the signature of a member that is neither a number nor a text: by identity, with its content if `depth`
+ * allows one more level. */
 static PyObject *sign_object(PyObject *snapshots, PyObject *value, long depth)
 {
     if (depth <= 1)
@@ -164,13 +164,13 @@ PyObject *sign(PyObject *snapshots, PyObject *value, long depth)
 
 /* ---------------------------------------------------------------- whether others can change it */
 
-/* Whether objects of this role can change in place. */
+/* Return whether objects of this role can change in place. */
 static int role_is_mutable(long role)
 {
     return role == CONTAINER || role == ARRAY || role == STAMPED;
 }
 
-/* Whether a member can change in place, and its signature would tell; -1: error. */
+/* Return whether a member can change in place, and its signature would tell; -1: error. */
 static int is_mutable(PyObject *snapshots, PyObject *member)
 {
     PyTypeObject *cls = Py_TYPE(member);
@@ -187,7 +187,7 @@ static int is_mutable(PyObject *snapshots, PyObject *member)
     return role_is_mutable(role);
 }
 
-/* Whether a list, tuple or dict has a member that can change in place; -1: error. */
+/* Return whether a list, tuple or dict has a member that can change in place; -1: error. */
 static int has_mutable(PyObject *snapshots, PyObject *value)
 {
     int found = 0;
@@ -215,7 +215,7 @@ static int is_closed_by_python(PyObject *snapshots, PyObject *value, long role)
     return closed;
 }
 
-/* Whether a value can change only through itself, and not through one of its members
+/* Return whether a value can change only through itself, and not through one of its members
  * (Snapshots.is_closed); -1: error. */
 int is_closed(PyObject *snapshots, PyObject *value, long role)
 {

@@ -29,7 +29,7 @@ typedef struct {
     int64_t odd; /* numbers that are not finite or too large, which are in no sum */
 } Sums;
 
-/* Whether float32 holds all numbers of this kind exactly. */
+/* Return whether float32 holds all numbers of this kind exactly. */
 static int is_narrow(int kind)
 {
     return kind != F8 && kind < I4;
@@ -313,7 +313,7 @@ static void gather_next(const Order *order, const char *memory, int64_t index[MO
     }
 }
 
-/* The exponent by which numbers are scaled, so that float32 holds their fourth power. */
+/* Return the exponent by which numbers are scaled, so that float32 holds their fourth power. */
 static int exponent_of(const Tally *tally)
 {
     int exponent = 0;

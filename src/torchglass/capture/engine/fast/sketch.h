@@ -28,8 +28,8 @@ typedef struct {
 
 int read_order(PyObject *described, Order *order);
 void sketch_memory(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
-/* The same for a sketch that was made of the same numbers in the same flat order: make the sums of
- * other axes. */
+/* Return the same for a sketch that was made of the same numbers in the same flat order: make the
+ * sums of other axes. */
 void sketch_axes(const Order *order, const char *memory, const Tally *tally, Sketch *sketch);
 /* Tally and sketch numbers, reading them once if they are many. 0: numbers too large for double
  * precision. */

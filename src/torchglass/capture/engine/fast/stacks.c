@@ -16,7 +16,7 @@ static int64_t ask_python(Engine *engine, Log *log, PyFrameObject *frame)
         PyObject_CallFunction(engine->find_stack, "LLO", log->anchor, log->base, caller));
 }
 
-/* The frame `count` frames above another, owned. */
+/* Return the frame `count` frames above another, owned. */
 static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
 {
     PyFrameObject *each = (PyFrameObject *)Py_NewRef((PyObject *)frame);
@@ -28,7 +28,8 @@ static PyFrameObject *frame_above(PyFrameObject *frame, Py_ssize_t count)
     return each;
 }
 
-/* The number of a code object. Python writes a row for a new one, and needs its frame for that. */
+/* Return the number of a code object. Python writes a row for a new one, and needs its frame for
+ * that. */
 static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *frame,
                               Py_ssize_t above)
 {

@@ -19,7 +19,7 @@ float weights[2 * BLOCK + LANES] __attribute__((aligned(64)));
 double wide_weights[2 * BLOCK + LANES] __attribute__((aligned(64)));
 const int WIDTHS[] = {8, 4, 2, 2, 1, 1, 1, 2, 2, 4, 4, 8, 8};
 
-/* A random sign times a number from 0.5 to 1.5; exact in float32. */
+/* Return a random sign times a number from 0.5 to 1.5; exact in float32. */
 static double weight(uint64_t counter)
 {
     uint64_t z = stirred(counter);
@@ -27,7 +27,7 @@ static double weight(uint64_t counter)
     return z & 1 ? -size : size;
 }
 
-/* The sign of the weights of a block. */
+/* Return the sign of the weights of a block. */
 double block_weight(int64_t block)
 {
     return block && stirred(BLOCK + (uint64_t)block) & 1 ? -1.0 : 1.0;

@@ -47,8 +47,8 @@ void gather_elements(char *to, const char *from, int64_t count, int64_t stride, 
 void join_tallies(Tally *tally, const Tally *block); /* add the tally of other numbers */
 /* floats.c: tally as many of the first floats as it can, and return how many. */
 int64_t tally_floats(const char *memory, int64_t count, int processor, Tally *block);
-/* The numbers that the journal keeps. counts: all, NaN, +Inf, -Inf, zeros; numbers: minimum,
- * maximum, mean, std, norm. */
+/* Return the numbers that the journal keeps. counts: all, NaN, +Inf, -Inf, zeros; numbers:
+ * minimum, maximum, mean, std, norm. */
 void tally_numbers(const Tally *tally, int64_t counts[5], double numbers[5]);
 
 #endif

@@ -69,7 +69,7 @@ static int after_line(Local *local, PyObject *action, int exact, PyFrameObject *
         PyObject_CallFunctionObjArgs(local->follow, call, frame, exact ? Py_True : Py_False, NULL));
 }
 
-/* Whether there is nothing to inspect after a line. */
+/* Return whether there is nothing to inspect after a line. */
 static int is_idle(const Local *local, PyObject *action)
 {
     if (!is_set(action))
@@ -207,8 +207,8 @@ static PyTypeObject LocalType = {
     .tp_clear = (inquiry)local_clear,
 };
 
-/* The plan for a frame's code: None if it is not followed, `unknown` if it is new. Borrowed; NULL
- * with an exception. */
+/* Return the plan for a frame's code: None if it is not followed, `unknown` if it is new.
+ * Borrowed; NULL with an exception. */
 static PyObject *plan_of(const Tracer *tracer, PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
