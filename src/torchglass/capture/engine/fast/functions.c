@@ -329,8 +329,8 @@ static int after_return(FunctionMode *mode, Log *log, PyObject *result, PyObject
                                        kwargs == NULL ? Py_None : kwargs));
 }
 
-/* Return whether a write in place needs no more than a mark on the first argument, because that is no
- * list and nobody wants to hear of the write. */
+/* Return whether a write in place needs no more than a mark on the first argument: that is no list,
+ * and nobody wants to hear of the write. */
 static int only_marks_first(const FunctionMode *mode, PyObject *args)
 {
     return PyList_GET_SIZE(mode->on_write) == 0 && PyTuple_GET_SIZE(args) > 0

@@ -1,10 +1,13 @@
-/* Measures values (statistics/measurer.py): each value once, when the first event takes or returns
- * it.
+/* Measures values (statistics/measurer.py): each value once, when an event first takes or returns it.
  *
- * Plain tensors in the memory of this machine are measured here; device.c launches kernels for
- * those on a GPU; Python measures all others. A view often shows the same numbers as another
- * tensor. So the last results are remembered by address (Measured), and if the memory was not
- * written since, the view gets the same statistics without reading it again.
+ * Tensors in this machine's memory are measured here. device.c launches kernels for those on a GPU.
+ * Python measures all others.
+ *
+ * A view often shows the same numbers as another tensor. So the last results are remembered by
+ * address (Measured). If the memory was not written since, the view gets the same statistics without
+ * another pass.
+ *
+ * The entry points are at the end: measure_taken and measure_given.
  */
 #include "fast.h"
 #include "sketch.h"
@@ -106,8 +109,9 @@ static int reach(void **entries, Py_ssize_t *room, Py_ssize_t at, size_t size)
 /* Note that a value is measured. 1: it was before; 0: it was not; -1: error. */
 static int note_done(Engine *engine, int64_t number)
 {
-    if (engine->measuring == NULL
-        && (engine->measuring = PyMem_Calloc(1, sizeof(struct Measuring))) == NULL) {
+    if (engine->measuring == NULL)
+        engine->measuring = PyMem_Calloc(1, sizeof(struct Measuring));
+    if (engine->measuring == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -306,9 +310,9 @@ static int write_result(Engine *engine, int64_t number, const Measured *result)
         engine->is_alarmed = 2;
     if (write_measured(engine, number, counts, numbers, BY_COMPILED) < 0)
         return -1;
-    return engine->sketched != NULL && result->is_sketched
-               ? write_sketch(engine->sketched, number, &result->sketch)
-               : 0;
+    if (engine->sketched == NULL || !result->is_sketched)
+        return 0;
+    return write_sketch(engine->sketched, number, &result->sketch);
 }
 
 static int may_sketch(const Engine *engine, const Plan *plan)

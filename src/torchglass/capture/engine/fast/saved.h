@@ -17,9 +17,12 @@ typedef struct {
     int has_gaps;
 } Shown;
 
-/* LEFT_TO_SAVER: Python copies it, without the gaps (statistics/saver.py) */
-enum { NOT_KEPT, KEPT, LEFT_TO_SAVER };
-/* -1: error; the words go into the journal */
+enum {
+    NOT_KEPT,
+    KEPT,
+    LEFT_TO_SAVER /* Python copies it, without the gaps (statistics/saver.py) */
+};
+/* Copy the bytes of a value, and set the words that the journal has of the copy; -1: error. */
 int save_bytes(SavedBytes *saved, const Shown *shown, int64_t words[4]);
 
 #endif

@@ -176,7 +176,7 @@ PyTypeObject ReportedCallType = {
     .tp_members = reported_call_members,
 };
 
-/* --------------------------------------------------- what was recorded last of a variable (events.py) */
+/* ---------------------------------------------- what was recorded last of a variable (events.py) */
 
 LastReport *new_report(int64_t form, PyObject *values, const void *tensor, int64_t generation,
                        PyObject *described)

@@ -30,7 +30,8 @@ static PyObject *sign_atom(PyObject *value)
     return Py_BuildValue("NN", id_of(Py_TYPE(value)), text);
 }
 
-/* Return the signature of a text or bytes: itself if it is short, else (id of its type, length, hash). */
+/* Return the signature of a text or bytes: itself if it is short, else (id of its type, length,
+ * hash). */
 static PyObject *sign_text(PyObject *value)
 {
     if (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) <= LONGEST_TEXT)
@@ -44,8 +45,8 @@ static PyObject *sign_text(PyObject *value)
     return Py_BuildValue("Nnn", id_of(Py_TYPE(value)), length, (Py_ssize_t)hash);
 }
 
-/* Return the signature of a member that is neither a number nor a text: by identity, with its content if `depth`
- * allows one more level. */
+/* Return the signature of a member that is neither a number nor a text: its identity and, if `depth`
+ * allows, its content. */
 static PyObject *sign_object(PyObject *snapshots, PyObject *value, long depth)
 {
     if (depth <= 1)

@@ -4,12 +4,11 @@
 
 #include "sketch.h"
 
-#define BLOCK  1024 /* numbers of a block; each block has the same weights, times its own sign */
-#define HASHED 2048 /* bytes of a block of the hash; each has the same keys, and its own factor */
-#define LANES  16
-#define PRIME  17
-#define LARGEST                                                                                    \
-    1e30 /* larger numbers are counted as odd, as are those that are not finite, and not summed */
+#define BLOCK   1024 /* numbers of a block; each block has the same weights, times its own sign */
+#define HASHED  2048 /* bytes of a block of the hash; each has the same keys, and its own factor */
+#define LANES   16
+#define PRIME   17
+#define LARGEST 1e30 /* larger numbers are not summed, but counted, as are NaN and Inf */
 
 /* A function compiled for one processor; it may not be called on another. */
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -61,18 +60,21 @@ extern const SumKernels KERNELS_OF[PROCESSOR_KINDS];
  * wrapping around. */
 extern float weights[2 * BLOCK + LANES];
 extern double wide_weights[2 * BLOCK + LANES];
-/* also the hash keys; first, with the GIL held */
+/* Compute the weights and the hash keys. Call it first, with the GIL held. */
 void make_weights(void);
-double block_weight(int64_t block); /* +1 or -1 */
-/* at most a block, of those that float32 holds */
+/* Return the sign of a block's weights, +1 or -1. */
+double block_weight(int64_t block);
+/* Convert up to a block of numbers: to float32 those that it holds exactly, to double any. */
 void as_floats(int kind, const char *from, int count, float *to);
-void as_doubles(int kind, const char *from, int count, double *to); /* at most a block, of any */
+void as_doubles(int kind, const char *from, int count, double *to);
 
 /* hash.c */
 void hashed_block_avx512(const float *from, Hash *hash, double lanes[LANES], double powers[3]);
 extern uint64_t hash_keys[HASHED / 8];
-void add_hashed(Hash *hash, const uint64_t lanes[8]); /* add the result of the next whole block */
-uint64_t stirred(uint64_t counter);                   /* splitmix64 of a counter */
+/* Add the result of the next whole block. */
+void add_hashed(Hash *hash, const uint64_t lanes[8]);
+/* Return the splitmix64 of a counter. */
+uint64_t stirred(uint64_t counter);
 void make_keys(void);
 void add_to_hash(Hash *hash, const char *bytes, int64_t size, int processor);
 uint64_t finished_hash(const Hash *hash, int64_t bytes);

@@ -202,7 +202,7 @@ static int forget_report(PyObject *last, PyObject *name)
     return WRITTEN;
 }
 
-/* Read the value after the change: its form, whose reference is owned, and the ids of its tensors. */
+/* Read the value after the change: its form (owned), and the ids of its tensors. */
 static int read_form(const Sink *sink, Writing *writing, PyObject *value, PyObject **form)
 {
     Engine *engine = sink->engine;
