@@ -34,6 +34,14 @@ class PythonCall:
     """The root and the path of the module that was running."""
 
 
+class _CachedCaller(NamedTuple):
+    """The call that runs at a frame, which is certain only until the next switch."""
+
+    call: PythonCall
+    switches: int
+    """The value of ``PythonCalls._switches`` when it was found."""
+
+
 class PythonCalls:
     """Finds the call of each event. Events must be passed in order.
 
@@ -50,8 +58,8 @@ class PythonCalls:
         """By identity and frame. From Python 3.12 on a comprehension is no call, but its variables are listed apart."""
         self._running: dict[tuple[int, int], PythonCall] = {}
         """By thread and frame, the call that runs there now."""
-        self._callers: dict[tuple[int, int], tuple[int, PythonCall]] = {}
-        """By thread and frame, a call and the value of ``_switches`` for which it holds."""
+        self._callers: dict[tuple[int, int], _CachedCaller] = {}
+        """By thread and frame."""
         self._switches = 0
         """How often a call began or was resumed."""
 
@@ -63,22 +71,14 @@ class PythonCalls:
         identity = self._identity(number)
         thread = self._threads.setdefault((event.process, event.thread), len(self._threads))
         frames = self._frames.frames_of(event.stack)
-        frame, at = frames[-1]
+        frame = frames[-1].number
         running = self._running.get((thread, frame))
         is_in_place = event.detail == "changed"
         if running is not None and is_in_place and self._is_of_a_caller(identity, frames):
             return running
         call = self._known.get((identity, frame))
         if call is None:
-            caller = None
-            called_at = None
-            if len(frames) > 1:
-                caller = self._caller(thread, frames)
-                called_at = frames[-2].at
-            # A call that was not seen is known only as the caller of other calls. This is it.
-            call = running
-            if call is None or call.is_seen or call.caller is not caller:
-                call = PythonCall(frame, at, caller, called_at)
+            call = self._begun_call(thread, frames, running)
             self._known[identity, frame] = call
         if self._running.get((thread, frame)) is not call:
             self._switch_to(thread, frame, call)
@@ -88,6 +88,21 @@ class PythonCalls:
                 call.module = (event.root or "", event.module)
         return call
 
+    def _begun_call(
+        self, thread: int, frames: list[_Frame], running: PythonCall | None
+    ) -> PythonCall:
+        """Return the call of the innermost frame, of which this is the first event."""
+        caller = None
+        called_at = None
+        if len(frames) > 1:
+            caller = self._caller(thread, frames)
+            called_at = frames[-2].at
+        if running is not None and not running.is_seen and running.caller is caller:
+            # So far this call was known only as the caller of other calls.
+            return running
+        frame, at = frames[-1]
+        return PythonCall(frame, at, caller, called_at)
+
     def _identity(self, number: int) -> Hashable:
         """Return a key that is equal for all events in one call of a function."""
         python_call = self._distinct.python_calls[number]
@@ -96,15 +111,15 @@ class PythonCalls:
         return ("in", self._tree.call(number))
 
     def _is_of_a_caller(self, identity: Hashable, frames: list[_Frame]) -> bool:
-        """Return whether the identity is that of a caller: then one of its variables was changed in place."""
-        return any((identity, frame) in self._known for frame, _ in frames[:-1])
+        """Return whether the identity is that of a caller, one of whose variables was then changed in place."""
+        return any((identity, frame.number) in self._known for frame in frames[:-1])
 
     def _caller(self, thread: int, frames: list[_Frame]) -> PythonCall:
         """Return the call that made the innermost one."""
         frame = frames[-2].number
-        known = self._callers.get((thread, frame))
-        if known is not None and known[0] == self._switches:
-            return known[1]
+        cached = self._callers.get((thread, frame))
+        if cached is not None and cached.switches == self._switches:
+            return cached.call
         caller: PythonCall | None = None
         called_at: Location | None = None
         for number, at in frames[:-1]:
@@ -115,7 +130,7 @@ class PythonCalls:
             caller = call
             called_at = at
         assert caller is not None
-        self._callers[thread, frame] = (self._switches, caller)
+        self._callers[thread, frame] = _CachedCaller(caller, self._switches)
         return caller
 
     def _switch_to(self, thread: int, frame: int, call: PythonCall) -> None:
@@ -136,17 +151,18 @@ class _NumberedFrames:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._place = ById[Location, int](self._number)
-        self.frames_of = ById(self._read)
+        self._place_number = ById[Location, int](self._number)
+        self.frames_of = ById(self._number_frames)
         """The program's frames in a stack, outermost first; at least one."""
 
-    def _read(self, stack: tuple[Location, ...]) -> list[_Frame]:
+    def _number_frames(self, stack: tuple[Location, ...]) -> list[_Frame]:
         frames: list[_Frame] = []
         callers = -1
         for at in stack:
             if at.origin == "user" or at is stack[-1]:
-                frames.append(_Frame(self._number(("frame", callers, at.file, at.function)), at))
-            callers = self._number((callers, self._place(at)))
+                number = self._number(("frame", callers, at.file, at.function))
+                frames.append(_Frame(number, at))
+            callers = self._number((callers, self._place_number(at)))
         return frames or [_Frame(self._number("nowhere"), UNKNOWN_PLACE)]
 
     def _number(self, key: Hashable) -> int:

@@ -141,7 +141,7 @@ class DataFlow:
 
     def reaches(self, value: int, other: int) -> bool:
         """Return whether a value was used to compute another one, or is that value."""
-        return any(each == value for each in self._sources([other]))
+        return value in self._sources([other])
 
     def _sources(self, values: Iterable[int]) -> Iterator[int]:
         """Yield values, and those that they were made of, nearest first."""
@@ -160,11 +160,12 @@ class DataFlow:
 
     @cached_property
     def _users(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
+        """The events that read each value, in order."""
+        by_value: dict[int, list[int]] = {}
         for event, takes in enumerate(self.takes):
             for value in dict.fromkeys(takes):
-                found.setdefault(value, []).append(event)
-        return found
+                by_value.setdefault(value, []).append(event)
+        return by_value
 
     @cached_property
     def _writes_to(self) -> dict[int, list[Write]]:
@@ -180,31 +181,31 @@ class DataFlow:
 
 
 def data_flow(source: EventSource, parents: Sequence[int]) -> DataFlow:
-    """Find the data flow of a program from its events and the ids of their parents (-1: none)."""
+    """Find the data flow of a program from its events and the ids of their parents (-1: none).
+
+    This takes two steps: read what was recorded of each event and value, then follow the writes in place
+    (``_follow_writes``), since a recorded input may have been overwritten through another name.
+    """
     if isinstance(source, TableEvents):
         flow = _from_columns(source.tables)
     else:
         flow = _from_events(source)
-    flow.parameters |= {value.id for module in source.modules() for value in module.parameters}
+    for module in source.modules():
+        flow.parameters.update(value.id for value in module.parameters)
     flow.recorded_takes = flow.takes[:]
     flow.recorded_gives = flow.gives[:]
     _follow_writes(flow, parents)
     return flow
 
 
+def _takes_nothing(kind: str, name: str) -> bool:
+    """Return whether the inputs of an event are not read by it."""
+    # AccumulateGrad lists the leaves that it gave gradients, and does not read them.
+    return kind in REPORTS or name == ACCUMULATE
+
+
 def _from_columns(tables: Tables) -> DataFlow:
-    sizes = form_sizes(tables)
-    io = tables.io.tolist()
-    # For each callee, whether its events take values, give values, or write in place.
-    takes_values: list[bool] = []
-    gives_values: list[bool] = []
-    in_place: list[bool] = []
-    for callee in tables.callees:
-        is_report = callee.kind in REPORTS
-        # AccumulateGrad names the leaves that it gave gradients, and does not read them.
-        takes_values.append(not is_report and callee.name != ACCUMULATE)
-        gives_values.append(not is_report)
-        in_place.append(callee.kind == "op" and writes_in_place(callee.name))
+    """Read the recorded data flow from tables, without making an ``Event`` of each row."""
     flow = DataFlow(
         starts=tables.start_ns,
         ends=tables.end_ns,
@@ -214,65 +215,71 @@ def _from_columns(tables: Tables) -> DataFlow:
         producers=tables.value_producer.tolist(),
         backward=tables.backward,
     )
+    in_place = [_is_op_in_place(callee.kind, callee.name) for callee in tables.callees]
     flow.writes_by_name = [in_place[callee] for callee in tables.callee]
+    takes_nothing = [_takes_nothing(callee.kind, callee.name) for callee in tables.callees]
+    gives_nothing = [callee.kind in REPORTS for callee in tables.callees]
+    # The inputs and outputs of all events are in one list: the inputs of an event, then its outputs.
+    io = tables.io.tolist()
+    sizes = form_sizes(tables)
     columns = zip(tables.callee, tables.args, tables.result, tables.first_io, strict=True)
-    for callee, args, result, first in columns:
-        middle = first + sizes[args]
-        takes: Ids = ()
-        if takes_values[callee]:
-            takes = tuple(io[first:middle])
+    for callee, args, result, first_input in columns:
+        first_output = first_input + sizes[args]
+        takes = ()
+        if not takes_nothing[callee]:
+            takes = tuple(io[first_input:first_output])
+        gives = ()
+        if not gives_nothing[callee]:
+            gives = tuple(io[first_output : first_output + sizes[result]])
         flow.takes.append(takes)
-        gives: Ids = ()
-        if gives_values[callee]:
-            gives = tuple(io[middle : middle + sizes[result]])
         flow.gives.append(gives)
-    kinds = {number for number, meta in enumerate(tables.metas) if is_parameter(meta.type)}
-    flow.parameters = {value for value, meta in enumerate(tables.value_meta) if meta in kinds}
+    metas = {number for number, meta in enumerate(tables.metas) if is_parameter(meta.type)}
+    flow.parameters = {value for value, meta in enumerate(tables.value_meta) if meta in metas}
     return flow
 
 
 def _from_events(source: EventSource) -> DataFlow:
+    """Read the recorded data flow from events."""
     events = list(source.events())
     flow = DataFlow(
         starts=[event.start_ns for event in events],
-        ends=[_known(event.end_ns) for event in events],
+        ends=[_number_or_none(event.end_ns) for event in events],
         threads=[event.thread for event in events],
         backward=[int(event.phase == "backward") for event in events],
     )
     values: dict[int, Value] = {}
     for event in events:
-        is_report = event.kind in REPORTS
+        flow.writes_by_name.append(_is_op_in_place(event.kind, event.name))
         takes: Ids = ()
-        if not is_report and event.name != ACCUMULATE:
-            takes = tuple([value.id for value in event.inputs])
+        if not _takes_nothing(event.kind, event.name):
+            takes = tuple(value.id for value in event.inputs)
         gives: Ids = ()
-        if not is_report:
-            gives = tuple([value.id for value in event.outputs])
+        if event.kind not in REPORTS:
+            gives = tuple(value.id for value in event.outputs)
         flow.takes.append(takes)
         flow.gives.append(gives)
-        flow.writes_by_name.append(event.kind == "op" and writes_in_place(event.name))
-        for value in (*event.inputs, *event.outputs):
-            values[value.id] = value
+        values.update({value.id: value for value in (*event.inputs, *event.outputs)})
     flow.parameters = {value.id for value in values.values() if is_parameter(value.type)}
     count = max(values, default=-1) + 1
-    storages = [NONE] * count
-    versions = [NONE] * count
-    producers = [NONE] * count
+    flow.storages = [NONE] * count
+    flow.versions = [NONE] * count
+    flow.producers = [NONE] * count
     for number, value in values.items():
-        storages[number] = _known(value.storage)
-        versions[number] = _known(value.version)
-        producers[number] = _known(value.producer)
-    flow.storages = storages
-    flow.versions = versions
-    flow.producers = producers
+        flow.storages[number] = _number_or_none(value.storage)
+        flow.versions[number] = _number_or_none(value.version)
+        flow.producers[number] = _number_or_none(value.producer)
     return flow
 
 
-def _known(number: int | None) -> int:
-    """Return a number, with NONE in place of None."""
+def _number_or_none(number: int | None) -> int:
+    """Return a number as the tables have it, with NONE for None."""
     if number is None:
         return NONE
     return number
+
+
+def _is_op_in_place(kind: str, name: str) -> bool:
+    return kind == "op" and writes_in_place(name)
 
 
 def writes_in_place(op: str) -> bool:
@@ -296,8 +303,9 @@ def _follow_writes(flow: DataFlow, parents: Sequence[int]) -> None:
         return
     values = {value for value, storage in enumerate(flow.storages) if storage in written}
     memory = _Memory(flow, values)
-    for is_begin, event in _begins_and_ends(flow, parents, values):
-        if is_begin:
+    for edge in _event_edges(flow, parents, values):
+        event = edge.event
+        if edge.is_begin:
             memory.begin(event)
             flow.takes[event] = memory.read(flow.takes[event])
         else:
@@ -309,9 +317,7 @@ def _written_storages(flow: DataFlow) -> set[int]:
     """Return the storages that are written in place, or that have a value whose maker is not known."""
     written: set[int] = set()
     for value, (storage, producer) in enumerate(zip(flow.storages, flow.producers, strict=True)):
-        if storage in (NONE, value):
-            continue
-        if storage in written:
+        if storage in (NONE, value) or storage in written:
             continue
         if producer == NONE or _is_write(flow, producer, flow.takes[producer], value):
             written.add(storage)
@@ -323,12 +329,12 @@ def _is_write(flow: DataFlow, event: int, takes: Ids, given: int) -> bool:
 
     It did if the version is higher. Versions are compared within one storage only, since ``.data`` counts its own.
     """
-    storages = flow.storages
-    versions = flow.versions
+    storage = flow.storages[given]
+    version = flow.versions[given]
     for taken in takes:
-        if storages[taken] != storages[given]:
+        if flow.storages[taken] != storage:
             continue
-        if versions[taken] < versions[given] or flow.writes_by_name[event]:
+        if flow.versions[taken] < version or flow.writes_by_name[event]:
             return True
     return False
 
@@ -342,7 +348,7 @@ class _Memory:
         """The values in memory that is written to; all others stay as they are."""
         self._clock = 0
         self._content: dict[int, int] = {}
-        """By storage, the value written last. Before any write it is the first value that an event gave."""
+        """By storage, the value that was written last; before any write, the first value that an event gave."""
         self._written_at: dict[int, int] = {}
         """By storage, when it was last written."""
         self._begun_at: dict[int, int] = {}
@@ -355,9 +361,11 @@ class _Memory:
         """Return the values that are now in the memory of these values."""
         if self._values.isdisjoint(values):
             return values
-        return tuple([self._read(value) if value in self._values else value for value in values])
+        return tuple([self._read(value) for value in values])
 
     def _read(self, value: int) -> int:
+        if value not in self._values:
+            return value
         storage = self._flow.storages[value]
         created = self._flow.created_at.get(value, NONE)
         if created == NONE or self._written_at.get(storage, NONE) > created:
@@ -395,56 +403,59 @@ class _Memory:
         return given
 
 
-def _begins_and_ends(
-    flow: DataFlow, parents: Sequence[int], values: set[int]
-) -> Iterator[tuple[bool, int]]:
-    """Yield (True, event) when an event begins and (False, event) when it ends, in order of time.
+class _Edge(NamedTuple):
+    """The begin or the end of an event."""
 
-    Only events that take or give one of ``values`` are yielded.
-    """
+    event: int
+    is_begin: bool
+
+
+def _event_edges(flow: DataFlow, parents: Sequence[int], values: set[int]) -> Iterator[_Edge]:
+    """Yield the begin and the end of each event that takes or gives one of ``values``, in order of time."""
     chosen: list[int] = []
-    columns = zip(flow.recorded_takes, flow.recorded_gives, strict=True)
-    for event, (takes, gives) in enumerate(columns):
+    recorded = zip(flow.recorded_takes, flow.recorded_gives, strict=True)
+    for event, (takes, gives) in enumerate(recorded):
         if not values.isdisjoint(takes) or not values.isdisjoint(gives):
             chosen.append(event)
     last = _last_inside(parents)
     if len(set(flow.threads)) > 1:
-        return _in_several_threads(flow, chosen, last)
-    return _in_one_thread(chosen, last)
+        return _edges_in_several_threads(flow, chosen, last)
+    return _edges_in_one_thread(chosen, last)
 
 
-def _in_one_thread(chosen: Sequence[int], last: Sequence[int]) -> Iterator[tuple[bool, int]]:
-    """Yield the begins and ends of events in one thread, where an event ends after the last one in it."""
+def _edges_in_one_thread(chosen: Sequence[int], last: Sequence[int]) -> Iterator[_Edge]:
+    """Yield the edges of events in one thread, where an event ends after the last one in it."""
     open_events: list[int] = []
     for event in chosen:
         while open_events and last[open_events[-1]] < event:
-            yield False, open_events.pop()
-        yield True, event
+            yield _Edge(open_events.pop(), is_begin=False)
+        yield _Edge(event, is_begin=True)
         open_events.append(event)
     while open_events:
-        yield False, open_events.pop()
+        yield _Edge(open_events.pop(), is_begin=False)
 
 
-def _in_several_threads(
+def _edges_in_several_threads(
     flow: DataFlow, chosen: Sequence[int], last: Sequence[int]
-) -> Iterator[tuple[bool, int]]:
-    """Yield the begins and ends of events in several threads, where the recorded times order them."""
-    moments: list[tuple[float, bool, int]] = []
+) -> Iterator[_Edge]:
+    """Yield the edges of events in several threads, ordered by the recorded times."""
+    keys: dict[_Edge, tuple[float, bool, int]] = {}
     for event in chosen:
-        end = last[event] + 1
+        next_begin = last[event] + 1
         if flow.ends[event] != NONE:
-            end = max(end, bisect_left(flow.starts, flow.ends[event], end))
-        moments += [(event, True, event), (end - 0.5, False, event)]
-    # Of events that end between the same two begins, the inner ones come first.
-    moments.sort(key=lambda moment: (moment[0], moment[1], -moment[2]))
-    for _, is_begin, event in moments:
-        yield is_begin, event
+            next_begin = max(next_begin, bisect_left(flow.starts, flow.ends[event], next_begin))
+        # A begin is at the number of its event, an end just before the next begin. Of the ends there, those of inner
+        # events come first.
+        keys[_Edge(event, is_begin=True)] = (event, True, -event)
+        keys[_Edge(event, is_begin=False)] = (next_begin - 0.5, False, -event)
+    return iter(sorted(keys, key=keys.__getitem__))
 
 
 def _last_inside(parents: Sequence[int]) -> list[int]:
     """Return for each event the last one in it; the event itself if there is none."""
     last = list(range(len(parents)))
-    for event in range(len(parents) - 1, -1, -1):
-        if parents[event] >= 0:
-            last[parents[event]] = max(last[parents[event]], last[event])
+    for event in reversed(range(len(parents))):
+        parent = parents[event]
+        if parent >= 0:
+            last[parent] = max(last[parent], last[event])
     return last

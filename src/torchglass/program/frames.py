@@ -110,6 +110,14 @@ class RunningFrame:
         return is_same_line and not was_seen and entry.place.order < self.place.order
 
 
+class _CachedEntries(NamedTuple):
+    """Entries, with the stacks that they were read from: keeping the stacks keeps their ids."""
+
+    entries: list[Entry]
+    stack: tuple[Location, ...]
+    around: tuple[Location, ...]
+
+
 class FrameReader:
     """Reads stacks, with the sources of a trace.
 
@@ -119,14 +127,15 @@ class FrameReader:
     def __init__(self, sources: Mapping[str, str]) -> None:
         self._sources = sources
         self._loops: dict[str, Loops | None] = {}
-        self._inside: dict[tuple[int, int, bool, str], tuple[list[Entry], object, object]] = {}
-        """By the ``id`` of two stacks; they are kept with the result, so that no other gets their ids."""
+        self._inside: dict[tuple[int, int, bool, str], _CachedEntries] = {}
+        """By the ``id`` of two stacks, and what else ``entries`` needs."""
         self._chains_of_torch: dict[tuple[Location, ...], int] = {}
         self._alone: dict[Place, Place] = {}
+        """Cached results of ``_without_outer_loops``."""
         self._comparisons: dict[Place, list[Location]] = {}
         """By the place of ``a < b < c``, the comparisons seen there, in order. They share a range, not a location."""
         self._places: dict[tuple[Location, Location | None, bool, str], Place | None] = {}
-        """By a frame and the one that it called: the stacks of a deep recursion share most of them."""
+        """Cached results of ``_find_place``. The stacks of a deep recursion share most of their frames."""
 
     def inside(self, event: Event, around: tuple[Location, ...]) -> list[Entry]:
         """Return the frames of an event that are not in ``around``, the stack of the event around it."""
@@ -135,15 +144,13 @@ class FrameReader:
         if event.kind == "call" or event.name == TRUTH:
             callee = event.name
         key = (id(event.stack), id(around), stores, callee)
-        found = self._inside.get(key)
-        if found is None:
-            base = len(around)
-            if event.stack[:base] != around:
-                pairs = zip(event.stack, around, strict=False)
-                base = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
-            found = (self.entries(event.stack, base, stores, callee), event.stack, around)
-            self._inside[key] = found
-        return found[0]
+        cached = self._inside.get(key)
+        if cached is None:
+            base = _count_shared(event.stack, around)
+            entries = self.entries(event.stack, base, stores, callee)
+            cached = _CachedEntries(entries, event.stack, around)
+            self._inside[key] = cached
+        return cached.entries
 
     def entries(
         self, stack: tuple[Location, ...], base: int, stores: bool, callee: str = ""
@@ -161,11 +168,11 @@ class FrameReader:
                 if not _is_decorator(location):
                     opaque.append(location)
                 continue
-            called = None
-            if index + 1 < len(stack):
-                called = stack[index + 1]
-            is_last = called is None
-            place = self._place(location, called, stores and is_last, callee if is_last else "")
+            is_last = index + 1 == len(stack)
+            if is_last:
+                place = self._place(location, None, stores, callee)
+            else:
+                place = self._place(location, stack[index + 1], False, "")
             if opaque:
                 entries.append(self._opaque_entry(opaque, caller, index))
                 opaque = []
@@ -189,14 +196,22 @@ class FrameReader:
     def _entry(self, at: Location, place: Place | None, caller: int, index: int) -> Entry:
         """Return the entry of a frame of the program."""
         start = None
+        if place is None:
+            start = self._start(at)
         function: object = at.function
         if place is not None:
             function = place.function
-        else:
-            start = self._start(at)
-            if start is not None:
-                function = start
-        return Entry((at.file, function), place, at, False, caller, index, start is not None)
+        elif start is not None:
+            function = start
+        return Entry(
+            (at.file, function),
+            place,
+            at,
+            is_opaque=False,
+            caller=caller,
+            index=index,
+            is_start=start is not None,
+        )
 
     def _comparison(self, place: Place, at: Location) -> Place:
         """Return the place of one comparison of ``a < b < c``: the first one always runs first.
@@ -206,28 +221,33 @@ class FrameReader:
         loops = self._loops_of(at.file)
         if loops is None:
             return place
-        known = self._comparisons.setdefault(place, [])
-        number = next((number for number, each in enumerate(known) if each is at), len(known))
-        if number == len(known):
-            known.append(at)
+        seen = self._comparisons.setdefault(place, [])
+        number = 0
+        while number < len(seen) and seen[number] is not at:
+            number += 1
+        if number == len(seen):
+            seen.append(at)
         return loops.comparison(place, number % len(place.chain))
 
     def _without_outer_loops(self, place: Place) -> Place | None:
         """Return a place in a generator expression without the loops around it, since it may be consumed elsewhere."""
         if place not in self._alone:
-            inner = [
-                at for at, loop in enumerate(place.loops) if isinstance(loop.node, ast.GeneratorExp)
-            ]
-            if not inner:
+            first_loop = None
+            for index, loop in enumerate(place.loops):
+                if isinstance(loop.node, ast.GeneratorExp):
+                    first_loop = index
+            if first_loop is None:
                 return None
-            node = place.loops[inner[-1]].node
-            parts = [at for at, (each, _) in enumerate(place.parts) if each is node]
-            function = (place.function[0], -node.lineno - 1000 * node.col_offset - 1)
+            node = place.loops[first_loop].node
+            first_part = max(index for index, (part, _) in enumerate(place.parts) if part is node)
+            # It counts as a function of its own, with a number that no lambda or class in the same ``def`` has.
+            number_of_def, _ = place.function
+            function = (number_of_def, -node.lineno - 1000 * node.col_offset - 1)
             self._alone[place] = replace(
                 place,
                 function=function,
-                loops=place.loops[inner[-1] :],
-                parts=place.parts[parts[-1] :],
+                loops=place.loops[first_loop:],
+                parts=place.parts[first_part:],
                 successions={},
             )
         return self._alone[place]
@@ -235,7 +255,7 @@ class FrameReader:
     def _opaque_entry(self, chain: list[Location], caller: int, index: int) -> Entry:
         """Return the entry of consecutive frames of torch or the standard library."""
         number = self._chains_of_torch.setdefault(tuple(chain), len(self._chains_of_torch))
-        return Entry(number, None, chain[0], True, caller, index)
+        return Entry(number, None, chain[0], is_opaque=True, caller=caller, index=index)
 
     def _place(
         self, location: Location, called: Location | None, stores: bool, callee: str
@@ -288,10 +308,19 @@ class FrameReader:
             return False
         # A generator expression that was made elsewhere is not part of the expression that consumes it.
         outer = before.at
-        return (outer.line, outer.col) <= (at.line, at.col) and (at.end_line, at.end_col) <= (
-            outer.end_line,
-            outer.end_col,
-        )
+        begins_inside = (outer.line, outer.col) <= (at.line, at.col)
+        ends_inside = (at.end_line, at.end_col) <= (outer.end_line, outer.end_col)
+        return begins_inside and ends_inside
+
+
+def _count_shared(stack: tuple[Location, ...], around: tuple[Location, ...]) -> int:
+    """Return with how many equal frames a stack and that of the event around it begin; 0 if the stack is too short."""
+    if stack[: len(around)] == around:
+        return len(around)
+    for index, (one, other) in enumerate(zip(stack, around, strict=False)):
+        if one != other:
+            return index
+    return 0
 
 
 def _range(at: Location) -> Span:

@@ -81,10 +81,12 @@ class StackLines:
         """How many frames at the outer end belong to a test runner or a notebook."""
 
     def _shown_frames(self, stack: tuple[Location, ...]) -> list[_ShownFrame]:
-        frames = [(index, stack[index]) for index in range(self.outer, len(stack))]
-        return [
-            _ShownFrame(index, self._line(at)) for index, at in frames if not self._is_hidden(at)
-        ]
+        shown: list[_ShownFrame] = []
+        for index in range(self.outer, len(stack)):
+            at = stack[index]
+            if not self._is_hidden(at):
+                shown.append(_ShownFrame(index, self._line(at)))
+        return shown
 
     def count_levels(self, stacks: Iterable[tuple[Location, ...]]) -> None:
         """Find out how deep each line calls itself."""
@@ -95,18 +97,21 @@ class StackLines:
                     self.lines[number].levels = max(self.lines[number].levels, levels)
 
     def leave_out_runner(self, stacks: Iterable[tuple[Location, ...]]) -> None:
-        """Leave out the frames that all stacks begin with, up to the first one in a file of the program.
+        """Leave out the outer frames that all stacks share, up to the first frame in a file of the program.
 
-        If a test runner or a notebook is among them, that is the first one after it.
+        Frames of the program from which a test runner or a notebook was started are left out, too.
         """
         different = {id(stack): stack for stack in stacks if stack}
         common = _common_frames(list(different.values()))
-        runners = [index for index, at in enumerate(common) if _is_runner(at)]
         after_runner = 0
-        if runners:
-            after_runner = runners[-1] + 1
-        own = (index for index, at in enumerate(common) if index >= after_runner and is_own(at))
-        self.outer = next(own, after_runner)
+        for index, at in enumerate(common):
+            if _is_runner(at):
+                after_runner = index + 1
+        self.outer = after_runner
+        for index in range(after_runner, len(common)):
+            if is_own(common[index]):
+                self.outer = index
+                break
 
     def _number(self, at: Location) -> int:
         """Return the number of the line at a place.
@@ -130,24 +135,22 @@ def _is_runner(at: Location) -> bool:
 
 def _common_frames(stacks: Sequence[tuple[Location, ...]]) -> tuple[Location, ...]:
     """Return the frames that all stacks begin with."""
-    first = ()
-    if stacks:
-        first = stacks[0]
-    length = len(first)
+    if not stacks:
+        return ()
+    common = stacks[0]
     for stack in stacks[1:]:
-        length = min(length, len(stack))
-        same = (
-            one.file == two.file and one.line == two.line
-            for one, two in zip(first, stack, strict=False)
-        )
-        length = min(length, next((at for at, equal in enumerate(same) if not equal), length))
-    return first[:length]
+        common = common[: len(stack)]
+        for index, at in enumerate(common):
+            if at.file != stack[index].file or at.line != stack[index].line:
+                common = common[:index]
+                break
+    return common
 
 
 def _union(one: Location, other: Location) -> Location:
     """Return the smallest place that contains two places on the same line."""
-    end = max((one.end_line, one.end_col), (other.end_line, other.end_col))
-    return replace(one, end_line=end[0], col=min(one.col, other.col), end_col=end[1])
+    end_line, end_col = max((one.end_line, one.end_col), (other.end_line, other.end_col))
+    return replace(one, end_line=end_line, col=min(one.col, other.col), end_col=end_col)
 
 
 # ---------------------------------------------------------------- events under lines
@@ -183,8 +186,15 @@ class _Path:
     """The nodes on the way to a step, outermost first."""
 
     items: list[_PathItem]
-    frames: dict[int, int]
+    line_of_frame: dict[int, int]
     """By the index of a frame in the stack, the index of its line among the items."""
+
+
+class _PlacedPath(NamedTuple):
+    """A path, and the node of each of its items."""
+
+    path: _Path
+    nodes: list[int]
 
 
 class LineTree(Foldable):
@@ -213,8 +223,8 @@ class LineTree(Foldable):
         self._calls = calls
         self._lines = lines
         self._folds = folds
-        self._previous: dict[str, tuple[_Path, list[int]]] = {}
-        """By thread, the path of the last step and its nodes."""
+        self._previous: dict[str, _PlacedPath] = {}
+        """By thread, the path of the last step."""
         self._paths: dict[tuple[int, int, int], _Path] = {}
         """By the ``id`` of a stack, the call and the scope around the event."""
         self._assigned = bytearray(len(events))
@@ -237,23 +247,23 @@ class LineTree(Foldable):
                 # Not the place: the first event that was kept of a loop may be anywhere in it.
                 return (LOOP, site.loop)
             return (here.kind, site.loop, site.place, site.function)
-        event = self._events[here.number]
         if here.kind == CALL:
+            event = self._events[here.number]
             head, number = split_index(self.name(node))
             return (CALL, event.name, head, number is None, event.error)
-        alike = self._distinct.alike[here.number]
+        return self._key_of_step(here.number)
+
+    def _key_of_step(self, number: int) -> Hashable:
+        event = self._events[number]
         if event.kind == "unseen" and event.name == "gap":
             # A gap is never folded.
-            return (STEP, here.number)
+            return (STEP, number)
+        alike = self._distinct.alike[number]
         if alike not in self._keys:
-            self._keys[alike] = (
-                STEP,
-                event.kind,
-                event.name,
-                event.error,
-                event.note,
-                event.module if event.kind == "mark" else "",
-            )
+            module = ""
+            if event.kind == "mark":
+                module = event.module
+            self._keys[alike] = (STEP, event.kind, event.name, event.error, event.note, module)
         return self._keys[alike]
 
     def merges_neighbours(self, node: int, /) -> bool:
@@ -285,7 +295,10 @@ class LineTree(Foldable):
         return -1
 
     def times_run(self, nodes: Sequence[int]) -> int | None:
-        """Return how often that ran of which these are the kept times; None if all was kept, or it is not known."""
+        """Return how often something ran in all, of which these are the nodes that were kept.
+
+        Return None if all were kept, or if the total is not known.
+        """
         totals = self._program.totals
         if not totals.is_needed:
             return None
@@ -302,19 +315,20 @@ class LineTree(Foldable):
     def name(self, node: int) -> str:
         """Return the path of a call's module, relative to the call around it; ``AdamW.step`` for an optimizer."""
         number = self.nodes[node].number
-        alike = self._distinct.alike
         event = self._events[number]
-        around = self._calls[number]
         if event.kind == "step":
             return f"{event.name}.step"
-        key = (alike[number], alike[around] if around >= 0 else -1)
-        if key not in self._names:
-            outer = None
-            if around >= 0:
+        alike = self._distinct.alike
+        around = self._calls[number]
+        outer: Event | None = None
+        outer_alike = -1
+        if around >= 0:
+            outer_alike = alike[around]
+            if self._events[around].kind == "module":
                 outer = self._events[around]
-            self._names[key] = relative_path(
-                event, outer if outer and outer.kind == "module" else None
-            )
+        key = (alike[number], outer_alike)
+        if key not in self._names:
+            self._names[key] = relative_path(event, outer)
         return self._names[key]
 
     def first_step(self, node: int) -> int:
@@ -327,48 +341,48 @@ class LineTree(Foldable):
 
     def add_steps(self, steps: Iterable[int]) -> None:
         """Add steps (events in order), and what the other events assigned. Then sum up times and sizes."""
-        chosen = iter(steps)
-        step = next(chosen, -1)
+        remaining = iter(steps)
+        step = next(remaining, -1)
         for number in range(len(self._events)):
             if number == step:
-                self._add(step)
-                step = next(chosen, -1)
+                self._add_step(step)
+                step = next(remaining, -1)
             else:
-                self._note(number)
+                self._note_assignment(number)
         for node in reversed(self.nodes):
             for child in node.children:
                 inner = self.nodes[child]
                 node.spent += inner.spent
                 node.size += inner.size
-                node.has_lines = (
-                    node.has_lines or inner.kind == LINE or (inner.kind != CALL and inner.has_lines)
-                )
+                if inner.kind == LINE or (inner.kind != CALL and inner.has_lines):
+                    node.has_lines = True
 
-    def _add(self, step: int) -> None:
-        """Put a step under its lines."""
+    def _add_step(self, step: int) -> None:
+        """Put a step under its lines: below the nodes that it shares with the last step, and new ones for the rest."""
         events = self._events
         parents = self._distinct.parents
-        # What the autograd engine runs in a thread of its own has no stack: use that of the backward call.
-        at = step
-        while not events[at].stack and parents[at] >= 0:
-            at = parents[at]
-        thread = events[at].thread
-        path = self._path(at)
-        previous, nodes = self._previous.get(thread, (_Path([], {}), []))
-        if path is previous:
-            shared = len(path.items)
+        # The autograd engine runs events in a thread of its own, without a stack. Use that of the backward call.
+        caller = step
+        while not events[caller].stack and parents[caller] >= 0:
+            caller = parents[caller]
+        thread = events[caller].thread
+        path = self._path(caller)
+        previous = self._previous.get(thread)
+        if previous is None:
+            nodes: list[int] = []
+        elif path is previous.path:
+            nodes = previous.nodes[:]
         else:
-            shared = _count_shared(path.items, previous.items)
-        nodes = nodes[:shared]
-        for kind, number in path.items[shared:]:
+            nodes = previous.nodes[: _count_shared(path.items, previous.path.items)]
+        for kind, number in path.items[len(nodes) :]:
             nodes.append(self._add_node(kind, number, thread, nodes))
-        self._previous[thread] = (path, nodes)
+        self._previous[thread] = _PlacedPath(path, nodes)
         leaf = self.nodes[self._add_node(STEP, step, thread, nodes)]
         leaf.spent = self._distinct.spent_ns[step]
         leaf.size = 1
         self._assign_around(step, path, nodes)
 
-    def _note(self, number: int) -> None:
+    def _note_assignment(self, number: int) -> None:
         """Note what an event that is not a step was assigned to, if its line is on the path of the last step.
 
         In ``y = x.t().contiguous()`` the last call may run no op, and yet the line's value is its result.
@@ -378,11 +392,10 @@ class LineTree(Foldable):
         if previous is None or self._assigned[number] or not event.target or not event.outputs:
             return
         path = self._path(number)
-        previous_path, nodes = previous
-        place = path.frames.get(len(event.stack) - 1)
-        if place is not None and _count_shared(path.items, previous_path.items) > place:
+        index = path.line_of_frame.get(len(event.stack) - 1)
+        if index is not None and _count_shared(path.items, previous.path.items) > index:
             self._assigned[number] = True
-            _assign(self.nodes[nodes[place]], event)
+            _assign(self.nodes[previous.nodes[index]], event)
 
     def _add_node(self, kind: str, number: int, thread: str, parents: Sequence[int]) -> int:
         """Add a node below the last of ``parents``, and return its index."""
@@ -396,16 +409,15 @@ class LineTree(Foldable):
 
     def _assign_around(self, step: int, path: _Path, nodes: Sequence[int]) -> None:
         """Note at their lines what a step, and the calls around it, were assigned to. Each call is noted once."""
-        at = step
-        while at >= 0 and not self._assigned[at]:
-            self._assigned[at] = True
-            event = self._events[at]
-            place = None
+        number = step
+        while number >= 0 and not self._assigned[number]:
+            self._assigned[number] = True
+            event = self._events[number]
             if event.target and event.outputs:
-                place = path.frames.get(len(event.stack) - 1)
-            if place is not None:
-                _assign(self.nodes[nodes[place]], event)
-            at = self._distinct.parents[at]
+                index = path.line_of_frame.get(len(event.stack) - 1)
+                if index is not None:
+                    _assign(self.nodes[nodes[index]], event)
+            number = self._distinct.parents[number]
 
     # ------------------------------------------------------------ from a stack to a path
 
@@ -442,6 +454,7 @@ class LineTree(Foldable):
                 items.append(_PathItem(CALL, calls[next_call]))
                 frame_of_item.append(-1)
                 next_call += 1
+                # Levels of recursion in different calls are not shown as one.
                 first_of_line = {}
                 levels = {}
             first: int | None = None
@@ -456,15 +469,17 @@ class LineTree(Foldable):
                 del frame_of_item[first:]
             for scope in scopes.get(index, ()):
                 kind = self.tree.kind(scope)
-                items.append(_PathItem(CALLBACK if kind == TREE_CALL else kind, scope))
+                if kind == TREE_CALL:
+                    kind = CALLBACK
+                items.append(_PathItem(kind, scope))
                 frame_of_item.append(-1)
             if first is None:
                 first_of_line[line] = len(items)
             items.append(_PathItem(LINE, line))
             frame_of_item.append(index)
         items += [_PathItem(CALL, each) for each in calls[next_call:]]
-        frames = {frame: place for place, frame in enumerate(frame_of_item) if frame >= 0}
-        return _Path(items, frames)
+        line_of_frame = {frame: item for item, frame in enumerate(frame_of_item) if frame >= 0}
+        return _Path(items, line_of_frame)
 
     def _with_outer_calls(self, call: int) -> list[int]:
         """Return a call and those around it, outermost first."""
@@ -485,8 +500,13 @@ def _count_shared(one: Sequence[object], other: Sequence[object]) -> int:
 
 def _assign(node: LineNode, event: Event) -> None:
     """Note at a line what an event was assigned to, unless values of these shapes are noted already."""
-    node.assigned = node.assigned or {}
-    values = node.assigned.setdefault(event.target, [])
-    shapes = tuple(map(shape_key, event.outputs))
-    if not any(tuple(map(shape_key, each)) == shapes for each in values):
-        values.append(event.outputs)
+    if node.assigned is None:
+        node.assigned = {}
+    known = node.assigned.setdefault(event.target, [])
+    shapes = _shapes_of(event.outputs)
+    if not any(_shapes_of(values) == shapes for values in known):
+        known.append(event.outputs)
+
+
+def _shapes_of(values: Iterable[Value]) -> tuple[Hashable, ...]:
+    return tuple(map(shape_key, values))

@@ -10,30 +10,34 @@ from torchglass.events.types import Event
 
 
 def relative_path(event: Event, around: Event | None) -> str:
-    """Return a module's path as seen from the module that encloses the call; a root goes by its label."""
+    """Return the path of a module's call relative to the module ``around``: ``attn`` for ``h.0.attn`` inside ``h.0``.
+
+    A root module has no path, so its label is returned. Below another root the path begins with the label.
+    """
     path = event.module or ""
+    label = event.root or event.name
     if around is None or around.root != event.root:
-        label = event.root or event.name
         if path:
             return f"{label}.{path}"
         return label
-    outer = around.module or ""
-    if outer and path.startswith(outer + "."):
-        return path[len(outer) + 1 :]
-    return path or event.root or event.name
+    if around.module:
+        path = path.removeprefix(around.module + ".")
+    return path or label
 
 
-_INDEX = re.compile(r"(?:^|, )\w*(?:idx|index|layer|number|_id)\w*=(\d+)(?=,|$)")
+_LAYER_NUMBER = re.compile(r"(?:^|, )\w*(?:idx|index|layer|number|_id)\w*=(?P<number>\d+)(?=,|$)")
 
 
 def settings_of(detail: str, path: str | None) -> str:
     """Return a module's settings without the layer number that its path has too: ``layer_idx=5`` in ``h.5.attn``."""
-    found = None
-    if detail and path:
-        found = _INDEX.search(detail)
-    if found is None or path is None or found[1] not in path.split("."):
+    if not detail or not path:
         return detail
-    return (detail[: found.start()] + detail[found.end() :]).removeprefix(", ")
+    found = _LAYER_NUMBER.search(detail)
+    if found is None or found["number"] not in path.split("."):
+        return detail
+    before = detail[: found.start()]
+    after = detail[found.end() :]
+    return (before + after).removeprefix(", ")
 
 
 def split_index(path: str) -> tuple[str, int | None]:
@@ -45,25 +49,38 @@ def split_index(path: str) -> tuple[str, int | None]:
 
 
 def range_label(paths: Iterable[str]) -> str:
-    """Return ``blocks.0–11`` for layers in a row, the path itself if all are the same, else the first few paths."""
+    """Return one text for several paths::
+
+    h.3, h.3            h.3
+    h.0, h.1, h.2       h.0–2
+    h.0, h.2            h.0, 2
+    embed, h.0, norm    embed, h.0, norm
+    """
     distinct = list(dict.fromkeys(paths))
     if len(distinct) == 1:
         return distinct[0]
-    head, first = split_index(distinct[0])
-    numbers = [split_index(path)[1] for path in distinct]
-    if first is None or any(split_index(path)[0] != head for path in distinct):
-        return ", ".join(distinct if len(distinct) <= 3 else [*distinct[:2], "…", distinct[-1]])
-    if numbers == list(range(first, first + len(distinct))):
+    heads, numbers = zip(*map(split_index, distinct), strict=True)
+    head = heads[0]
+    first = numbers[0]
+    if first is None or len(set(heads)) > 1:
+        return _shortened_list(distinct, at_most=3)
+    if list(numbers) == list(range(first, first + len(distinct))):
         return f"{head}{first}–{numbers[-1]}"
-    rest = [str(number) for number in numbers]
-    return head + ", ".join(rest if len(rest) <= 4 else [*rest[:2], "…", rest[-1]])
+    return head + _shortened_list([str(number) for number in numbers], at_most=4)
+
+
+def _shortened_list(texts: list[str], at_most: int) -> str:
+    """Join texts with commas. Of more than ``at_most``, return the first two and the last."""
+    if len(texts) > at_most:
+        texts = [*texts[:2], "…", texts[-1]]
+    return ", ".join(texts)
 
 
 _LABEL_NUMBER = re.compile(r"#\d+$")
 
 
 def without_label_number(name: str) -> str:
-    """Return ``CrossEntropyLoss`` for ``CrossEntropyLoss#12``: the name that several roots of one class share."""
+    """Return the name that several root modules of one class share: ``Loss`` for ``Loss#12``."""
     return _LABEL_NUMBER.sub("", name)
 
 
@@ -72,18 +89,22 @@ def numberless(path: str | None) -> str | None:
     """Return a module's path with ``#`` for the numbers of layers: ``blocks.#.fc`` for ``blocks.3.fc``."""
     if path is None:
         return None
-    return ".".join("#" if part.isdecimal() else part for part in path.split("."))
+    parts = path.split(".")
+    for index, part in enumerate(parts):
+        if part.isdecimal():
+            parts[index] = "#"
+    return ".".join(parts)
 
 
 def paths_label(paths: Sequence[str]) -> str:
     """Return ``blocks.0–11.fc`` for paths that differ in one number, otherwise what ``range_label`` returns."""
+    if len({numberless(path) for path in paths}) > 1:
+        return range_label(paths)
     split = [path.split(".") for path in dict.fromkeys(paths)]
-    different = [
-        index
-        for index in range(len(split[0]))
-        if len({tuple(parts[index : index + 1]) for parts in split}) > 1
-    ]
-    if len(different) != 1 or len({numberless(path) for path in paths}) > 1:
+    columns = zip(*split, strict=True)
+    different = [index for index, column in enumerate(columns) if len(set(column)) > 1]
+    if len(different) != 1:
         return range_label(paths)
     end = different[0] + 1
-    return ".".join([range_label([".".join(parts[:end]) for parts in split]), *split[0][end:]])
+    numbered = range_label(".".join(parts[:end]) for parts in split)
+    return ".".join([numbered, *split[0][end:]])

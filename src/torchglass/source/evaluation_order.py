@@ -43,12 +43,11 @@ class FunctionReader:
         self._order = 0
         self._waiting: list[tuple[ast.Lambda | ast.ClassDef, Statement]] = []
         """Lambdas and classes that are still to be read, each with its statement."""
-        node = None
+        self.suspends = False
+        """Whether the function is a coroutine or a generator."""
         if function >= 0:
             node = source.all[function].node
-        self.suspends = isinstance(node, ast.AsyncFunctionDef) or (
-            node is not None and yields(node)
-        )
+            self.suspends = isinstance(node, ast.AsyncFunctionDef) or yields(node)
         try:
             self._read(function)
         except RecursionError:
@@ -71,17 +70,23 @@ class FunctionReader:
         always = context.always
         for number in self.source.suites.get(Suite(owner, name, index), ()):
             statement = self.source.all[number]
-            self._statement(
-                statement, replace(context, statement=statement, always=always, is_head=False)
-            )
+            inner = replace(context, statement=statement, always=always, is_head=False)
+            self._statement(statement, inner)
             always = always and not may_jump(statement.node)
 
     def _add_place(self, node: ast.AST, context: Surroundings) -> Place:
-        self._order += 1
-        place = self.places[node] = Place(
-            context.function, context.statement, context.loops, context.parts, context.always, context.is_head,
-            order=self._order, node=node, source=self.source,
-        )  # fmt: skip
+        place = Place(
+            function=context.function,
+            statement=context.statement,
+            loops=context.loops,
+            parts=context.parts,
+            always=context.always,
+            is_head=context.is_head,
+            order=self._next_order(),
+            node=node,
+            source=self.source,
+        )
+        self.places[node] = place
         if isinstance(node, ast.expr | ast.stmt):
             for span in self.source.ranges(node):
                 # An expression statement and its expression have the same range, which stands for the expression.
@@ -102,48 +107,55 @@ class FunctionReader:
             self._suite(statement.number, "body", context.inside(node, "body"))
             self._suite(statement.number, "orelse", context.inside(node, "orelse"))
         elif isinstance(node, WITH):
-            for item in node.items:
-                self._expression(item.context_expr, context)
-                self.statement_using[item.context_expr] = node
-            place = self._add_place(node, context)
-            self._suite(statement.number, "body", context.inside(node, "body", always=True))
-            self._order += 1
-            place.after = self._order
+            self._with(statement, node, context)
         elif isinstance(node, ast.Try | ast.TryStar):
-            self._suite(
-                statement.number, "body", context.inside(node, "body", always=not node.handlers)
-            )
-            for index, _ in enumerate(node.handlers):
-                self._suite(
-                    statement.number, "handlers", context.inside(node, f"handler {index}"), index
-                )
-            self._suite(statement.number, "orelse", context.inside(node, "orelse"))
-            self._suite(
-                statement.number, "finalbody", context.inside(node, "finalbody", always=True)
-            )
+            self._try(statement, node, context)
         elif isinstance(node, ast.Match):
-            self._expression(node.subject, context)
-            for index, case in enumerate(node.cases):
-                inner = context.inside(node, f"case {index}")
-                if case.guard is not None:
-                    self._expression(case.guard, context.inside(node, "guard"))
-                self._suite(statement.number, "cases", inner, index)
+            self._match(statement, node, context)
         else:
             self._simple(statement, node, context)
+
+    def _with(
+        self, statement: Statement, node: ast.With | ast.AsyncWith, context: Surroundings
+    ) -> None:
+        for item in node.items:
+            self._expression(item.context_expr, context)
+            self.statement_using[item.context_expr] = node
+        place = self._add_place(node, context)
+        self._suite(statement.number, "body", context.inside(node, "body", always=True))
+        place.after = self._next_order()
+
+    def _try(
+        self, statement: Statement, node: ast.Try | ast.TryStar, context: Surroundings
+    ) -> None:
+        number = statement.number
+        body = context.inside(node, "body", always=not node.handlers)
+        self._suite(number, "body", body)
+        for index in range(len(node.handlers)):
+            handler = context.inside(node, f"handler {index}")
+            self._suite(number, "handlers", handler, index)
+        self._suite(number, "orelse", context.inside(node, "orelse"))
+        self._suite(number, "finalbody", context.inside(node, "finalbody", always=True))
+
+    def _match(self, statement: Statement, node: ast.Match, context: Surroundings) -> None:
+        self._expression(node.subject, context)
+        for index, case in enumerate(node.cases):
+            if case.guard is not None:
+                self._expression(case.guard, context.inside(node, "guard"))
+            inner = context.inside(node, f"case {index}")
+            self._suite(statement.number, "cases", inner, index)
 
     def _for(
         self, statement: Statement, node: ast.For | ast.AsyncFor, context: Surroundings
     ) -> None:
         self._expression(node.iter, context)
         self.statement_using[node.iter] = node
-        self._order += 1
-        before = self._order
+        before = self._next_order()
         target = self.source.text(node.target)
         iterable = self.source.text(node.iter)
+        word = "for"
         if isinstance(node, ast.AsyncFor):
             word = "async for"
-        else:
-            word = "for"
         loop = Loop(node, f"{word} {target} in {iterable}:", may_break(node))
         head = context.inside(node, "iteration", always=True, loop=loop, is_head=True)
         self._add_place(node, head).before = before
@@ -160,36 +172,19 @@ class FunctionReader:
         self._suite(statement.number, "orelse", context.inside(node, "orelse"))
 
     def _simple(self, statement: Statement, node: ast.stmt, context: Surroundings) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            for expression in evaluated(node):
-                self._expression(expression, context)
-            if isinstance(node, ast.ClassDef):
-                self._waiting.append((node, statement))
-            self._add_place(node, context)
-            return
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            if isinstance(node, ast.Assign):
-                targets = node.targets
-            else:
-                targets = [node.target]
-            parts = list(targets)
-            if node.value:
-                parts.insert(0, node.value)
-        elif isinstance(node, ast.AugAssign):
-            parts = [node.target, node.value]
-        elif isinstance(node, ast.Assert):
+        if isinstance(node, ast.Assert):
             self._condition(node.test, node, context)
-            parts = []
-        else:
-            parts = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-        for part in parts:
+            self._add_place(node, context)
+            if node.msg is not None:
+                self._expression(node.msg, context.inside(node, "rest"))
+            return
+        for part in _parts_of(node):
             self._expression(part, context)
         self._add_place(node, context)
-        if isinstance(node, ast.AugAssign):
-            self._order += 1
-            self.places[node.target].after = self._order
-        elif isinstance(node, ast.Assert) and node.msg is not None:
-            self._expression(node.msg, context.inside(node, "rest"))
+        if isinstance(node, ast.ClassDef):
+            self._waiting.append((node, statement))
+        elif isinstance(node, ast.AugAssign):
+            self.places[node.target].after = self._next_order()
 
     # ------------------------------------------------------------ expressions
 
@@ -208,12 +203,7 @@ class FunctionReader:
                 self._expression(default, context)
             self._waiting.append((node, context.statement))
         elif isinstance(node, Comprehension):
-            loop, before, tested = self._comprehension(node, context)
-            place = self._add_place(node, context)
-            place.loop = loop
-            place.before = before
-            place.tested = tested
-            place.after = place.order
+            self._comprehension(node, context)
             return
         elif isinstance(node, ast.IfExp):
             self._condition(node.test, node, context)
@@ -228,10 +218,7 @@ class FunctionReader:
             for operand in node.values[1:]:
                 self._expression(operand, context.inside(node, "rest", is_head=context.is_head))
         elif isinstance(node, ast.Compare) and len(node.ops) > 1:
-            chain = self._comparisons(node, context)
-            place = self._add_place(node, context)
-            place.chain = chain
-            place.after = place.order
+            self._comparisons(node, context)
             return
         elif isinstance(node, ast.Tuple | ast.List) and isinstance(node.ctx, ast.Store):
             self._add_place(node, context)
@@ -245,31 +232,28 @@ class FunctionReader:
         place = self._add_place(node, context)
         place.after = place.order
 
-    def _comparisons(self, node: ast.Compare, context: Surroundings) -> tuple[int, ...]:
-        """Read ``a < b < c`` and return the order of each comparison, which follows its second operand."""
+    def _comparisons(self, node: ast.Compare, context: Surroundings) -> None:
+        """Read ``a < b < c``. Each comparison follows its second operand."""
         self._expression(node.left, context)
         orders: list[int] = []
         for operand in node.comparators:
+            inner = context
             if orders:
                 inner = context.inside(node, "rest", is_head=context.is_head)
-            else:
-                inner = context
             self._expression(operand, inner)
-            self._order += 1
-            orders.append(self._order)
-        return tuple(orders)
+            orders.append(self._next_order())
+        place = self._add_place(node, context)
+        place.chain = tuple(orders)
+        place.after = place.order
 
-    def _comprehension(self, node: Comprehension, context: Surroundings) -> tuple[Loop, int, int]:
-        """Read a comprehension, and return its loop with the orders of its start and of its tests.
-
-        The first iterable is evaluated before the loop.
-        """
+    def _comprehension(self, node: Comprehension, context: Surroundings) -> None:
+        """Read a comprehension. The first iterable is evaluated before the loop."""
         first, *others = node.generators
         self._expression(first.iter, context)
         self.statement_using[first.iter] = node
-        self._order += 2
-        before = self._order - 1
-        loop = Loop(node, self.source.text(node), False)
+        before = self._next_order()
+        self._order += 1
+        loop = Loop(node, self.source.text(node), breaks=False)
         inner = context.inside(node, "iteration", always=True, loop=loop)
         for generator in (first, *others):
             if generator is not first:
@@ -279,12 +263,33 @@ class FunctionReader:
             for condition in generator.ifs:
                 self._condition(condition, node, inner)
                 inner = inner.inside(condition, "rest")
-        self._order += 1
-        tested = self._order
+        tested = self._next_order()
         if isinstance(node, ast.DictComp):
-            results = [node.key, node.value]
+            self._expression(node.key, inner)
+            self._expression(node.value, inner)
         else:
-            results = [node.elt]
-        for result in results:
-            self._expression(result, inner)
-        return loop, before, tested
+            self._expression(node.elt, inner)
+        place = self._add_place(node, context)
+        place.loop = loop
+        place.before = before
+        place.tested = tested
+        place.after = place.order
+
+    def _next_order(self) -> int:
+        self._order += 1
+        return self._order
+
+
+def _parts_of(node: ast.stmt) -> list[ast.expr]:
+    """Return the expressions in a simple statement or the head of a definition, in the order of evaluation."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return list(evaluated(node))
+    if isinstance(node, ast.Assign):
+        return [node.value, *node.targets]
+    if isinstance(node, ast.AnnAssign) and node.value:
+        return [node.value, node.target]
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    return [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]

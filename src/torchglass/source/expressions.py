@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from torchglass.source.instructions import CALLS, COMPARISONS, Instruction
 from torchglass.source.stores import STORES, store_text
@@ -129,11 +129,7 @@ def _first_of(nodes: list[Located], kind: type[_Node] | tuple[type[_Node], ...])
 def _read_call(syntax: Syntax, nodes: list[Located], instruction: Instruction) -> Expression | None:
     call = _first_of(nodes, ast.Call)
     if call is not None:
-        if (
-            _is_called_twice(syntax, call)
-            and instruction.offsets_of_same_range(CALLS - {"PRECALL"})[0] < instruction.offset
-        ):
-            # This is the second call at this range: of the decorator that f(x) returned, or of __exit__.
+        if _is_second_call(syntax, call, instruction):
             return Expression(syntax.text(call))
         return Expression(syntax.text(call), targets_of(syntax, call), _call_shape(syntax, call))
     comprehension = _first_of(nodes, _COMPREHENSIONS)
@@ -142,25 +138,31 @@ def _read_call(syntax: Syntax, nodes: list[Located], instruction: Instruction) -
     return _read_protocol(syntax, nodes, instruction)
 
 
-def _is_called_twice(syntax: Syntax, call: ast.Call) -> bool:
-    """Return whether the result of a call is called with the same range, as that of ``@f(x)`` or ``with f(x):``."""
+def _is_second_call(syntax: Syntax, call: ast.Call, instruction: Instruction) -> bool:
+    """Return whether an instruction calls what ``f(x)`` returned, with the same range.
+
+    ``@f(x)`` calls the decorator that ``f`` returned, and ``with f(x):`` calls its ``__exit__``.
+    """
     parent = syntax.parent(call)
-    return isinstance(parent, ast.withitem) or call in getattr(parent, "decorator_list", ())
+    if not isinstance(parent, ast.withitem) and call not in getattr(parent, "decorator_list", ()):
+        return False
+    first_call = instruction.offsets_of_same_range(CALLS - {"PRECALL"})[0]
+    return instruction.offset > first_call
 
 
 def _call_shape(syntax: Syntax, call: ast.Call) -> CallShape:
     function = call.func
-    is_attribute = isinstance(function, ast.Attribute)
-    if is_attribute:
+    receiver = None
+    name = ""
+    if isinstance(function, ast.Attribute):
+        receiver = argument(syntax, function.value)
         name = function.attr
     elif isinstance(function, ast.Name):
         name = function.id
-    else:
-        name = ""
     return CallShape(
-        positional=tuple(argument(syntax, each) for each in call.args),
-        receiver=argument(syntax, function.value) if is_attribute else None,
-        keywords=tuple((each.arg, _keyword(syntax, each)) for each in call.keywords),
+        positional=_arguments(syntax, *call.args),
+        receiver=receiver,
+        keywords=tuple((keyword.arg, _keyword(syntax, keyword)) for keyword in call.keywords),
         callee=name,
     )
 
@@ -177,15 +179,21 @@ def argument(syntax: Syntax, node: ast.expr) -> Argument:
         return Argument(f"*{syntax.text(node.value)}", starred=True)
     items = _items(syntax, node)
     literal = items is not None or isinstance(node, ast.Constant | ast.JoinedStr | ast.Lambda)
-    return Argument(syntax.text(node), False, literal, isinstance(node, _PRIMARY), items)
+    primary = isinstance(node, _PRIMARY)
+    return Argument(syntax.text(node), literal=literal, primary=primary, items=items)
+
+
+def _arguments(syntax: Syntax, *nodes: ast.expr) -> tuple[Argument, ...]:
+    return tuple(argument(syntax, node) for node in nodes)
 
 
 def _items(syntax: Syntax, node: ast.expr) -> tuple[tuple[Key | None, Argument], ...] | None:
+    """Return the elements of a written-out list, tuple, dict or slice; None for anything else."""
     if isinstance(node, ast.List | ast.Tuple) and len(node.elts) <= _MAX_ITEMS:
-        return tuple((index, argument(syntax, each)) for index, each in enumerate(node.elts))
+        return tuple(enumerate(_arguments(syntax, *node.elts)))
     if isinstance(node, ast.Dict) and len(node.keys) <= _MAX_ITEMS:
-        pairs = zip(node.keys, node.values, strict=True)
-        return tuple((_constant_key(key), argument(syntax, value)) for key, value in pairs)
+        keys = map(_constant_key, node.keys)
+        return tuple(zip(keys, _arguments(syntax, *node.values), strict=True))
     if isinstance(node, ast.Slice):
         parts = {"start": node.lower, "stop": node.upper, "step": node.step}
         return tuple((key, argument(syntax, part)) for key, part in parts.items() if part)
@@ -208,13 +216,14 @@ def _read_binary(
     if isinstance(node, ast.AugAssign):
         if instruction.operator != f"{_BINARY_SYMBOLS[type(node.op)]}=":
             return None
-        operands = (argument(syntax, node.target), argument(syntax, node.value))
-        return Expression(syntax.text(node), (syntax.text(node.target),), CallShape(operands))
+        target = (syntax.text(node.target),)
+        shape = CallShape(_arguments(syntax, node.target, node.value))
+        return Expression(syntax.text(node), target, shape)
     if isinstance(node, ast.BinOp):
         if instruction.operator != _BINARY_SYMBOLS[type(node.op)]:
             return None
-        operands = (argument(syntax, node.left), argument(syntax, node.right))
-        return Expression(syntax.text(node), targets_of(syntax, node), CallShape(operands))
+        shape = CallShape(_arguments(syntax, node.left, node.right))
+        return Expression(syntax.text(node), targets_of(syntax, node), shape)
     return _read_subscript(syntax, nodes, instruction)
 
 
@@ -224,12 +233,11 @@ def _read_unary(
     node = _first_of(nodes, ast.UnaryOp)
     if node is None:
         return None
-    shape = CallShape((argument(syntax, node.operand),))
-    # From Python 3.13 on, `not x` is compiled to two instructions, one of which tests the truth of x.
+    shape = CallShape(_arguments(syntax, node.operand))
+    operator = None
     if isinstance(node.op, ast.Not):
+        # From Python 3.13 on, `not x` is compiled to two instructions, one of which tests the truth of x.
         operator = "not"
-    else:
-        operator = None
     return Expression(syntax.text(node), targets_of(syntax, node), shape, operator)
 
 
@@ -255,8 +263,8 @@ def _read_compare(
     target = ()
     if index == len(node.ops) - 1:
         target = targets_of(syntax, node)
-    pair = tuple(argument(syntax, operand) for operand in operands)
-    return Expression(syntax.text(node), target, CallShape(pair, runs=runs))
+    shape = CallShape(_arguments(syntax, *operands), runs=runs)
+    return Expression(syntax.text(node), target, shape)
 
 
 def _index_in_chain(node: ast.Compare, instruction: Instruction) -> int | None:
@@ -279,9 +287,7 @@ def _read_subscript(
     node = _first_of(nodes, ast.Subscript)
     if node is None:
         return None
-    shape = CallShape(
-        (argument(syntax, node.value), argument(syntax, node.slice)), runs="__getitem__"
-    )
+    shape = CallShape(_arguments(syntax, node.value, node.slice), runs="__getitem__")
     return Expression(syntax.text(node), targets_of(syntax, node), shape)
 
 
@@ -291,9 +297,8 @@ def _read_attribute(
     node = _first_of(nodes, ast.Attribute)
     if node is None:
         return None
-    return Expression(
-        syntax.text(node), targets_of(syntax, node), CallShape((argument(syntax, node.value),))
-    )
+    shape = CallShape(_arguments(syntax, node.value))
+    return Expression(syntax.text(node), targets_of(syntax, node), shape)
 
 
 def _read_store(
@@ -317,13 +322,11 @@ def _read_store(
         operands.append(Argument(""))
     else:
         operands.append(argument(syntax, value))
+    runs = ""
     if isinstance(node, ast.Subscript):
         runs = "__setitem__"
-    else:
-        runs = ""
-    return Expression(
-        syntax.text(statement), (syntax.text(node),), CallShape(tuple(operands), runs=runs)
-    )
+    target = (syntax.text(node),)
+    return Expression(syntax.text(statement), target, CallShape(tuple(operands), runs=runs))
 
 
 def _read_unpack(
@@ -354,26 +357,32 @@ def _read_protocol(
         return Expression(syntax.text(node), targets_of(syntax, node))
     if isinstance(node, ast.pattern):
         return Expression(_pattern_text(syntax, node, instruction))
-    subject, certain = _subject(node, instruction)
-    if isinstance(subject, _COMPOUND):
-        return Expression(syntax.text(subject).partition("\n")[0].rstrip())
+    subject = _subject(node, instruction)
+    operand = subject.node
+    if isinstance(operand, _COMPOUND):
+        return Expression(syntax.text(operand).partition("\n")[0].rstrip())
     if instruction.tests_truth:
         runs = "__bool__"
     else:
         runs = _PROTOCOLS.get(name)
+    if not subject.is_certain:
+        runs = None
     shape = None
-    if (
-        certain
-        and runs
-        and isinstance(subject, ast.expr)
-        and not isinstance(subject, _COMPREHENSIONS)
-    ):
-        shape = CallShape((argument(syntax, subject),), runs=runs)
-    return Expression(syntax.text(subject), (), shape)
+    if runs and isinstance(operand, ast.expr) and not isinstance(operand, _COMPREHENSIONS):
+        shape = CallShape(_arguments(syntax, operand), runs=runs)
+    return Expression(syntax.text(operand), (), shape)
 
 
-def _subject(node: Located, instruction: Instruction) -> tuple[Located, bool]:
-    """Return the expression that an instruction with the range of a node works on, and whether that is certain.
+class _Subject(NamedTuple):
+    """What an instruction works on."""
+
+    node: Located
+    is_certain: bool
+    """Whether the instruction works on nothing else that the node contains."""
+
+
+def _subject(node: Located, instruction: Instruction) -> _Subject:
+    """Return the expression that an instruction with the range of a node works on.
 
     Before Python 3.12 the instruction has the range of the whole statement, and before 3.13 also in loops and contexts.
     """
@@ -384,36 +393,37 @@ def _subject(node: Located, instruction: Instruction) -> tuple[Located, bool]:
         first = node.values[0]
         is_only_test = len(node.values) == 2 and not isinstance(first, ast.BoolOp | ast.Compare)
         if is_only_test:
-            return first, True
-        return node, False
+            return _Subject(first, is_certain=True)
+        return _Subject(node, is_certain=False)
     if isinstance(node, ast.For | ast.AsyncFor) and "ITER" in name:
-        return node.iter, True
+        return _Subject(node.iter, is_certain=True)
     if isinstance(node, _COMPREHENSIONS) and "ITER" in name and len(node.generators) == 1:
-        return node.generators[0].iter, True
+        return _Subject(node.generators[0].iter, is_certain=True)
     if isinstance(node, ast.With | ast.AsyncWith) and len(node.items) == 1:
-        return node.items[0].context_expr, True
+        return _Subject(node.items[0].context_expr, is_certain=True)
     return _formatted(node)
 
 
-def _condition(test: ast.expr) -> tuple[Located, bool]:
-    """Return the tested expression of a condition without ``not``, and whether it is the only one that is tested."""
+def _condition(test: ast.expr) -> _Subject:
+    """Return the tested expression of a condition, without ``not``."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _condition(test.operand)
-    chain = isinstance(test, ast.Compare) and len(test.ops) > 1
-    return test, not (chain or isinstance(test, ast.BoolOp | ast.IfExp))
+    is_chain = isinstance(test, ast.Compare) and len(test.ops) > 1
+    tests_several = is_chain or isinstance(test, ast.BoolOp | ast.IfExp)
+    return _Subject(test, is_certain=not tests_several)
 
 
-def _formatted(node: Located) -> tuple[Located, bool]:
-    """Return the formatted expression of an f-string if it has only one, and whether it is certain."""
+def _formatted(node: Located) -> _Subject:
+    """Return the formatted expression of an f-string if it has only one; for other nodes, the node itself."""
     if isinstance(node, ast.JoinedStr):
         fields = [part for part in node.values if isinstance(part, ast.FormattedValue)]
         is_nested = any(field.format_spec for field in fields)
         if len(fields) == 1 and not is_nested:
-            return fields[0].value, True
-        return node, False
+            return _Subject(fields[0].value, is_certain=True)
+        return _Subject(node, is_certain=False)
     if isinstance(node, ast.FormattedValue):
-        return node.value, True
-    return node, not isinstance(node, ast.Compare)
+        return _Subject(node.value, is_certain=True)
+    return _Subject(node, is_certain=not isinstance(node, ast.Compare))
 
 
 def _pattern_text(syntax: Syntax, pattern: ast.pattern, instruction: Instruction) -> str:

@@ -34,57 +34,77 @@ class AssignedSlot(NamedTuple):
 def slots_of(node: ast.stmt, text: TextOf) -> list[AssignedSlot]:
     """Return what a statement assigns, changes or returns, or an empty list."""
     if isinstance(node, ast.Assign):
-        return [
-            slot for target in node.targets for slot in _slots_of_targets(text, target, node.value)
-        ]
+        slots: list[AssignedSlot] = []
+        for target in node.targets:
+            slots += _slots_of_target(text, target, node.value)
+        return slots
     if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return _slots_of_targets(text, node.target, node.value)
+        return _slots_of_target(text, node.target, node.value)
     if isinstance(node, ast.AugAssign):
-        return [_slot_of_target(text, node.target, "changed", (node,))]
+        return [_slot_of_name(text, node.target, "changed", (node,))]
     if isinstance(node, ast.Return) and node.value is not None:
         return _slots_of_return(node.value)
-    if (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Yield)
-        and node.value.value is not None
-    ):
-        return _slots_of_return(node.value.value)
     if isinstance(node, ast.Expr):
+        if isinstance(node.value, ast.Yield) and node.value.value is not None:
+            return _slots_of_return(node.value.value)
         return _slots_of_expression(text, node.value)
     return []
 
 
-def _slots_of_targets(text: TextOf, target: ast.expr, value: ast.expr) -> list[AssignedSlot]:
+def _slots_of_target(text: TextOf, target: ast.expr, value: ast.expr) -> list[AssignedSlot]:
+    """Return a slot for each name in a target: two for ``a, b = x``."""
     if not isinstance(target, ast.Tuple | ast.List):
-        return [_slot_of_target(text, target, "assigned", _sources_of(value))]
-    targets = target.elts
-    stars = [index for index, each in enumerate(targets) if isinstance(each, ast.Starred)]
-    values: list[ast.expr] = []
-    if isinstance(value, ast.Tuple | ast.List):
-        values = value.elts
+        return [_slot_of_name(text, target, "assigned", _sources_of(value))]
+    values = _value_of_each(target.elts, value)
+    if values is None:
+        return _slots_of_unpacking(text, target, value)
     slots: list[AssignedSlot] = []
-    if (
-        len(values) == len(targets)
-        and not stars
-        and not any(isinstance(each, ast.Starred) for each in values)
-    ):
-        for one_target, one_value in zip(targets, values, strict=True):
-            slots += _slots_of_targets(text, one_target, one_value)
-        return slots
+    for one_target, one_value in zip(target.elts, values, strict=True):
+        slots += _slots_of_target(text, one_target, one_value)
+    return slots
+
+
+def _value_of_each(targets: list[ast.expr], value: ast.expr) -> list[ast.expr] | None:
+    """Return the expression of each target of ``a, b = x, y``; None if the value is unpacked."""
+    if not isinstance(value, ast.Tuple | ast.List) or len(value.elts) != len(targets):
+        return None
+    if any(isinstance(node, ast.Starred) for node in (*targets, *value.elts)):
+        return None
+    return value.elts
+
+
+def _slots_of_unpacking(
+    text: TextOf, target: ast.Tuple | ast.List, value: ast.expr
+) -> list[AssignedSlot]:
+    """Return a slot for each target of ``a, *rest, b = x``."""
+    targets = target.elts
+    # The last node is the target itself, whose range is recorded where a tensor is unpacked.
+    nodes = (*_sources_of(value), target)
+    slots: list[AssignedSlot] = []
+    is_after_star = False
     for index, one_target in enumerate(targets):
-        part = index
-        if stars and index > stars[0]:
-            part = index - len(targets)
-        # The last node is the target itself, whose range is recorded where a tensor is unpacked.
-        slot = AssignedSlot(text(one_target), "assigned", (*_sources_of(value), target))
         starred = isinstance(one_target, ast.Starred)
-        slots.append(slot._replace(part=part, length=len(targets), starred=starred))
+        part = index
+        if is_after_star:
+            part = index - len(targets)
+        slots.append(
+            AssignedSlot(
+                text(one_target),
+                "assigned",
+                nodes,
+                part=part,
+                length=len(targets),
+                starred=starred,
+            )
+        )
+        is_after_star = is_after_star or starred
     return slots
 
 
 def _slots_of_return(value: ast.expr) -> list[AssignedSlot]:
+    """Return a slot for each element of a tuple that is written out and returned; otherwise one slot."""
     if isinstance(value, ast.Tuple) and not any(
-        isinstance(each, ast.Starred) for each in value.elts
+        isinstance(element, ast.Starred) for element in value.elts
     ):
         return [
             AssignedSlot("", "returned", _sources_of(element), part=index, length=-1)
@@ -101,15 +121,17 @@ def _slots_of_expression(text: TextOf, value: ast.expr) -> list[AssignedSlot]:
             first_argument = ""
             if value.args:
                 first_argument = text(value.args[0])
-            return [AssignedSlot(text(value.func.value), "changed", (value,), first_argument)]
+            receiver = text(value.func.value)
+            return [AssignedSlot(receiver, "changed", (value,), whole=first_argument)]
     return [AssignedSlot("", "computed", _sources_of(value))]
 
 
-def _slot_of_target(
+def _slot_of_name(
     text: TextOf, target: ast.expr, kind: str, nodes: tuple[ast.expr | ast.stmt, ...]
 ) -> AssignedSlot:
+    """Return the slot of a target that is no tuple: ``x``, ``self.x`` or ``x[0]``."""
     if isinstance(target, ast.Subscript):
-        return AssignedSlot(text(target), kind, nodes, text(target.value), target)
+        return AssignedSlot(text(target), kind, nodes, whole=text(target.value), target=target)
     return AssignedSlot(text(target), kind, nodes)
 
 

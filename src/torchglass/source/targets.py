@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
 from torchglass.source.syntax import Syntax
 
 Assignment = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Delete
-_Path = tuple[tuple[int, int], ...]
-"""Where a value is in nested, written-out tuples: the index in and the length of each tuple, outermost first."""
+
+
+class _Step(NamedTuple):
+    """Where a value is in a tuple that is written out."""
+
+    position: int
+    length: int
+    """The number of elements of the tuple."""
+
+
+_Path = tuple[_Step, ...]
+"""Where a value is in nested tuples, outermost first: (1 of 2, 0 of 2) for ``y`` in ``x, (y, z)``."""
 
 
 def targets_of(syntax: Syntax, node: ast.expr) -> tuple[str, ...]:
@@ -20,14 +31,16 @@ def targets_of(syntax: Syntax, node: ast.expr) -> tuple[str, ...]:
     path: _Path = ()
     child: ast.AST = node
     parent = syntax.parent(child)
+    # Climb to the statement, as long as the value of the parent is this value or contains it.
     while parent is not None:
         if isinstance(parent, ast.NamedExpr) and child is parent.value:
             if not path:
                 names.append(syntax.text(parent.target))
         elif isinstance(parent, ast.Tuple | ast.List) and isinstance(parent.ctx, ast.Load):
-            if any(isinstance(each, ast.Starred) for each in parent.elts):
+            if _has_star(parent.elts):
                 break
-            path = ((_index(parent.elts, child), len(parent.elts)), *path)
+            step = _Step(_index(parent.elts, child), len(parent.elts))
+            path = (step, *path)
         elif not _passes_on(parent, child):
             break
         child = parent
@@ -61,21 +74,19 @@ def assignment_to(syntax: Syntax, target: ast.expr) -> Assignment | None:
 def assigned_value(syntax: Syntax, target: ast.expr) -> ast.expr | None:
     """Return the expression whose value this very target gets, or None if the value is unpacked from another."""
     statement = assignment_to(syntax, target)
-    if statement is None or isinstance(statement, ast.Delete):
-        value = None
-    else:
-        value = statement.value
-    if syntax.parent(target) is statement:
-        return value
     outer = syntax.parent(target)
-    holder = None
-    if isinstance(outer, ast.Tuple | ast.List):
-        holder = assigned_value(syntax, outer)
-    if not isinstance(outer, ast.Tuple | ast.List) or not isinstance(holder, ast.Tuple | ast.List):
+    if outer is statement:
+        if statement is None or isinstance(statement, ast.Delete):
+            return None
+        return statement.value
+    if not isinstance(outer, ast.Tuple | ast.List):
         return None
-    if any(isinstance(element, ast.Starred) for element in (*outer.elts, *holder.elts)):
+    values = assigned_value(syntax, outer)
+    if not isinstance(values, ast.Tuple | ast.List):
         return None
-    return holder.elts[_index(outer.elts, target)]
+    if _has_star(outer.elts) or _has_star(values.elts):
+        return None
+    return values.elts[_index(outer.elts, target)]
 
 
 def _passes_on(parent: ast.AST, child: ast.AST) -> bool:
@@ -102,17 +113,20 @@ def _names_at_path(syntax: Syntax, target: ast.expr, path: _Path) -> tuple[str, 
         return target_names(syntax, target)
     if not isinstance(target, ast.Tuple | ast.List):
         return ()
-    (index, length), *rest = path
-    stars = [place for place, part in enumerate(target.elts) if isinstance(part, ast.Starred)]
-    surplus = length - len(target.elts)
-    if stars and index > stars[0] + surplus:
-        index -= surplus
-    elif stars and index >= stars[0]:
-        if rest:
-            return ()
-        return (_target_text(syntax, target.elts[stars[0]]),)
+    index, length = path[0]
+    inner_path = path[1:]
+    star = _star_index(target.elts)
+    if star is not None:
+        # Of ``length`` values, ``*rest`` takes those that are left over by the other targets.
+        last_in_star = star + length - len(target.elts)
+        if star <= index <= last_in_star:
+            if inner_path:
+                return ()
+            return (_target_text(syntax, target.elts[star]),)
+        if index > last_in_star:
+            index += len(target.elts) - length
     if index < len(target.elts):
-        return _names_at_path(syntax, target.elts[index], tuple(rest))
+        return _names_at_path(syntax, target.elts[index], inner_path)
     return ()
 
 
@@ -127,7 +141,20 @@ def _out_of_tuples(syntax: Syntax, target: ast.expr) -> tuple[ast.AST, ast.AST |
 
 
 def _index(elements: list[ast.expr], node: ast.AST) -> int:
-    return next(place for place, each in enumerate(elements) if each is node)
+    """Return the index of this very node; ``list.index`` would compare nodes."""
+    return next(index for index, element in enumerate(elements) if element is node)
+
+
+def _star_index(elements: list[ast.expr]) -> int | None:
+    """Return the index of ``*rest`` among targets; None if there is none."""
+    for index, element in enumerate(elements):
+        if isinstance(element, ast.Starred):
+            return index
+    return None
+
+
+def _has_star(elements: list[ast.expr]) -> bool:
+    return _star_index(elements) is not None
 
 
 def _target_text(syntax: Syntax, target: ast.expr) -> str:

@@ -148,15 +148,15 @@ def compared(traced: LineTracer, view: Files) -> Counter[str]:
                 assert note.runs == seen, where
             for each in note.notes:
                 told = {
-                    (result.items[0].dtype, result.items[0].shape)
-                    for result, _ in each.outcome.counted
-                    if len(result.items) == 1 and result.items[0].role == ""
+                    (result.tensors[0].dtype, result.tensors[0].shape)
+                    for result, _ in each.outcome.counts
+                    if len(result.tensors) == 1 and result.tensors[0].role == ""
                 }
                 truth = traced.values.get((listing.file, line, each.label))
                 if told and truth is not None and shared[line] == 1 and each.kind in ("assigned", "changed"):
                     checked["values"] += 1
                     assert told == truth, f"{where}: {each.label}"
-                whole = each.kind == "returned" and len(note.notes) == 1 and len(told) == len(each.outcome.counted)
+                whole = each.kind == "returned" and len(note.notes) == 1 and len(told) == len(each.outcome.counts)
                 if told and whole and one_line:
                     checked["returned"] += 1
                     assert told <= traced.returned[listing.file, line], where
@@ -780,10 +780,10 @@ def test_code_that_torch_writes_is_listed_by_line(how: str) -> None:
     assert made.file in [each.file for each in view.shown]
     assert made.problem
     told = {
-        each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counted)
+        each.source.partition(" = ")[0]: (each.runs, *each.notes[0].outcome.counts)
         for each in made.lines.without_source
     }
-    shapes = {name: key[0].items[0].shape for name, (_, key) in told.items() if key[0].items}
+    shapes = {name: key[0].tensors[0].shape for name, (_, key) in told.items() if key[0].tensors}
     assert [shapes[name] for name in ("mul", "relu", "sum_1")] == [(2, 3), (2, 3), ()]
     assert result.shape == shapes["sum_1"]
     assert all(runs == 1 for runs, _ in told.values())

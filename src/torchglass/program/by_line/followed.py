@@ -28,22 +28,30 @@ def note_variables(file: str, trace: Recorded, lines: FileNotes) -> None:
     """Add to the notes of a file what its variables were assigned, unless steps have that already."""
     outcomes: dict[tuple[int, str, str], Outcome] = {}
     distinct = program_of(trace).distinct
-    for alike, numbers in _changes_by_sample(distinct).items():
-        event = distinct.samples[alike]
+    for sample, changes in _changes_by_sample(distinct).items():
+        event = distinct.samples[sample]
+        if event.file != file or event.line is None:
+            continue
         measured = None
         if trace.measured:
-            measured = MeasuredOutput(trace, numbers, 0)
+            measured = MeasuredOutput(trace, changes, 0)
         result = _result(event, measured)
-        if event.file != file or result is None or event.line is None:
-            continue
-        line = lines.first_line.get(event.line, event.line)
-        outcome = outcomes.setdefault((line, event.name, _kind(event)), Outcome())
-        outcome.add(result, module_path(event), len(numbers))
+        if result is not None:
+            line = lines.first_line.get(event.line, event.line)
+            outcome = outcomes.setdefault((line, event.name, _kind(event)), Outcome())
+            outcome.add(result, module_path(event), len(changes))
     for (line, name, kind), outcome in outcomes.items():
-        note = lines.notes.setdefault(line, LineNote(line, LineState.RAN))
-        if not any(name in each.label.split(", ") and each.outcome for each in note.notes):
-            note.notes = [each for each in note.notes if each.outcome or each.label != name]
-            note.notes.append(Note(name, kind, outcome))
+        line_note = lines.notes.setdefault(line, LineNote(line, LineState.RAN))
+        _add_unless_known(line_note, Note(name, kind, outcome))
+
+
+def _add_unless_known(line_note: LineNote, note: Note) -> None:
+    """Add the note of a variable to its line, unless a step there has the variable's value already."""
+    name = note.label
+    if any(name in other.label.split(", ") and other.outcome for other in line_note.notes):
+        return
+    kept = [other for other in line_note.notes if other.outcome or other.label != name]
+    line_note.notes = [*kept, note]
 
 
 def _changes_by_sample(distinct: DistinctEvents) -> dict[int, list[int]]:
@@ -52,9 +60,9 @@ def _changes_by_sample(distinct: DistinctEvents) -> dict[int, list[int]]:
     is_change = [
         event.kind == "variable" and event.name not in _OWNERS for event in distinct.samples
     ]
-    for number, alike in enumerate(distinct.alike):
-        if is_change[alike]:
-            changes.setdefault(alike, []).append(number)
+    for number, sample in enumerate(distinct.alike):
+        if is_change[sample]:
+            changes.setdefault(sample, []).append(number)
     return changes
 
 

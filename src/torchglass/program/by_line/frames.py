@@ -76,9 +76,10 @@ class AlikeSteps:
 
     def measure(self, trace: Recorded) -> None:
         """Collect the ids of steps from now on, so that the statistics of their outputs can be read."""
-        numbers = self.numbers = list[int]()
+        numbers = list[int]()
+        self.numbers = numbers
         self.measured = [
-            MeasuredOutput(trace, numbers, place) for place in range(len(self.event.outputs))
+            MeasuredOutput(trace, numbers, index) for index in range(len(self.event.outputs))
         ]
 
 
@@ -132,27 +133,34 @@ def frames_of(trace: Recorded, only: Selection | None) -> list[Frame]:
 
     All steps have frames, but a frame lists only its selected steps.
     """
-    read = _StepReader(trace)
-    read.choose(only)
-    frames = read.tree.frames
-    for steps in read.steps:
+    reader = _StepReader(trace)
+    reader.choose(only)
+    frames = reader.tree.frames
+    for steps in reader.steps:
         if steps.frame < 0 or not steps.total:
             continue
         if steps.is_module:
             frames[steps.frame].module_calls.append(steps)
         if not steps.completed:
-            _note("failed", steps.frame, frames)
+            _mark_with_callers("failed", steps.frame, frames)
         if steps.count:
             frames[steps.frame].steps.append(steps)
-            _note("is_selected", steps.frame, frames)
-    for inner, outer in read.inside:
-        _note_module(inner, outer, read, frames)
-    for inner, outer in read.under:
-        _note_in_step(read.steps[inner].frame, read.steps[outer].frame, frames)
+            _mark_with_callers("is_selected", steps.frame, frames)
+    for inner, outer in reader.modules_around:
+        _note_module(inner, outer, reader.steps, frames)
+    for inner, outer in reader.events_around:
+        _note_in_step(reader.steps[inner].frame, reader.steps[outer].frame, frames)
     return frames
 
 
 # ---------------------------------------------------------------- events
+
+
+class _Around(NamedTuple):
+    """Two events, one inside the other, by the numbers of their samples."""
+
+    inner: int
+    outer: int
 
 
 class _StepReader:
@@ -163,17 +171,22 @@ class _StepReader:
     """
 
     def __init__(self, trace: Recorded) -> None:
-        self.digest: DistinctEvents = program_of(trace).distinct
+        self.distinct: DistinctEvents = program_of(trace).distinct
         self.tree = _Tree()
         self.steps = [
-            AlikeSteps(event, self.tree.number(event), event.kind == "op", event.kind == "module")
-            for event in self.digest.samples
+            AlikeSteps(
+                event,
+                self.tree.number(event),
+                is_op=event.kind == "op",
+                is_module=event.kind == "module",
+            )
+            for event in self.distinct.samples
         ]
         """By the number of the sample."""
-        self.inside: set[tuple[int, int]] = set()
-        """The numbers of the samples of an event and of the innermost module call around it (-1: none)."""
-        self.under: set[tuple[int, int]] = set()
-        """The numbers of the samples of an event and of the event just around it."""
+        self.modules_around: set[_Around] = set()
+        """Each event with the innermost module call around it (-1: none)."""
+        self.events_around: set[_Around] = set()
+        """Each event with the event just around it."""
         self._repeats = bytearray()
         """By event, whether it only repeats the event around it, and so is no step."""
         if trace.measured:
@@ -182,27 +195,26 @@ class _StepReader:
         self._read()
 
     def _read(self) -> None:
-        steps = self.steps
-        alike = self.digest.alike
-        repeats = self._repeats
-        is_module = [each.is_module for each in steps]
-        parents = self.digest.parents
-        around = nearest_around(parents, [is_module[at] for at in alike])
-        for number, (at, parent, call) in enumerate(zip(alike, parents, around, strict=True)):
-            module = -1
+        alike = self.distinct.alike
+        parents = self.distinct.parents
+        modules = nearest_around(parents, [self.steps[sample].is_module for sample in alike])
+        for number, sample in enumerate(alike):
+            parent = parents[number]
             if parent >= 0:
-                self.under.add((at, alike[parent]))
-            if call >= 0:
-                module = alike[call]
-            self.inside.add((at, module))
-            only_repeats = steps[at].is_op and self._only_repeats(number)
-            repeats.append(only_repeats)
+                self.events_around.add(_Around(sample, alike[parent]))
+            module = modules[number]
+            if module >= 0:
+                module = alike[module]
+            self.modules_around.add(_Around(sample, module))
+            steps = self.steps[sample]
+            only_repeats = steps.is_op and self._only_repeats(number)
+            self._repeats.append(only_repeats)
             if not only_repeats:
-                steps[at].total += 1
-                steps[at].add(number, self.digest.spent_ns[number])
-        for at, times in self.digest.dropped.items():
-            if steps[at].total:
-                steps[at].count += times
+                steps.total += 1
+                steps.add(number, self.distinct.spent_ns[number])
+        for sample, times in self.distinct.dropped.items():
+            if self.steps[sample].total:
+                self.steps[sample].count += times
 
     def choose(self, only: Selection | None) -> None:
         """Count only the selected steps. A selected op that is not a step selects what was called at its place."""
@@ -210,7 +222,7 @@ class _StepReader:
             return
         for steps in self.steps:
             steps.clear()
-        matches = self.digest.matching(only)
+        matches = self.distinct.matching(only)
         is_chosen = bytearray(len(matches))
         for number, is_match in enumerate(matches):
             if not is_match:
@@ -218,16 +230,16 @@ class _StepReader:
             selected = [number]
             if self._repeats[number]:
                 selected = self._calls_of_op(number, matches)
-            for each in selected:
-                if not is_chosen[each]:
-                    is_chosen[each] = True
-                    self._steps_of(each).add(each, self.digest.spent_ns[each])
-        for at, times in self.digest.dropped.items():
-            if self.steps[at].count:
-                self.steps[at].count += times
+            for step in selected:
+                if not is_chosen[step]:
+                    is_chosen[step] = True
+                    self._steps_of(step).add(step, self.distinct.spent_ns[step])
+        for sample, times in self.distinct.dropped.items():
+            if self.steps[sample].count:
+                self.steps[sample].count += times
 
     def _steps_of(self, number: int) -> AlikeSteps:
-        return self.steps[self.digest.alike[number]]
+        return self.steps[self.distinct.alike[number]]
 
     def _only_repeats(self, number: int) -> bool:
         """Return whether an op has no tensors (a mark of torch's profiler), or is at the place of what called it."""
@@ -239,9 +251,10 @@ class _StepReader:
 
     def _caller(self, number: int) -> int:
         """Return the innermost event around an event that is not an op; -1 if there is none."""
-        caller = self.digest.parents[number]
+        parents = self.distinct.parents
+        caller = parents[number]
         while caller >= 0 and self._steps_of(caller).is_op:
-            caller = self.digest.parents[caller]
+            caller = parents[caller]
         return caller
 
     def _calls_of_op(self, number: int, matches: bytearray) -> list[int]:
@@ -270,21 +283,23 @@ class _Tree:
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
-        self._known: dict[tuple[int, int, bool], int] = {}
-        self._numbers: dict[CodePlace, int] = {}
-        self._stack = ById(self._add)
-        self._place = ById[Location, int](
-            lambda at: self._numbers.setdefault(_place_of(at), len(self._numbers))
-        )
+        self._numbers: dict[tuple[int, int, bool], int] = {}
+        """The number of each frame, by its caller, the number of its place, and ``called``."""
+        self._place_numbers: dict[CodePlace, int] = {}
+        self._innermost_of = ById(self._add_stack)
+        self._place_number = ById(self._number_place)
 
     def number(self, event: Event) -> int:
         """Return the innermost frame of an event; -1 if it has none in the program."""
         stack = event.stack
         if not stack and event.location is not None:
             stack = (event.location,)
-        return self._stack(stack)
+        return self._innermost_of(stack)
 
-    def _add(self, stack: tuple[Location, ...]) -> int:
+    def _number_place(self, at: Location) -> int:
+        return self._place_numbers.setdefault(_place_of(at), len(self._place_numbers))
+
+    def _add_stack(self, stack: tuple[Location, ...]) -> int:
         """Add the frames of a stack, and return the innermost."""
         parent = -1
         called = True
@@ -292,10 +307,11 @@ class _Tree:
             if not is_shown(at):
                 called = False
                 continue
-            key = (parent, self._place(at), called)
-            number = self._known.get(key)
+            key = (parent, self._place_number(at), called)
+            number = self._numbers.get(key)
             if number is None:
-                number = self._known[key] = len(self.frames)
+                number = len(self.frames)
+                self._numbers[key] = number
                 self.frames.append(Frame(number, parent, _place_of(at), called))
                 if parent >= 0:
                     self.frames[parent].children.append(number)
@@ -315,12 +331,11 @@ def is_transformed(at: Location) -> bool:
 
 
 def _place_of(at: Location) -> CodePlace:
-    return CodePlace(
-        at.file, at.function, Span(at.line, at.end_line, at.col, at.end_col), at.source
-    )
+    where = Span(at.line, at.end_line, at.col, at.end_col)
+    return CodePlace(at.file, at.function, where, at.source)
 
 
-def _note(flag: str, number: int, frames: list[Frame]) -> None:
+def _mark_with_callers(flag: str, number: int, frames: list[Frame]) -> None:
     """Set a flag on a frame and all its callers."""
     while number >= 0 and not getattr(frames[number], flag):
         setattr(frames[number], flag, True)
@@ -335,18 +350,18 @@ def _note_in_step(inner: int, outer: int, frames: list[Frame]) -> None:
         frames[inner].in_step = True
 
 
-def _note_module(inner: int, outer: int, read: _StepReader, frames: list[Frame]) -> None:
+def _note_module(inner: int, outer: int, steps: list[AlikeSteps], frames: list[Frame]) -> None:
     """Note in which module's call the frames of a step ran. ``inner`` and ``outer`` are numbers of samples.
 
-    With ``outer`` -1 the step was outside all modules, and so were the frames that called it.
+    If ``outer`` is -1 the step was outside all modules, and so were the frames that called it.
     """
-    number = read.steps[inner].frame
+    number = steps[inner].frame
     if outer < 0:
         while number >= 0 and frames[number].in_module:
             frames[number].in_module = False
             number = frames[number].parent
         return
-    module = read.steps[outer]
+    module = steps[outer]
     while number >= 0 and frames[number].parent != module.frame:
         number = frames[number].parent
     if number >= 0:

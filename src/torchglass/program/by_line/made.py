@@ -26,32 +26,42 @@ _OPERATORS = frozenset(
 
 def made_by(frame: Frame) -> list[AlikeSteps]:
     """Return the steps that a line's expression made; if it made none, all aten ops that ran on the line."""
-    return last_made(frame) or [each for each in frame.steps if each.is_op]
+    return last_made(frame) or _ops(frame)
 
 
 def all_made(frame: Frame) -> list[AlikeSteps]:
     """Return all calls that a line's expression made; if it made none, all aten ops that ran on the line."""
-    return _direct(frame) or [each for each in frame.steps if each.is_op]
+    return _direct(frame) or _ops(frame)
 
 
 def _direct(frame: Frame) -> list[AlikeSteps]:
-    return [each for each in frame.steps if not each.is_op and _is_made_here(each.event)]
+    return [steps for steps in frame.steps if not steps.is_op and _is_made_here(steps.event)]
+
+
+def _ops(frame: Frame) -> list[AlikeSteps]:
+    return [steps for steps in frame.steps if steps.is_op]
 
 
 def last_made(frame: Frame) -> list[AlikeSteps]:
-    """Return the calls that a line's expression made: if it made several in a row (``x[0] += 1``), the last.
+    """Return the call that a line's expression made; of several in a row (``x[0] += 1``), the last.
 
-    More than one is returned if the expression called different functions in different runs: ``layer(x)``, or
+    There is more than one if the expression called different functions in different runs: ``layer(x)``, or
     ``total += loss`` where ``total`` is a number at first.
     """
     direct = _direct(frame)
     if not direct:
         return []
-    last = max(direct, key=lambda each: each.last).event
-    same = [each for each in direct if _operator(each.event) == _operator(last)]
+    last = _latest(direct)
+    operator = _operator(last)
+    same = [steps for steps in direct if _operator(steps.event) == operator]
     if last.operator in _COMPARISONS and _is_chain(last.code):
-        return [each for each in same if each.event.name == last.name]
+        return [steps for steps in same if steps.event.name == last.name]
     return same
+
+
+def _latest(several: list[AlikeSteps]) -> Event:
+    """Return a sample of the steps that ran last."""
+    return max(several, key=lambda steps: steps.last).event
 
 
 def _operator(event: Event) -> str | None:
@@ -78,13 +88,13 @@ def last_op(frame: Frame) -> list[AlikeSteps]:
     """
     if last_made(frame):
         return []
-    ops = [each for each in frame.steps if each.is_op]
+    ops = _ops(frame)
     if not ops:
         return []
-    last = max(ops, key=lambda each: each.last).event
+    last = _latest(ops)
     if last.phase == "backward" and not is_shown(last.stack[-1]):
         return []
-    return [each for each in ops if each.event.name == last.name]
+    return [steps for steps in ops if steps.event.name == last.name]
 
 
 def _is_made_here(event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""Collects what is known of the lines of one file: how often each ran, what it gave, and what it raised.
+"""Writes notes on the lines of one file: how often each ran, what it gave, and what it raised.
 
 These words are used in all files of this package:
 
@@ -101,16 +101,12 @@ def notes_of(
 ) -> FileNotes:
     """Return the notes for one file. Without ``program_counts`` only the selected steps are counted."""
     lines = FileNotes()
-    lines.without_source = _notes_without_source(
-        settled,
-        [
-            frame
-            for frame in settled.frames
-            if frame.place.file == file
-            and settled.statement[frame.number] is None
-            and not _only_received_arguments(frame)
-        ],
-    )
+    without_source: list[Frame] = []
+    for frame in settled.frames:
+        is_without = frame.place.file == file and settled.statement[frame.number] is None
+        if is_without and not _only_received_arguments(frame):
+            without_source.append(frame)
+    lines.without_source = _notes_without_source(settled, without_source)
     source = settled.sources.get(file)
     if source is None:
         return lines
@@ -128,9 +124,15 @@ def notes_of(
 
 def _notes_of_statements(file: str, settled: SettledFrames, source: ControlFlow) -> list[LineNote]:
     """Return the notes of all statements of a file, in order."""
-    frames_at = _by_statement(file, settled, settled.frames, settled.frames)
-    consumers = [_consumer(settled, frame) for frame in settled.frames]
-    results_at = _by_statement(file, settled, settled.frames, consumers)
+    frames_at: dict[int, list[Frame]] = {}
+    results_at: dict[int, list[Frame]] = {}
+    for frame in settled.frames:
+        statement = _statement_in(file, settled, frame)
+        if statement is not None:
+            frames_at.setdefault(statement.number, []).append(frame)
+        statement = _statement_in(file, settled, _consumer(settled, frame))
+        if statement is not None:
+            results_at.setdefault(statement.number, []).append(frame)
     states = _states(file, settled, source, frames_at)
     suites = _SuiteCounts(file, settled)
     notes: list[LineNote] = []
@@ -146,16 +148,11 @@ def _notes_of_statements(file: str, settled: SettledFrames, source: ControlFlow)
     return notes
 
 
-def _by_statement(
-    file: str, settled: SettledFrames, frames: list[Frame], places: list[Frame]
-) -> dict[int, list[Frame]]:
-    """Return frames by statement of the file. A frame's statement is that of its neighbour in ``places``."""
-    by_statement: dict[int, list[Frame]] = {}
-    for frame, place in zip(frames, places, strict=True):
-        statement = settled.statement[place.number]
-        if statement is not None and place.place.file == file:
-            by_statement.setdefault(statement.number, []).append(frame)
-    return by_statement
+def _statement_in(file: str, settled: SettledFrames, frame: Frame) -> Statement | None:
+    """Return the statement of a frame if it is in this file."""
+    if frame.place.file == file:
+        return settled.statement[frame.number]
+    return None
 
 
 def _is_on_line_of_if(source: ControlFlow, statement: Statement) -> bool:
@@ -216,8 +213,10 @@ def _calls_of(
     """Return how often a function was called, at least, if each call runs this statement once; otherwise 0."""
     if not source.runs_once_per_call(statement, caught=True):
         return 0
-    callers = source.certain_callers.get(statement.function, ())
-    by_callers = sum(notes[number].runs or 0 for number in callers if not notes[number].errors)
+    by_callers = 0
+    for caller in source.certain_callers.get(statement.function, ()):
+        if not notes[caller].errors:
+            by_callers += notes[caller].runs or 0
     return max(by_callers, program_counts.calls(file, statement.function))
 
 
@@ -293,35 +292,46 @@ def _states(
     file: str, settled: SettledFrames, source: ControlFlow, frames_at: dict[int, list[Frame]]
 ) -> dict[int, LineState]:
     """Return the state of each statement that has one. ``frames_at`` has the frames at each statement."""
-    completed = [
-        number
-        for number, frames in frames_at.items()
-        if any(_call_completed(settled, each) for each in frames)
-    ]
-    failed = [number for number, frames in frames_at.items() if any(each.failed for each in frames)]
-    caught = _failed_in_with(source, failed)
-    # A lambda runs when it is called, perhaps long after the statement that it is written in.
-    begun = [number for number, frames in frames_at.items() if not all(map(is_lambda, frames))]
-    ran = proven(source, begun, completed, caught)
-    ran.update(frames_at)
-    for (where, function), callers in settled.callers.items():
-        if where == file and any(settled.calls(caller, file, function) for caller in callers):
-            ran.update(
-                each.number
-                for each in source.by_function[function]
-                if source.runs_once_per_completed_call(each)
-            )
+    ran = _statements_that_ran(file, settled, source, frames_at)
     is_top_level_seen = bool(settled.callers.get((file, -1)))
     states: dict[int, LineState] = {}
-    for each in source.all:
-        is_reached = is_top_level_seen or each.function >= 0 or each.number in frames_at
-        if not is_reached or not _has_state(source, each):
+    for statement in source.all:
+        number = statement.number
+        is_in_scope = is_top_level_seen or statement.function >= 0 or number in frames_at
+        if not is_in_scope or not _has_state(source, statement):
             continue
-        if each.number in ran:
-            states[each.number] = LineState.RAN
+        if number in ran:
+            states[number] = LineState.RAN
         else:
-            states[each.number] = LineState.UNSEEN
+            states[number] = LineState.UNSEEN
     return states
+
+
+def _statements_that_ran(
+    file: str, settled: SettledFrames, source: ControlFlow, frames_at: dict[int, list[Frame]]
+) -> set[int]:
+    """Return the statements that are proven to have run: by their own steps, or by others."""
+    begun: list[int] = []
+    completed: list[int] = []
+    failed: list[int] = []
+    for number, frames in frames_at.items():
+        # A lambda runs when it is called, perhaps long after the statement that it is written in.
+        if not all(map(is_lambda, frames)):
+            begun.append(number)
+        if any(_call_completed(settled, frame) for frame in frames):
+            completed.append(number)
+        if any(frame.failed for frame in frames):
+            failed.append(number)
+    ran = proven(source, begun, completed, _failed_in_with(source, failed))
+    ran.update(frames_at)
+    for (function_file, function), callers in settled.callers.items():
+        if function_file != file:
+            continue
+        if any(settled.forward_calls(caller, file, function) for caller in callers):
+            for statement in source.by_function[function]:
+                if source.runs_once_per_completed_call(statement):
+                    ran.add(statement.number)
+    return ran
 
 
 def _failed_in_with(source: ControlFlow, numbers: Iterable[int]) -> set[int]:
@@ -379,27 +389,23 @@ def _note(file: str, settled: SettledFrames, statement: Statement, frames: list[
     note.notes = _notes_by_slot(file, settled, statement)
     if not any(each.outcome for each in note.notes):
         note.notes = _computed(settled, frames)
-    if not frames:
-        return note
-    times = [
-        settled.times(caller, file, statement)
-        for caller in settled.callers.get((file, statement.function), {})
-        if (caller, file, statement.number) in settled.below
-    ]
-    if times:
-        note.runs = _sum_if_all_known(times)
-    note.errors = _errors(frames)
-    note.spent_ns = _spent(frames)
+    if frames:
+        note.runs = _runs(file, settled, statement)
+        note.errors = _errors(frames)
+        note.spent_ns = _spent(frames)
     return note
 
 
-def _sum_if_all_known(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum of some numbers; None if one of them is None."""
-    total = 0
-    for number in numbers:
-        if number is None:
+def _runs(file: str, settled: SettledFrames, statement: Statement) -> int | None:
+    """Return how often a statement ran by its steps, over all callers; None if that is not known for one of them."""
+    total: int | None = None
+    for caller in settled.callers.get((file, statement.function), {}):
+        if not settled.frames_at(caller, file, statement.number):
+            continue
+        times = settled.times(caller, file, statement)
+        if times is None:
             return None
-        total += number
+        total = (total or 0) + times
     return total
 
 
@@ -415,17 +421,15 @@ def _notes_by_slot(file: str, settled: SettledFrames, statement: Statement) -> l
     ]
     notes: list[Note] = []
     for one_slot in zip(*by_caller, strict=True):
-        labels = list(
-            dict.fromkeys((slot.label, slot.kind) for slot, outcome in one_slot if outcome)
-        )
-        if not labels:
-            first, _ = one_slot[0]
-            labels = [(first.label, first.kind)]
-        for label, kind in labels:
-            outcomes = [
-                outcome for slot, outcome in one_slot if (slot.label, slot.kind) == (label, kind)
-            ]
-            notes.append(Note(label, kind, merged(outcomes)))
+        outcomes: dict[tuple[str, str], list[Outcome]] = {}
+        for slot, outcome in one_slot:
+            if outcome:
+                outcomes.setdefault((slot.label, slot.kind), []).append(outcome)
+        if not outcomes:
+            first_slot, _ = one_slot[0]
+            outcomes[first_slot.label, first_slot.kind] = []
+        for (label, kind), same in outcomes.items():
+            notes.append(Note(label, kind, merged(same)))
     return notes
 
 
@@ -465,9 +469,9 @@ class _SuiteCounts:
         total = 0
         settled = self._settled
         for caller in settled.callers.get((self._file, statement.function), {}):
-            calls = settled.calls(caller, self._file, statement.function)
+            calls = settled.forward_calls(caller, self._file, statement.function)
             if calls and self._source.runs_once_per_completed_call(statement):
-                total += sum(each.count for each in calls)
+                total += sum(steps.count for steps in calls)
                 continue
             before, after = self._neighbours_of(caller, statement)
             neighbour = before or after
@@ -526,7 +530,7 @@ class _SuiteCounts:
         times = self._settled.passes(caller, self._file, self._source.all[number])
         if times is None:
             return None
-        return _Counted(times, self._settled.below[caller, self._file, number])
+        return _Counted(times, self._settled.frames_at(caller, self._file, number))
 
 
 def _errors(frames: Iterable[Frame]) -> dict[str, int]:
@@ -541,14 +545,21 @@ def _errors(frames: Iterable[Frame]) -> dict[str, int]:
 
 def _computed(settled: SettledFrames, frames: Iterable[Frame]) -> list[Note]:
     """Return a note of the last value computed on a line that assigns and returns nothing; [] if there is none."""
+    same = _frames_of_last_step(frames)
+    outcome = merged(map(settled.computed, same))
+    if outcome:
+        last = max(same, key=_last_step)
+        return [Note("", "computed", outcome, is_one_per_run=bool(last_made(last)))]
+    return []
+
+
+def _frames_of_last_step(frames: Iterable[Frame]) -> list[Frame]:
+    """Return the frame that made the last step, with those at its place under other callers; [] without a step."""
     with_steps = [frame for frame in frames if made_by(frame)]
     if not with_steps:
         return []
     last = max(with_steps, key=_last_step)
-    outcome = merged(settled.computed(frame) for frame in with_steps if frame.place == last.place)
-    if outcome:
-        return [Note("", "computed", outcome, bool(last_made(last)))]
-    return []
+    return [frame for frame in with_steps if frame.place == last.place]
 
 
 def _last_step(frame: Frame) -> int:
@@ -569,24 +580,20 @@ def _notes_without_source(settled: SettledFrames, frames: list[Frame]) -> list[L
         by_line.setdefault((place.function, place.where.line, place.source), []).append(frame)
     notes: list[LineNote] = []
     for (function, line, source), here in by_line.items():
-        with_steps = [frame for frame in here if made_by(frame)]
-        last = max(with_steps, key=_last_step, default=None)
         note = LineNote(line, function=function, source=source)
-        if last is not None:
-            # The frames of the last expression, one under each of its callers.
-            same = [frame for frame in with_steps if frame.place == last.place]
+        same = _frames_of_last_step(here)
+        if same:
             steps = [each for frame in same for each in last_made(frame)]
             note.runs = sum(each.count for each in steps) or None
+            last = max(same, key=_last_step)
             event = made_by(last)[0].event
             kind = "computed"
             if event.target:
                 kind = "assigned"
-            note.notes = [
-                Note(
-                    ", ".join(event.target), kind, merged(map(settled.computed, same)), bool(steps)
-                )
-            ]
+            outcome = merged(map(settled.computed, same))
+            label = ", ".join(event.target)
+            note.notes = [Note(label, kind, outcome, is_one_per_run=bool(steps))]
             note.source = source or event.code
         note.errors = _errors(here)
         notes.append(note)
-    return sorted(notes, key=lambda each: each.line)
+    return sorted(notes, key=lambda note: note.line)

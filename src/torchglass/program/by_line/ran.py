@@ -21,13 +21,15 @@ class Ran:
         self.frames = frames_of(trace, only)
         files = {frame.place.file for frame in self.frames if frame.is_selected}
         self.parsed: dict[str, ControlFlow] = {}
+        """By file, its text as syntax; only selected files whose text is Python, and is the text that ran."""
         for file, text in trace.sources.items():
-            source = None
-            if file in files:
-                source = ControlFlow.of(text)
+            if file not in files:
+                continue
+            source = ControlFlow.of(text)
             if source is not None:
                 self.parsed[file] = source
         self.changed = _leave_out_changed(self.frames, self.parsed)
+        """The files of which at least one line has changed since it ran."""
         self.settled = SettledFrames(self.frames, self.parsed)
         self.program_counts: StatementCounts | None = None
         """The counts of the program tree; None if ``only`` selects some steps, because the tree counts all."""
@@ -46,17 +48,19 @@ def runs_by_line(trace: Recorded) -> dict[str, dict[int, int]]:
     by_file: dict[str, dict[int, int]] = {}
     for file in ran.parsed:
         lines = ran.notes_of(file)
-        counts = {line: note.runs for line, note in lines.notes.items() if note.runs is not None}
-        by_file[file] = {
-            line: counts[first] for line, first in lines.first_line.items() if first in counts
-        }
+        runs_of_line: dict[int, int] = {}
+        for line, first_line in lines.first_line.items():
+            note = lines.notes.get(first_line)
+            if note is not None and note.runs is not None:
+                runs_of_line[line] = note.runs
+        by_file[file] = runs_of_line
     return by_file
 
 
 def _leave_out_changed(frames: Iterable[Frame], parsed: dict[str, ControlFlow]) -> set[str]:
-    """Mark the frames whose line is not in the file (any more), and return the files of these frames.
+    """Mark the frames whose line in the file is not the line that ran, and return the files of these frames.
 
-    A file in which no line is as it ran is removed from ``parsed``.
+    Remove a file from ``parsed`` if none of its lines is as it ran.
     """
     changed: set[str] = set()
     unchanged: set[str] = set()

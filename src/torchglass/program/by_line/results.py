@@ -1,12 +1,16 @@
-"""The results of an expression over all its runs: counts equal ones, and splits and merges them.
+"""Counts the results of an expression over all its runs, and merges, unpacks and compares them.
 
-A ``Result`` is what one call returned. An ``Outcome`` counts the results of many runs. The functions below make
-results from events, take outcomes apart (``part``, ``by_path``) and merge them (``merged``, ``forms_of``).
+For ``h, c = cell(x)``, run twice, the line shows what each target was assigned in both runs::
+
+    Result   what one run returned, as tensors with roles: [0] f32[4, 8], [1] f32[4, 8]
+    Outcome  the results of all runs, counted: {that result: 2}
+    part     the outcome of one target: for ``h``, the [0] of each result
+    forms_of what the row shows: the tensors of all results, merged where they have one structure
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,18 +22,18 @@ from torchglass.program.recorded import Recorded
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredOutput:
-    """The statistics of one output of several events; they are read when they are asked for."""
+    """The statistics of one output of several events, read from the trace on demand."""
 
     trace: Recorded
-    numbers: Sequence[int]
+    events: Sequence[int]
     """The ids of the events."""
-    place: int
-    """The index of the output."""
+    index: int
+    """Which of their outputs."""
 
     def stats(self) -> Iterator[Stats]:
         """Yield the statistics of each value that was measured."""
-        for number in self.numbers:
-            stats = self.trace.event(number).outputs[self.place].stats
+        for event in self.events:
+            stats = self.trace.event(event).outputs[self.index].stats
             if stats is not None:
                 yield stats
 
@@ -47,86 +51,95 @@ class ResultTensor(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one call returned: its tensors or, if there is none, its text."""
+    """What one call returned: its tensors or, without tensors, its text."""
 
-    items: tuple[ResultTensor, ...]
+    tensors: tuple[ResultTensor, ...]
     text: str = ""
 
 
-Counted = dict[tuple[Result, str | None], int]
-"""How often each result occurred, keyed by the result and the path of the module that was running."""
+ResultCounts = dict[tuple[Result, str | None], int]
+"""How often each result came, by the result and the path of the module that was running."""
 
 
 @dataclass(slots=True)
 class Outcome:
     """The results of an expression over several runs."""
 
-    counted: Counted = field(default_factory=Counted)
+    counts: ResultCounts = field(default_factory=ResultCounts)
     parts: tuple[Outcome | None, ...] | None = None
-    """For a tuple in the source (``return a, b``), the results of its elements; otherwise None."""
+    """For a tuple that is written out (``return a, b``), the results of its elements; otherwise None."""
 
     def add(self, result: Result, path: str | None, times: int) -> None:
-        """Count a result that occurred ``times`` times while the module at ``path`` was running."""
+        """Add a result that came so many times while the module at ``path`` was running."""
         key = (result, path)
-        self.counted[key] = self.counted.get(key, 0) + times
+        self.counts[key] = self.counts.get(key, 0) + times
 
     def __bool__(self) -> bool:
-        return bool(self.counted) or self.parts is not None
+        return bool(self.counts) or self.parts is not None
 
     @property
     def times(self) -> int:
-        """Return how often there was a result."""
-        of_parts = [part.times for part in self.parts or () if part is not None]
-        return sum(self.counted.values()) + max(of_parts, default=0)
+        """How many results there are."""
+        whole = sum(self.counts.values())
+        in_parts = 0
+        for part in self.parts or ():
+            if part is not None:
+                in_parts = max(in_parts, part.times)
+        return whole + in_parts
 
 
 def module_path(event: Event) -> str | None:
-    """Return the path of the module that an event was in, or its label if that is a root; None outside modules."""
+    """Return the path of the module that an event was in, or the label of a root module; None outside modules."""
     if event.module == "":
         return event.root
     return event.module
 
 
 def result_of(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
-    """Return what an event returned. ``measured`` has the statistics of its outputs, or is ``()``."""
+    """Return what an event gave. ``measured`` has the statistics of its outputs, or is empty."""
     if not event.outputs:
         return Result((), event.result)
     if is_summed_up(event):
         return Result(())
-    statistics: Sequence[MeasuredOutput | None] = measured or [None] * len(event.outputs)
-    items = [_item(*each) for each in zip(event.outputs, statistics, strict=True)]
-    return Result(tuple(items))
-
-
-def _item(value: Value, measured: MeasuredOutput | None) -> ResultTensor:
-    return ResultTensor(
-        value.role.removeprefix("out"), value.dtype, value.shape, value.layout, measured
-    )
+    tensors: list[ResultTensor] = []
+    for index, value in enumerate(event.outputs):
+        role = value.role.removeprefix("out")
+        stats = None
+        if measured:
+            stats = measured[index]
+        tensors.append(_result_tensor(value, role, stats))
+    return Result(tuple(tensors))
 
 
 def changed_by(event: Event, measured: Sequence[MeasuredOutput]) -> Result:
     """Return the tensor that ``x[i] = y`` changed: the first argument."""
-    changed = event.outputs[:1] or event.inputs[:1]
-    statistics = None
+    values = event.outputs or event.inputs
+    if not values:
+        return Result(())
+    stats = None
     if measured:
-        statistics = measured[0]
-    items: list[ResultTensor] = []
-    for value in changed:
-        items.append(ResultTensor("", value.dtype, value.shape, value.layout, statistics))
-    return Result(tuple(items))
+        stats = measured[0]
+    return Result((_result_tensor(values[0], "", stats),))
+
+
+def _result_tensor(value: Value, role: str, stats: MeasuredOutput | None) -> ResultTensor:
+    return ResultTensor(role, value.dtype, value.shape, value.layout, stats)
 
 
 def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
-    """Return one outcome with the results of several. It has parts only if all have the same number of them."""
-    known = [each for each in outcomes if each]
+    """Return one outcome with the results of several. It has parts only if all have the same number of parts."""
     whole = Outcome()
-    for each in known:
-        for (result, path), times in each.counted.items():
+    several_parts: list[tuple[Outcome | None, ...]] = []
+    for outcome in outcomes:
+        if not outcome:
+            continue
+        for (result, path), times in outcome.counts.items():
             whole.add(result, path, times)
-    parts = [each.parts for each in known if each.parts is not None]
-    lengths = set(map(len, parts))
-    if len(lengths) == 1:
-        whole.parts = tuple([merged(column) or None for column in zip(*parts, strict=True)])
+        if outcome.parts is not None:
+            several_parts.append(outcome.parts)
+    if len({len(parts) for parts in several_parts}) == 1:
+        by_element = zip(*several_parts, strict=True)
+        whole.parts = tuple(merged(same_element) or None for same_element in by_element)
     return whole
 
 
@@ -134,12 +147,12 @@ def merged(outcomes: Iterable[Outcome | None]) -> Outcome:
 
 
 def part(outcome: Outcome, index: int, length: int, starred: bool = False) -> Outcome:
-    """Return what one target of an unpacking was assigned: the one at ``index`` of ``length``, or ``*starred``.
+    """Return what one target of an unpacking was assigned: the one at ``index`` of ``length`` targets.
 
-    A negative index counts from the end.
+    A negative index counts from the end. ``starred`` says that the target is ``*rest``.
     """
     taken = Outcome()
-    for (result, path), times in outcome.counted.items():
+    for (result, path), times in outcome.counts.items():
         element = _element(result, index, length, starred)
         if element is not None:
             taken.add(element, path, times)
@@ -148,56 +161,57 @@ def part(outcome: Outcome, index: int, length: int, starred: bool = False) -> Ou
     if starred:
         end = len(outcome.parts) + index - length + 1
         parts = outcome.parts[index:end]
-    elif index == -1:
-        parts = outcome.parts[-1:]
     else:
-        parts = outcome.parts[index : index + 1]
+        parts = outcome.parts[index : index + 1 or None]
     return merged([taken, *parts])
 
 
 def _element(result: Result, index: int, length: int, starred: bool) -> Result | None:
     """Return the element at ``index`` of a result (several for ``starred``); None if it has no tensor."""
-    if len(result.items) == 1 and result.items[0].role == "":
-        return _row(result.items[0])
-    places = _places(result)
-    size = max(places.values(), default=-1) + 1
+    if len(result.tensors) == 1 and result.tensors[0].role == "":
+        return _row(result.tensors[0])
+    index_of_head = _element_indices(result)
+    size = max(index_of_head.values(), default=-1) + 1
+    first = index
+    last = index
     if starred:
-        last = size - (length - index)
-        chosen = {head for head, place in places.items() if index <= place <= last}
-    else:
-        wanted = index
-        if index < 0:
-            wanted = size + index
-        chosen = {head for head, place in places.items() if place == wanted}
-    items = [item for item in result.items if _head(item.role) in chosen]
-    if not items:
-        return None
-    if not starred:
-        items = [item._replace(role=item.role[len(_head(item.role)) :]) for item in items]
-    return Result(tuple(items))
+        targets_after = length - index - 1
+        last = size - 1 - targets_after
+    elif index < 0:
+        first = last = size + index
+    tensors: list[ResultTensor] = []
+    for tensor in result.tensors:
+        head = _head(tensor.role)
+        if first <= index_of_head[head] <= last:
+            if not starred:
+                tensor = tensor._replace(role=tensor.role.removeprefix(head))
+            tensors.append(tensor)
+    if tensors:
+        return Result(tuple(tensors))
+    return None
 
 
-def _places(result: Result) -> dict[str, int]:
-    """Return the index of each element that has a tensor, keyed by the first part of its role."""
-    heads = list(dict.fromkeys(_head(item.role) for item in result.items))
+def _element_indices(result: Result) -> dict[str, int]:
+    """Return the index of each element that has a tensor, by the first part of its role."""
+    heads = list(dict.fromkeys(_head(tensor.role) for tensor in result.tensors))
     if all(head[:1] == "[" and head[1:-1].isdecimal() for head in heads):
-        # Elements without a tensor have no item, so take the index from the role.
+        # Elements without a tensor are missing here, so the number in the role is the index.
         return {head: int(head[1:-1]) for head in heads}
-    return {head: place for place, head in enumerate(heads)}
+    return {head: index for index, head in enumerate(heads)}
 
 
-def _row(item: ResultTensor) -> Result | None:
-    """Return one of the rows that a tensor is unpacked into."""
-    if item.shape:
-        return Result((item._replace(shape=item.shape[1:], measured=None),))
+def _row(tensor: ResultTensor) -> Result | None:
+    """Return one of the rows that a tensor is unpacked into; None if it has no dimension."""
+    if tensor.shape:
+        return Result((tensor._replace(shape=tensor.shape[1:], measured=None),))
     return None
 
 
 def _head(role: str) -> str:
     """Return the first part of a role: ``[1]`` for ``[1]['k']``."""
-    for at, char in enumerate(role):
-        if at > 0 and char in "[.":
-            return role[:at]
+    for index in range(1, len(role)):
+        if role[index] in "[.":
+            return role[:index]
     return role
 
 
@@ -206,54 +220,65 @@ def _head(role: str) -> str:
 
 def forms_of(outcome: Outcome) -> list[list[MergedTensor]]:
     """Return the merged tensors of all results. Results of different structure or rank are merged separately."""
-    results = [result for result, _ in outcome.counted if result.items]
-    known = [each for each in results if not any(map(_is_unknown, each.items))]
-    by_structure: dict[tuple[object, ...], list[Result]] = {}
+    results = [result for result, _ in outcome.counts if result.tensors]
+    known = [result for result in results if not any(map(_is_unknown, result.tensors))]
+    by_structure: dict[Hashable, list[Result]] = {}
     for result in known or results:
-        by_structure.setdefault(tuple(map(_structure, result.items)), []).append(result)
-    found: list[list[MergedTensor]] = []
+        structure = tuple(map(_structure, result.tensors))
+        by_structure.setdefault(structure, []).append(result)
+    forms: list[list[MergedTensor]] = []
     for alike in by_structure.values():
-        columns = zip(*(result.items for result in alike), strict=True)
-        found.append([_merge_column(column) for column in columns])
-    return found
+        by_role = zip(*(result.tensors for result in alike), strict=True)
+        forms.append([_merge(tensors) for tensors in by_role])
+    return forms
 
 
-def _is_unknown(item: ResultTensor) -> bool:
-    return item.shape is None and item.dtype == UNKNOWN
+def _is_unknown(tensor: ResultTensor) -> bool:
+    return tensor.shape is None and tensor.dtype == UNKNOWN
 
 
-def _structure(item: ResultTensor) -> tuple[object, ...]:
+def _structure(tensor: ResultTensor) -> Hashable:
+    """Return a key that is equal for tensors that may be merged."""
     rank = None
-    if item.shape is not None:
-        rank = len(item.shape)
-    return (item.role, rank, item.layout)
+    if tensor.shape is not None:
+        rank = len(tensor.shape)
+    return (tensor.role, rank, tensor.layout)
 
 
-def _merge_column(items: Sequence[ResultTensor]) -> MergedTensor:
+def _merge(tensors: Sequence[ResultTensor]) -> MergedTensor:
     stats: list[Stats] = []
-    for item in items:
-        if item.measured is not None:
-            stats.extend(item.measured.stats())
-    return merge_tensors(items, stats=stats)
+    for tensor in tensors:
+        if tensor.measured is not None:
+            stats.extend(tensor.measured.stats())
+    return merge_tensors(tensors, stats=stats)
 
 
-def by_path(outcome: Outcome) -> list[tuple[tuple[str | None, ...], Outcome]]:
+class PathsOutcome(NamedTuple):
+    """An outcome, and the paths of all modules that had it."""
+
+    paths: tuple[str | None, ...]
+    outcome: Outcome
+
+
+def by_path(outcome: Outcome) -> list[PathsOutcome]:
     """Split an outcome by the path of the module. Paths with equal results are in one group."""
     of_path: dict[str | None, Outcome] = {}
-    for (result, path), times in outcome.counted.items():
+    for (result, path), times in outcome.counts.items():
         of_path.setdefault(path, Outcome()).add(result, path, times)
-    groups: dict[object, list[str | None]] = {}
-    for path, each in of_path.items():
-        counted: dict[Result, int] = {}
-        for (result, _), times in each.counted.items():
-            plain = _unmeasured(result)
-            counted[plain] = counted.get(plain, 0) + times
-        groups.setdefault(frozenset(counted.items()), []).append(path)
-    found: list[tuple[tuple[str | None, ...], Outcome]] = []
-    for paths in groups.values():
-        found.append((tuple(paths), merged(of_path[path] for path in paths)))
-    return found
+    groups: dict[Hashable, list[str | None]] = {}
+    for path, path_outcome in of_path.items():
+        groups.setdefault(_comparable(path_outcome), []).append(path)
+    return [
+        PathsOutcome(tuple(paths), merged(of_path[path] for path in paths))
+        for paths in groups.values()
+    ]
 
 
-def _unmeasured(result: Result) -> Result:
-    return Result(tuple(item._replace(measured=None) for item in result.items), result.text)
+def _comparable(outcome: Outcome) -> Hashable:
+    """Return the results of one path without the path and the statistics, with how often each came."""
+    counts: dict[Result, int] = {}
+    for (result, _), times in outcome.counts.items():
+        tensors = tuple(tensor._replace(measured=None) for tensor in result.tensors)
+        unmeasured = Result(tensors, result.text)
+        counts[unmeasured] = counts.get(unmeasured, 0) + times
+    return frozenset(counts.items())

@@ -16,7 +16,8 @@ To *settle* a frame is to find its count and its result. Frames are settled from
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from torchglass.events.types import Event
 from torchglass.program.by_line.frames import AlikeSteps, Frame, is_lambda, is_nested
@@ -34,14 +35,32 @@ from torchglass.source.flow import ControlFlow, is_in_with, may_be_left
 from torchglass.source.slots import AssignedSlot, slots_of
 from torchglass.source.statements import Span, Statement
 
-_Under = tuple[int, str, int]
-"""What ran under one caller: the number of the caller's frame, a file, and a statement or function in that file."""
+
+class UnderCaller(NamedTuple):
+    """A statement or a function of a file, under one caller."""
+
+    caller: int
+    file: str
+    number: int
+    """The number of the statement, or of the function's ``def``."""
+
+
+class _Function(NamedTuple):
+    """A function of the program."""
+
+    file: str
+    number: int
+    """The number of its ``def``."""
 
 
 class SettledFrames:
     """The statement of every frame, how often it ran, and what its expression gave.
 
-    ``caller`` is always the number of the frame that called the function of a statement (-1: none).
+    ``caller`` is always the number of the frame that called the function of a statement (-1: none). Results are kept
+    by caller until the end, because a function may return something else to each.
+
+    To read this class, begin with ``_settle``, which is called once for each frame. The public methods answer what
+    ``notes.py`` asks afterwards, and what ``_settle`` asks about frames that are settled already.
     """
 
     def __init__(self, frames: list[Frame], sources: Mapping[str, ControlFlow]) -> None:
@@ -53,36 +72,43 @@ class SettledFrames:
         """By frame, what its expression gave."""
         self.times_run: list[int | None] = [None] * len(frames)
         """By frame, how often its expression ran; None if that is not known."""
-        self.below: dict[_Under, list[int]] = {}
-        """The frames of each statement under one caller."""
-        self._at: dict[_Under, dict[Span, list[int]]] = {}
-        """The same, by the place of the frame."""
-        self._times: dict[_Under, int | None] = {}
-        """Cached results of ``times``."""
-        self._step_counts: dict[_Under, int | None] = {}
-        """Cached results of ``_from_same_statement``."""
-        self._slots: dict[tuple[str, int], list[AssignedSlot]] = {}
-        self._forwards: dict[_Under, set[str]] = {}
-        """For functions that ran as the ``forward`` of modules under one caller, the classes of these modules."""
-        self._may_catch: set[_Under] = set()
-        """Functions in which a context manager may have caught an error."""
         self.callers: dict[tuple[str, int], dict[int, None]] = {}
         """By file and function (-1: the top level of the file), the frames that called it, in order."""
+        self.below: dict[UnderCaller, list[int]] = {}
+        """The frames of each statement under one caller."""
+        self._at: dict[UnderCaller, dict[Span, list[int]]] = {}
+        """The same, by the place of the frame in the statement."""
+        self._times: dict[UnderCaller, int | None] = {}
+        """Cached results of ``times``."""
+        self._step_counts: dict[UnderCaller, int | None] = {}
+        """Cached results of ``_times_of_neighbours``."""
+        self._slots: dict[tuple[str, int], list[AssignedSlot]] = {}
+        """Cached results of ``_slots_of``."""
+        self._forwards: dict[UnderCaller, set[str]] = {}
+        """For functions that ran as the ``forward`` of modules under one caller, the classes of these modules."""
+        self._may_catch: set[UnderCaller] = set()
+        """Functions in which a context manager may have caught an error."""
         for frame, statement in zip(frames, self.statement, strict=True):
             if statement is not None and frame.is_selected:
-                file = frame.place.file
-                under = (frame.parent, file, statement.number)
-                self.below.setdefault(under, []).append(frame.number)
-                self._at.setdefault(under, {}).setdefault(frame.place.where, []).append(
-                    frame.number
-                )
-                self._note_forward(frame, statement)
-                callers = self.callers.setdefault((file, statement.function), {})
-                if not is_nested(frame):
-                    callers[frame.parent] = None
+                self._register(frame, statement)
         # Callers come before what they call, so this goes from the innermost frames outwards.
         for frame in reversed(frames):
             self._settle(frame)
+
+    def _register(self, frame: Frame, statement: Statement) -> None:
+        """Enter a frame into the tables by statement and by function."""
+        file = frame.place.file
+        under = UnderCaller(frame.parent, file, statement.number)
+        self.below.setdefault(under, []).append(frame.number)
+        self._at.setdefault(under, {}).setdefault(frame.place.where, []).append(frame.number)
+        callers = self.callers.setdefault((file, statement.function), {})
+        if not is_nested(frame):
+            callers[frame.parent] = None
+        self._note_forward(frame, statement)
+
+    def frames_at(self, caller: int, file: str, statement: int) -> list[int]:
+        """Return the numbers of the frames of a statement under one caller, in order."""
+        return self.below.get(UnderCaller(caller, file, statement), [])
 
     def outcomes_of_slots(
         self, caller: int, file: str, statement: Statement
@@ -113,26 +139,26 @@ class SettledFrames:
 
     def times(self, caller: int, file: str, statement: Statement) -> int | None:
         """Return how often a statement ran under one caller; None if its steps do not show it."""
-        under = (caller, file, statement.number)
+        under = UnderCaller(caller, file, statement.number)
         if under not in self._times:
-            runs = [
-                self.times_run[number] or 0
-                for number in self.below.get(under, ())
-                if not self._is_irregular(self.frames[number], statement)
-            ]
-            self._times[under] = max(runs, default=0) or None
+            most = 0
+            for number in self.frames_at(*under):
+                if not self._is_irregular(self.frames[number], statement):
+                    most = max(most, self.times_run[number] or 0)
+            self._times[under] = most or None
         return self._times[under]
 
-    def calls(self, caller: int, file: str, function: int) -> list[AlikeSteps]:
+    def forward_calls(self, caller: int, file: str, function: int) -> list[AlikeSteps]:
         """Return the module calls under one caller that ran a function as ``forward``, if all of them completed.
 
-        Then each of them ran once what every completed call runs once. Otherwise return ``[]``.
+        Each of these calls ran once what every completed call runs once. If one did not complete, return ``[]``.
         """
-        names = self._forwards.get((caller, file, function))
-        if not names or caller < 0 or (caller, file, function) in self._may_catch:
+        under = UnderCaller(caller, file, function)
+        classes = self._forwards.get(under)
+        if not classes or caller < 0 or under in self._may_catch:
             return []
-        calls = [each for each in self.frames[caller].module_calls if each.event.name in names]
-        if all(each.completed for each in calls):
+        calls = [steps for steps in self.frames[caller].module_calls if steps.event.name in classes]
+        if all(steps.completed for steps in calls):
             return calls
         return []
 
@@ -141,7 +167,10 @@ class SettledFrames:
         return self.outcome[frame.number] or _outcome(last_op(frame))
 
     def statement_completed(self, number: int) -> bool:
-        """Return whether all runs of a frame's statement completed: a later statement of its suite ran as often."""
+        """Return whether all runs of a frame's statement completed.
+
+        They did if a later statement of its suite ran as often.
+        """
         frame = self.frames[number]
         statement = self.statement[number]
         if statement is None or hasattr(statement.node, "body"):
@@ -151,8 +180,10 @@ class SettledFrames:
         times = self.times(frame.parent, file, statement)
         if times is None:
             return False
-        later = source.suites[statement.suite][statement.place + 1 :]
-        return any(self.passes(frame.parent, file, source.all[each]) == times for each in later)
+        for later in source.suites[statement.suite][statement.place + 1 :]:
+            if self.passes(frame.parent, file, source.all[later]) == times:
+                return True
+        return False
 
     def passes(self, caller: int, file: str, statement: Statement) -> int | None:
         """Return how often a statement was reached; None for a ``while``, whose condition runs more often."""
@@ -181,10 +212,17 @@ class SettledFrames:
     def _at_nodes(
         self, caller: int, file: str, statement: Statement, nodes: Sequence[ast.expr | ast.stmt]
     ) -> Outcome:
+        numbers = self._frames_of_nodes(caller, file, statement, nodes)
+        return merged(self.outcome[number] for number in numbers)
+
+    def _frames_of_nodes(
+        self, caller: int, file: str, statement: Statement, nodes: Sequence[ast.expr | ast.stmt]
+    ) -> list[int]:
+        """Return the numbers of the frames at these nodes of a statement, under one caller, in order."""
+        by_place = self._at.get(UnderCaller(caller, file, statement.number), {})
         source = self.sources[file]
-        at = self._at.get((caller, file, statement.number), {})
-        ranges = {where for node in nodes for where in source.ranges(node)}
-        return merged(self.outcome[number] for number in sorted(_numbers(at, ranges)))
+        places = {place for node in nodes for place in source.ranges(node)}
+        return sorted(number for place in places for number in by_place.get(place, ()))
 
     def _changed(
         self, caller: int, file: str, statement: Statement, slot: AssignedSlot
@@ -193,11 +231,9 @@ class SettledFrames:
 
         For any other call it is a slot of kind ``computed``.
         """
-        at = self._at.get((caller, file, statement.number), {})
-        ranges = {where for node in slot.nodes for where in self.sources[file].ranges(node)}
-        events = [
-            each.event for number in _numbers(at, ranges) for each in last_made(self.frames[number])
-        ]
+        events: list[Event] = []
+        for number in self._frames_of_nodes(caller, file, statement, slot.nodes):
+            events.extend(steps.event for steps in last_made(self.frames[number]))
         if events and all(event.name.startswith("Tensor.") for event in events):
             return slot
         if slot.whole and events and all(map(_changes_its_input, events)):
@@ -207,13 +243,15 @@ class SettledFrames:
     def _from_store(
         self, caller: int, file: str, statement: Statement, slot: AssignedSlot
     ) -> Outcome:
-        """Return the tensor that ``x[i] = y`` changed; an empty outcome if ``x`` is no tensor (but a dict …)."""
+        """Return the tensor that ``x[i] = y`` changed; an empty outcome if ``x`` is a dict or the like."""
         if slot.target is None:
             return Outcome()
-        at = self._at.get((caller, file, statement.number), {})
-        numbers = sorted(_numbers(at, set(self.sources[file].ranges(slot.target))))
-        stores = [last for number in numbers if (last := last_made(self.frames[number]))]
-        return merged(_outcome(steps) for steps in stores if steps[0].event.operator == "[]=")
+        changed: list[Outcome] = []
+        for number in self._frames_of_nodes(caller, file, statement, [slot.target]):
+            steps = last_made(self.frames[number])
+            if steps and steps[0].event.operator == "[]=":
+                changed.append(_outcome(steps))
+        return merged(changed)
 
     def _from_name(
         self, caller: int, file: str, statement: Statement, slot: AssignedSlot
@@ -239,101 +277,98 @@ class SettledFrames:
         """Return what the only ``return`` of a ``forward`` gave: what the module returned."""
         if not self.sources[file].is_only_return(statement):
             return Outcome()
-        returned = _outcome(
-            each for each in self.calls(caller, file, statement.function) if each.count
-        )
+        calls = self.forward_calls(caller, file, statement.function)
+        returned = _outcome(steps for steps in calls if steps.count)
         if slot.part is None:
             return returned
-        returned.counted = {
-            (result, path): times
-            for (result, path), times in returned.counted.items()
-            if all(item.role[:1] == "[" for item in result.items)
-        }
-        return part(returned, slot.part, 0)
+        tuples = Outcome()
+        for (result, path), times in returned.counts.items():
+            if all(tensor.role.startswith("[") for tensor in result.tensors):
+                tuples.add(result, path, times)
+        return part(tuples, slot.part, 0)
 
     def _note_forward(self, frame: Frame, statement: Statement) -> None:
         """Note whether the function of a statement is the ``forward`` of the modules that ran the frame."""
         file = frame.place.file
         function = statement.function
         source = self.sources[file]
+        under = UnderCaller(frame.parent, file, function)
         if frame.failed and is_in_with(source, statement):
-            self._may_catch.add((frame.parent, file, function))
+            self._may_catch.add(under)
         if not frame.run_by or function < 0 or frame.called or is_nested(frame):
             return
-        if getattr(source.all[function].node, "name", "") == "forward" and source.is_plain_function(
-            function
-        ):
-            names = self._forwards.setdefault((frame.parent, file, function), set())
-            names.update(each.event.name for each in frame.run_by.values())
+        name = getattr(source.all[function].node, "name", "")
+        if name == "forward" and source.is_plain_function(function):
+            classes = self._forwards.setdefault(under, set())
+            classes.update(steps.event.name for steps in frame.run_by.values())
 
     def _settle(self, frame: Frame) -> None:
-        """Find how often a frame ran and what it gave: from its own steps, or from the function that it called."""
-        direct = last_made(frame)
+        """Find how often a frame ran and what it gave, from its own steps or from the function that it called.
+
+        An expression may do both: ``layer(x)`` calls a torch module in one run and a function of the program in
+        another. Then the counts add up.
+        """
+        own_steps = last_made(frame)
         number = frame.number
-        if not direct and (frame.steps or is_nested(frame)):
+        if not own_steps and (frame.steps or is_nested(frame)):
             return
         called = self._called_functions(frame)
         if len(called) == 1:
-            file, function = called.pop()
-            self._settle_call(frame, file, function, is_only_call=not direct)
+            self._settle_call(frame, called.pop(), is_only_call=not own_steps)
             runs = self.times_run[number]
-            if direct and runs is not None:
-                self.times_run[number] = runs + sum(each.count for each in direct)
+            if own_steps and runs is not None:
+                self.times_run[number] = runs + _count(own_steps)
             outcome = self.outcome[number]
-            if direct and outcome:
-                self.outcome[number] = merged([_outcome(direct), outcome])
-        elif direct and not called and not self._calls_lambda(frame):
-            self.times_run[number] = sum(each.count for each in direct)
-            self.outcome[number] = _outcome(direct)
+            if own_steps and outcome:
+                self.outcome[number] = merged([_outcome(own_steps), outcome])
+        elif own_steps and not called and not self._calls_lambda(frame):
+            self.times_run[number] = _count(own_steps)
+            self.outcome[number] = _outcome(own_steps)
 
     def _calls_lambda(self, frame: Frame) -> bool:
-        """Return whether a frame's expression called a lambda of the program."""
-        for number in frame.children:
-            child = self.frames[number]
-            if child.called and not child.in_step and is_lambda(child):
-                return True
-        return False
+        children = [self.frames[child] for child in frame.children]
+        return any(child.called and not child.in_step and is_lambda(child) for child in children)
 
-    def _called_functions(self, frame: Frame) -> set[tuple[str, int]]:
-        """Return the program's functions that a frame's expression called, with their files."""
-        found: set[tuple[str, int]] = set()
+    def _called_functions(self, frame: Frame) -> set[_Function]:
+        """Return the program's functions that a frame's expression called."""
+        functions: set[_Function] = set()
         for number in frame.children:
             child = self.frames[number]
             statement = self.statement[number]
             if statement is not None and self._calls(frame, child, statement):
-                found.add((child.place.file, statement.function))
-        return found
+                functions.add(_Function(child.place.file, statement.function))
+        return functions
 
-    def _settle_call(self, frame: Frame, file: str, function: int, is_only_call: bool) -> None:
+    def _settle_call(self, frame: Frame, function: _Function, is_only_call: bool) -> None:
         """Find how often a call of one of the program's functions ran, and what it returned."""
-        source = self.sources[file]
+        source = self.sources[function.file]
         statement = self.statement[frame.number]
-        inside = source.by_function[function]
+        body = source.by_function[function.number]
         may_catch = statement is None or may_be_left(self.sources[frame.place.file], statement)
-        counts: list[int] = []
-        for each in inside:
-            if source.runs_once_per_call(each, may_catch):
-                times = self.times(frame.number, file, each)
+        runs: int | None = None
+        for inner in body:
+            if source.runs_once_per_call(inner, may_catch):
+                times = self.times(frame.number, function.file, inner)
                 if times is not None:
-                    counts.append(times)
-        runs = max(counts, default=None)
+                    runs = max(runs or 0, times)
         if runs is None and is_only_call:
-            runs = self._from_same_statement(frame)
+            runs = self._times_of_neighbours(frame)
         self.times_run[frame.number] = runs
-        self.outcome[frame.number] = self._returned(frame.number, file, inside)
+        self.outcome[frame.number] = self._returned(frame.number, function.file, body)
 
-    def _from_same_statement(self, frame: Frame) -> int | None:
+    def _times_of_neighbours(self, frame: Frame) -> int | None:
         """Return how often a frame ran, by steps elsewhere in its statement; None if there are none."""
-        file = frame.place.file
         statement = self.statement[frame.number]
         if statement is None or self._is_irregular(frame, statement):
             return None
-        under = (frame.parent, file, statement.number)
+        under = UnderCaller(frame.parent, frame.place.file, statement.number)
         if under not in self._step_counts:
-            others = [self.frames[at] for at in self.below.get(under, ())]
-            regular = [each for each in others if not self._is_irregular(each, statement)]
-            counts = [sum(each.count for each in last_made(each)) for each in regular]
-            self._step_counts[under] = max(counts, default=0) or None
+            most = 0
+            for number in self.frames_at(*under):
+                neighbour = self.frames[number]
+                if not self._is_irregular(neighbour, statement):
+                    most = max(most, _count(last_made(neighbour)))
+            self._step_counts[under] = most or None
         return self._step_counts[under]
 
     def _is_irregular(self, frame: Frame, statement: Statement) -> bool:
@@ -346,34 +381,36 @@ class SettledFrames:
             or source.is_conditional(statement, where)
         )
 
-    def _returned(self, caller: int, file: str, inside: list[Statement]) -> Outcome:
+    def _returned(self, caller: int, file: str, body: list[Statement]) -> Outcome:
         """Return what a function returned; an empty outcome if one of its returns may have given something else."""
         known: list[Outcome] = []
         is_one_unknown = False
-        returns = [each for each in inside if isinstance(each.node, ast.Return)]
-        for statement in returns:
-            slots = self.outcomes_of_slots(caller, file, statement)
-            outcomes = [outcome for _, outcome in slots]
+        for statement in body:
+            if not isinstance(statement.node, ast.Return):
+                continue
+            by_slot = self.outcomes_of_slots(caller, file, statement)
+            outcomes = [outcome for _, outcome in by_slot]
             if not any(outcomes):
                 is_one_unknown = True
-            elif slots[0][0].part is not None:
-                known.append(Outcome(parts=tuple(outcome or None for outcome in outcomes)))
+                continue
+            first_slot, first_outcome = by_slot[0]
+            if first_slot.part is None:
+                known.append(first_outcome)
             else:
-                known.append(outcomes[0])
-        outcome = merged(known)
+                known.append(Outcome(parts=tuple(outcome or None for outcome in outcomes)))
+        returned = merged(known)
         runs = self.times_run[caller]
-        if is_one_unknown and (runs is None or outcome.times < runs):
+        if is_one_unknown and (runs is None or returned.times < runs):
             return Outcome()
-        return outcome
+        return returned
 
-    def _calls(self, caller: Frame, callee: Frame, inside: Statement) -> bool:
-        """Return whether the caller's expression is a call of the callee's function, so that it has its result."""
-        if not callee.called or callee.in_step or is_nested(callee) or inside.function < 0:
+    def _calls(self, caller: Frame, callee: Frame, callee_statement: Statement) -> bool:
+        """Return whether the caller's expression is a call of the callee's function, and so has its result."""
+        function = callee_statement.function
+        if not callee.called or callee.in_step or is_nested(callee) or function < 0:
             return False
         statement = self.statement[caller.number]
-        if statement is None or not self.sources[callee.place.file].is_plain_function(
-            inside.function
-        ):
+        if statement is None or not self.sources[callee.place.file].is_plain_function(function):
             return False
         node = self.sources[caller.place.file].node_at(statement, caller.place.where)
         name = callee.place.function.rpartition(".")[2]
@@ -381,29 +418,32 @@ class SettledFrames:
             return node.attr == name
         if not isinstance(node, ast.Call):
             return False
-        called = _last_name(node.func)
-        if called == name:
+        written = _last_name(node.func)
+        if written == name:
             return True
-        # Under another name: an alias, unless the function is called back by torch or by a function in C.
-        arguments = {
-            _last_name(each) for argument in _arguments(node) for each in ast.walk(argument)
-        }
+        # The function has another name here. It is an alias, unless something else calls the function: Python for
+        # an operator (``__add__``), or torch or C for a function that it is given.
         is_special = name.startswith("__") and name != "__call__"
-        return called not in CALLING_BACK and name not in arguments and not is_special
+        is_argument = name in _names_in_arguments(node)
+        return written not in CALLING_BACK and not is_argument and not is_special
 
 
-def _outcome(steps: Iterable[AlikeSteps]) -> Outcome:
+def _count(several: Iterable[AlikeSteps]) -> int:
+    return sum(steps.count for steps in several)
+
+
+def _outcome(several: Iterable[AlikeSteps]) -> Outcome:
     """Return what these steps gave."""
     outcome = Outcome()
-    for each in steps:
-        event = each.event
-        if not each.completed:
+    for steps in several:
+        event = steps.event
+        if not steps.completed:
             continue
         if event.operator == "[]=":
-            result = changed_by(event, each.measured)
+            result = changed_by(event, steps.measured)
         else:
-            result = result_of(event, each.measured)
-        outcome.add(result, module_path(event), each.count)
+            result = result_of(event, steps.measured)
+        outcome.add(result, module_path(event), steps.count)
     return outcome
 
 
@@ -414,10 +454,6 @@ def _changes_its_input(event: Event) -> bool:
     return bool(inputs and outputs) and inputs[0].storage == outputs[0].storage
 
 
-def _numbers(at: Mapping[Span, list[int]], ranges: Iterable[Span]) -> Iterator[int]:
-    return (number for where in ranges for number in at.get(where, ()))
-
-
 def _last_name(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         return node.id
@@ -426,6 +462,7 @@ def _last_name(node: ast.AST) -> str:
     return ""
 
 
-def _arguments(node: ast.Call) -> Iterator[ast.expr]:
-    yield from node.args
-    yield from (each.value for each in node.keywords)
+def _names_in_arguments(call: ast.Call) -> set[str]:
+    """Return all names and attributes in the arguments of a call."""
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return {_last_name(node) for argument in arguments for node in ast.walk(argument)}

@@ -66,6 +66,13 @@ class Story(NamedTuple):
 NO_STORY = Story()
 
 
+class _Holder(NamedTuple):
+    """A variable, and the change in which it got the value."""
+
+    life: Life
+    change: Change
+
+
 @dataclass(slots=True)
 class Stories:
     """Finds the story of each change. Changes must come in order: it remembers which variable holds which value."""
@@ -74,17 +81,16 @@ class Stories:
     reading: ChangesRead
     _outer: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """By value and the event around the change, the outermost event that gave the value."""
-    _holders: dict[int, list[tuple[Life, Change]]] = field(
-        default_factory=dict[int, list[tuple[Life, Change]]]
-    )
+    _holders: dict[int, list[_Holder]] = field(default_factory=dict[int, list[_Holder]])
+    """By value, the variables that held it."""
+    _sharers: dict[int, list[_Holder]] = field(default_factory=dict[int, list[_Holder]])
+    """By storage, the variables that held a value in it."""
     _made: dict[tuple[int, str, bool], Origin] = field(
         default_factory=dict[tuple[int, str, bool], Origin]
     )
+    """Each origin, by the ``id`` of its event and its other fields."""
     _known: dict[Hashable, Story] = field(default_factory=dict[Hashable, Story])
     _numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
-    _sharers: dict[int, list[tuple[Life, Change]]] = field(
-        default_factory=dict[int, list[tuple[Life, Change]]]
-    )
 
     def story_of(self, life: Life, change: Change) -> Story:
         """Return where the new value comes from. Only tensors and arrays have a story."""
@@ -95,29 +101,37 @@ class Stories:
             origin = self._own_event(change)
         else:
             origin = self._origin(change, value.id, value.producer)
-        holders = self._holders.get(value.id, ())
-        same = self._other(holders, life, change, lambda held: held.id == value.id)
-        if same is not None and same.scope and origin is not None and origin.here:
-            # The statement that made the value is shown, so the other name adds nothing.
-            same = None
+        holder = _Holder(life, change)
+        same = self._same_as(holder, value, origin)
         shares = None
         shares_before = False
         if value.storage is not None:
-            old = change.old.value
-            shares_before = (
-                old is not None and old.kind != value.kind and old.storage == value.storage
-            )
+            shares_before = _shares_with_old_value(change, value)
             if same is None and not shares_before:
-                sharers = self._sharers.get(value.storage, ())
-                shares = self._other(
-                    sharers, life, change, lambda held: held.storage == value.storage
-                )
-                if shares is not None and shares.scope:
-                    # Variables of other calls are left out, or nearly every argument would have this remark.
-                    shares = None
-            _add_holder(self._sharers, value.storage, life, change)
-        _add_holder(self._holders, value.id, life, change)
+                shares = self._shares(holder, value.storage)
+            _add_holder(self._sharers, value.storage, holder)
+        _add_holder(self._holders, value.id, holder)
         return self._story(origin, same, shares, shares_before)
+
+    def _same_as(self, holder: _Holder, value: Value, origin: Origin | None) -> Relation | None:
+        """Return another variable that holds the same value."""
+        holders = self._holders.get(value.id, ())
+        same = _other_holder(holders, holder, lambda held: held.id == value.id)
+        if same is not None and same.scope and origin is not None and origin.here:
+            # The statement that made the value is shown, so the other name adds nothing.
+            return None
+        return same
+
+    def _shares(self, holder: _Holder, storage: int) -> Relation | None:
+        """Return another variable of the same call whose memory the value shares.
+
+        Variables of other calls are left out, or nearly every argument would have this remark.
+        """
+        sharers = self._sharers.get(storage, ())
+        shares = _other_holder(sharers, holder, lambda held: held.storage == storage)
+        if shares is not None and shares.scope:
+            return None
+        return shares
 
     def _story(
         self, origin: Origin | None, same: Relation | None, shares: Relation | None, before: bool
@@ -126,37 +140,14 @@ class Stories:
         key = (id(origin), same, shares, before)
         story = self._known.get(key)
         if story is None:
-            look = (origin and origin.key, same, shares, before)
-            number = self._numbers.setdefault(look, len(self._numbers))
-            story = self._known[key] = Story(origin, same, shares, before, number)
+            origin_key = None
+            if origin is not None:
+                origin_key = origin.key
+            appearance = (origin_key, same, shares, before)
+            number = self._numbers.setdefault(appearance, len(self._numbers))
+            story = Story(origin, same, shares, before, number)
+            self._known[key] = story
         return story
-
-    def _other(
-        self,
-        holders: Sequence[tuple[Life, Change]],
-        life: Life,
-        change: Change,
-        still_holds: Callable[[Value], bool],
-    ) -> Relation | None:
-        """Return another variable that still holds a value (or shares its memory).
-
-        One of the same call is preferred, then one of the caller, then the last one.
-        """
-        relation: Relation | None = None
-        is_of_caller = False
-        for other, then in holders:
-            value = other.now.value
-            if other is life or value is None or not still_holds(value):
-                continue
-            if then.call is change.call:
-                return Relation(other.name, "")
-            if other.name == life.name and other.scope == life.scope:
-                # The same variable in an earlier call.
-                continue
-            if not is_of_caller:
-                is_of_caller = then.call is change.call.caller
-                relation = Relation(other.name, then.at.function)
-        return relation
 
     # ------------------------------------------------------------ the event that made it
 
@@ -167,25 +158,25 @@ class Stories:
 
     def _origin(self, change: Change, value: int, producer: int | None) -> Origin | None:
         """Return the origin of a value that the event ``producer`` made; None if that is not known."""
-        digest = self.reading.program.distinct
-        if producer is None or not 0 <= producer < len(digest):
+        distinct = self.reading.program.distinct
+        if producer is None or not 0 <= producer < len(distinct):
             return None
         outer = producer
-        if digest.parents[producer] not in (-1, change.parent):
-            key = (value, change.parent)
-            if key not in self._outer:
-                self._outer[key] = self._outermost(change, value, producer)
-            outer = self._outer[key]
-        event = digest.sample(outer)
-        inner = digest.sample(producer)
+        if distinct.parents[producer] not in (-1, change.parent):
+            place = (value, change.parent)
+            if place not in self._outer:
+                self._outer[place] = self._outermost(change, value, producer)
+            outer = self._outer[place]
+        event = distinct.sample(outer)
+        inner = distinct.sample(producer)
         op = ""
         if inner.kind == "op" and outer != producer:
             op = inner.name
         here = _is_here(event, change)
-        origin = self._made.get((id(event), op, here))
-        if origin is None:
-            origin = self._made[id(event), op, here] = Origin(event, op, here)
-        return origin
+        key = (id(event), op, here)
+        if key not in self._made:
+            self._made[key] = Origin(event, op, here)
+        return self._made[key]
 
     def _outermost(self, change: Change, value: int, producer: int) -> int:
         """Return the outermost event that gave the value and had ended before the change."""
@@ -203,19 +194,50 @@ class Stories:
         return outermost
 
 
-def _add_holder(
-    holders: dict[int, list[tuple[Life, Change]]], key: int, life: Life, change: Change
-) -> None:
+def _add_holder(holders: dict[int, list[_Holder]], key: int, holder: _Holder) -> None:
     """Note that a variable holds a value. The first holder is always kept, since it gave the value its name."""
     known = holders.setdefault(key, [])
     if len(known) >= MAX_HOLDERS:
         del known[1]
-    known.append((life, change))
+    known.append(holder)
+
+
+def _other_holder(
+    holders: Sequence[_Holder], holder: _Holder, still_holds: Callable[[Value], bool]
+) -> Relation | None:
+    """Return another variable that still holds the value of ``holder``, or shares its memory.
+
+    Prefer a variable of the same call, then one of the caller, then the last one.
+    """
+    life, change = holder
+    relation: Relation | None = None
+    is_of_caller = False
+    for other, taken in holders:
+        value = other.now.value
+        if other is life or value is None or not still_holds(value):
+            continue
+        if taken.call is change.call:
+            return Relation(other.name, "")
+        if other.name == life.name and other.scope == life.scope:
+            # The same variable in an earlier call.
+            continue
+        if not is_of_caller:
+            is_of_caller = taken.call is change.call.caller
+            relation = Relation(other.name, taken.at.function)
+    return relation
+
+
+def _shares_with_old_value(change: Change, value: Value) -> bool:
+    """Return whether an array became a tensor over the same memory, or a tensor an array."""
+    old = change.old.value
+    return old is not None and old.kind != value.kind and old.storage == value.storage
 
 
 def _is_here(event: Event, change: Change) -> bool:
     """Return whether an event was part of the statement that changed the variable."""
-    made, at = event.location, change.at
+    made = event.location
+    at = change.at
     if made is None or made.file != at.file or made.function != at.function:
         return False
-    return at.line <= made.line <= max(at.end_line, at.line + change.event.code.count("\n"))
+    last_line = max(at.end_line, at.line + change.event.code.count("\n"))
+    return at.line <= made.line <= last_line

@@ -43,8 +43,10 @@ class ShownChanges(Foldable):
         self.nodes: list[Node] = []
         self.parents: list[int] = []
         self._children: list[list[int]] = []
-        self._known: dict[Hashable, int] = {}
-        self._loops_by_frame: dict[int, dict[int, list[int]]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        """The number of each node, by a key that says what it stands for."""
+        self._loops_below: dict[int, dict[int, list[int]]] = {}
+        """Cached results of ``_loops_of_frames``, by the parent of the change in the program tree."""
 
     # ------------------------------------------------------------ Foldable
 
@@ -86,17 +88,18 @@ class ShownChanges(Foldable):
 
     def appearance(self, item: Item) -> Hashable:
         """Return what the row of an item shows, without the items in it."""
-        if isinstance(self.nodes[item.nodes[0]], Change):
-            return tuple(dict.fromkeys(map(self.patterns.of, self.changes(item))))
-        return self.key(item.nodes[0])
+        first = item.nodes[0]
+        if not isinstance(self.nodes[first], Change):
+            return self.key(first)
+        patterns = [self.patterns.of(change) for change in self.changes(item)]
+        return tuple(dict.fromkeys(patterns))
 
     # ------------------------------------------------------------ items
 
     def changes(self, item: Item) -> list[Change]:
         """Return the changes that an item stands for."""
-        return [
-            each for each in map(self.nodes.__getitem__, item.nodes) if isinstance(each, Change)
-        ]
+        nodes = [self.nodes[number] for number in item.nodes]
+        return [node for node in nodes if isinstance(node, Change)]
 
     def scope(self, node: int) -> int:
         """Return the loop or iteration of the program tree that a node stands for; -1 for other nodes."""
@@ -106,7 +109,7 @@ class ShownChanges(Foldable):
         return -1
 
     def times_run(self, nodes: Sequence[int]) -> int | None:
-        """Return None: of what was not kept it is not known which variables changed."""
+        """Return None: which variables changed in events that were not kept is not known."""
         return None
 
     def kind(self, item: Item) -> type:
@@ -123,27 +126,22 @@ class ShownChanges(Foldable):
         The changes of an attribute are also in the loops of the callers. ``tops`` gets the outermost nodes.
         """
         top = self._node(("life", id(life)), life, -1, tops)
+        is_attribute = "." in life.name
         for change in life.changes:
             parent = top
-            for scope in self._loops(change, of_callers="." in life.name):
+            for scope in self._loops_around(change, with_callers=is_attribute):
                 parent = self._loop_node(parent, scope, tops)
             self._node(("change", change.key), change, parent, tops)
 
     def add_change(self, change: Change, tops: list[int]) -> None:
         """Add a change below the calls around it, each with its loops."""
-        loops = self._by_frame(change)
-        calls: list[PythonCall] = []
-        call: PythonCall | None = change.call
-        while call is not None:
-            calls.append(call)
-            call = call.caller
-        calls.reverse()
-        stack = change.event.stack
-        frames = _program_frames(stack) or [0]
+        loops_of_frame = self._loops_of_frames(change)
+        calls = _with_callers(change.call)
+        frames = _program_frames(change.event.stack) or [0]
         parent = -1
         for call, frame in zip(calls, frames, strict=False):
             parent = self._node(("call", id(call), parent), call, parent, tops)
-            for scope in loops.get(frame, ()):
+            for scope in loops_of_frame.get(frame, ()):
                 parent = self._loop_node(parent, scope, tops)
         self._node(("change", change.key), change, parent, tops)
 
@@ -152,9 +150,10 @@ class ShownChanges(Foldable):
 
     def _node(self, key: Hashable, node: Node, parent: int, tops: list[int]) -> int:
         """Return the number of the node with this key; add it below ``parent`` (-1: to ``tops``) if it is new."""
-        number = self._known.get(key)
+        number = self._numbers.get(key)
         if number is None:
-            number = self._known[key] = len(self.nodes)
+            number = len(self.nodes)
+            self._numbers[key] = number
             self.nodes.append(node)
             self.parents.append(parent)
             self._children.append([])
@@ -164,21 +163,34 @@ class ShownChanges(Foldable):
             siblings.append(number)
         return number
 
-    def _loops(self, change: Change, of_callers: bool) -> list[int]:
+    def _loops_around(self, change: Change, with_callers: bool) -> list[int]:
         """Return loops and iterations around a change, outermost first: those of its call, or also of its callers."""
-        by_frame = self._by_frame(change)
-        if not of_callers:
-            return by_frame.get(len(change.event.stack) - 1, [])
-        return [scope for _, scopes in sorted(by_frame.items()) for scope in scopes]
+        loops_of_frame = self._loops_of_frames(change)
+        if not with_callers:
+            return loops_of_frame.get(len(change.event.stack) - 1, [])
+        scopes: list[int] = []
+        for frame in sorted(loops_of_frame):
+            scopes += loops_of_frame[frame]
+        return scopes
 
-    def _by_frame(self, change: Change) -> dict[int, list[int]]:
+    def _loops_of_frames(self, change: Change) -> dict[int, list[int]]:
         """Return the loops and iterations around a change, by the index of their frame."""
         if not self._has_loops:
             return {}
         parent = self.tree.parent[change.id]
-        if parent not in self._loops_by_frame:
-            self._loops_by_frame[parent] = self.tree.by_frame(change.id)
-        return self._loops_by_frame[parent]
+        if parent not in self._loops_below:
+            self._loops_below[parent] = self.tree.by_frame(change.id)
+        return self._loops_below[parent]
+
+
+def _with_callers(call: PythonCall) -> list[PythonCall]:
+    """Return a call and those around it, outermost first."""
+    calls = [call]
+    while call.caller is not None:
+        call = call.caller
+        calls.append(call)
+    calls.reverse()
+    return calls
 
 
 def _program_frames(stack: tuple[Location, ...]) -> list[int]:
@@ -207,12 +219,13 @@ class Patterns:
     def of(self, change: Change) -> int:
         """Return the number of the pattern of a change.
 
-        A variable's first value counts as a change from a value of the same form: otherwise the first iteration of a
-        loop would differ from the others.
+        The first value of a variable counts as a change from a value of the same form. Otherwise the first iteration
+        of a loop would differ from the others.
         """
         new = change.new.form
-        old = new
-        if change.old.kind != NOTHING:
+        if change.old.kind == NOTHING:
+            old = new
+        else:
             old = change.old.form
         return self._number((self.place_of(change), old, new, self.story_of(change).number))
 

@@ -334,7 +334,7 @@ def _outcome_word(outcome: Outcome) -> str:
             else:
                 parts.append(_outcome_word(part))
         words.append(f"({', '.join(parts)})")
-    texts = dict.fromkeys(result.text for result, _ in outcome.counted if not result.items)
+    texts = dict.fromkeys(result.text for result, _ in outcome.counts if not result.tensors)
     other_results = [text for text in texts if text not in ("", "None")]
     if other_results:
         words.append(texts_word(other_results))
@@ -403,7 +403,7 @@ def _pieces(
 
 def _note_words(note: Note, line_runs: int | None, by_module: bool) -> list[str]:
     """Return the results of a target: one word, or with ``by_module`` one for each group of modules."""
-    if by_module and note.outcome.counted:
+    if by_module and note.outcome.counts:
         words = _words_by_module(note)
         if words:
             return words
