@@ -53,7 +53,10 @@ def merged(
     tensors: list[SavedTensor] = []
     if parts:
         first = parts[0].tables
-        whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+        whole = Tables(
+            process=first.process, name=first.name, started_at=first.started_at, python=first.python,
+            torch=first.torch,
+        )  # fmt: skip
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
         values = len(whole.value_meta)
         events = len(whole)
@@ -80,6 +83,7 @@ def merged(
 def _append(whole: Tables, part: Tables, name: str) -> None:
     """Add the tables of one part, with its numbers shifted by the rows that are there already."""
     values = len(whole.value_meta)
+    events = len(whole)
     base = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
     shifts = {column: base[target] for column, target in REFERENCES.items()}
     shifts |= {column: max(getattr(whole, column), default=NONE) + 1 for column in RENUMBERED}
@@ -91,6 +95,10 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
         getattr(whole, column).extend(numbers)
     _append_measured(whole, part, values)
     whole.sketches |= {value + values: sketch for value, sketch in part.sketches.items()}
+    for event, rounds in part.rounds.items():
+        whole.rounds[event + events] = [
+            each._replace(before=each.before + events) for each in rounds
+        ]
     for column in UNCHANGED:
         getattr(whole, column).extend(getattr(part, column))
     whole.stack_sites += [

@@ -175,6 +175,7 @@ typedef struct {
     /* forms */ each(make_call_form) each(make_result_form) each(intern_call) each(intern_result) each(is_opaque)        \
     each(form_bytes) each(form_ids) each(form_numbers)                                                                 \
     /* stacks */ each(find_stack) each(code_number) each(stack_ids) each(stack_numbers) each(codes_kept)               \
+    each(watched_stacks) each(meet_stack) each(look_at_rounds)                                                         \
     /* modules */ each(identify) each(describe) each(settings) each(fail_module)                                  \
     /* ops */ each(finish_pops)                                                                                        \
     /* rows of the journal */ each(rows) each(passing)                                                                 \
@@ -279,6 +280,8 @@ PyObject *pack(PyObject *const *args, Py_ssize_t count); /* arguments as a tuple
 int64_t form_number_of_call(Engine *engine, Log *log, PyObject *const *args, Py_ssize_t count, PyObject *kwargs, int64_t *first);
 int64_t form_number_of_result(Engine *engine, Log *log, PyObject *result, int from_op, int64_t *first);
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
+/* Look whether an outer loop began a new round, if the stack is in one (rounds.py); -1: error. */
+int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack, int64_t at);
 /* The number of the stack (base, code, offset …), from the frame upwards; NONE: it has too many frames. */
 int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words, Py_ssize_t length);
 #define MOST_HELD 64 /* tensors in one variable; a variable with more is left to Python */
