@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torchglass.capture.engine.codes import MOST_KEPT, CodeTable
-from torchglass.capture.variables.frames import UNBOUND, slot, slots_of
+from torchglass.capture.slots import UNBOUND, slot, slots_of
 from torchglass.journal import layout
 from torchglass.journal.rows import encoded_ints
 from torchglass.journal.writer import Journal

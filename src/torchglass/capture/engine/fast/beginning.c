@@ -8,7 +8,7 @@ static struct { PyObject *alert, *tell_left; } names; /* of attributes, interned
 
 /* ---------------------------------------------------------------- slots
  *
- * A sequence by which Python reads the locals of a frame in their place; valid until the call returns (frames.py: slots_of). */
+ * A sequence by which Python reads the locals of a frame in their place; valid until the call returns (capture/slots.py: slots_of). */
 
 typedef struct {
     PyObject_HEAD

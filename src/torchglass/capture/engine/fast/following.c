@@ -9,7 +9,7 @@
 
 enum { STORE, TARGET_SCOPE, KEY, FACTS, TARGET_FIELDS };                                               /* plan.py: Target */
 enum { S_OFFSET, S_LINE, S_NAME, S_KIND, S_SLOT, S_DELETES, S_INNER, S_HIDDEN, S_ENDED, STORE_FIELDS }; /* bytecode.py: Store */
-/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. frames.py tries these on frames that it knows; if they do not
+/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. slots.py tries these on frames that it knows; if they do not
  * hold, is_readable is 0 and C reads no locals. */
 #define TO_INNER_FRAME 24
 #define TO_SLOTS 72

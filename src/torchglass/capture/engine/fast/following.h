@@ -65,7 +65,7 @@ extern PyObject *unbound, *told_mark, *no_kind, *known_type, *call_type;
 #define BUILTIN_KINDS 8
 typedef struct { PyTypeObject *cls; PyObject *kind; } BuiltinKind;
 extern BuiltinKind builtin_kinds[BUILTIN_KINDS]; /* the kinds of the commonest types, the same for all engines; or NULL */
-extern int is_readable; /* whether the slots of frames can be read (frames.py) */
+extern int is_readable; /* whether the slots of frames can be read (slots.py) */
 
 static inline int is_set(const PyObject *object)
 {
