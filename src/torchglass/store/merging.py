@@ -56,7 +56,10 @@ def merged(
     whole = Tables(complete=False, notes=["nothing was written to this bundle"])
     if parts:
         first = parts[0].tables
-        whole = Tables(process=first.process, name=first.name, started_at=first.started_at)
+        whole = Tables(
+            process=first.process, name=first.name, started_at=first.started_at, python=first.python,
+            torch=first.torch,
+        )  # fmt: skip
     tensors: list[SavedTensor] = []
     for number, (part, path) in enumerate(zip(parts, paths, strict=True)):
         values = len(whole.value_meta)
@@ -96,6 +99,7 @@ def _shifted(number: int, shift: int) -> int:
 def _append(whole: Tables, part: Tables, name: str) -> None:
     """Append the tables of one part."""
     values = len(whole.value_meta)
+    events = len(whole)
     sites = len(whole.sites)
     lengths = {target: len(getattr(whole, target)) for target in REFERENCES.values()}
     shifts = {column: lengths[target] for column, target in REFERENCES.items()}
@@ -106,6 +110,10 @@ def _append(whole: Tables, part: Tables, name: str) -> None:
         if shift:
             numbers = array("q", [_shifted(number, shift) for number in numbers])
         getattr(whole, column).extend(numbers)
+    for event, rounds in part.rounds.items():
+        whole.rounds[event + events] = [
+            each._replace(before=each.before + events) for each in rounds
+        ]
     for column in UNCHANGED:
         getattr(whole, column).extend(getattr(part, column))
     _append_measured(whole, part, values)

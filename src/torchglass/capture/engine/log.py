@@ -44,7 +44,7 @@ class ThreadLog(ThreadWriter):
     __slots__ = slots(
         Log,
         "anchor base branched engine found has_mode has_op_mode ident last_error listening lost module name on "
-        "op_error parent session spawned_by stack steps undescribed",
+        "op_error parent rounds session spawned_by stack steps undescribed",
     )
 
     def __init__(
@@ -72,6 +72,8 @@ class ThreadLog(ThreadWriter):
         """The number of the stack at the anchor. A stack walk adds to it the frames below the anchor."""
         self.module = NONE
         """The row of the innermost running module."""
+        self.rounds: dict[Any, tuple[list[int], int]] = {}
+        """What the heads of outer loops had assigned, and at which record (rounds.py)."""
         self.undescribed: list[ModuleAtPath] = []
         """Modules whose settings have not been read yet (capture/torch/modules.py)."""
         self.found: list[int] = []

@@ -21,10 +21,11 @@ from sys import getrefcount
 from types import FrameType
 from typing import Any
 
+from torchglass.capture.slots import SLOTS_ARE_READABLE, slots_of
 from torchglass.capture.variables.arrays import differs_small
 from torchglass.capture.variables.bytecode import CELL, FAST, Mutator, Store
 from torchglass.capture.variables.following import Following
-from torchglass.capture.variables.frames import SLOTS_ARE_READABLE, slots_of, step_from
+from torchglass.capture.variables.frames import step_from
 from torchglass.capture.variables.plan import Action, Plan, SlotVariable, Target, inner_key
 from torchglass.capture.variables.reading import Names, Reading
 from torchglass.capture.variables.snapshots import (

@@ -12,23 +12,12 @@ from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from torchglass.capture.slots import UNBOUND as UNBOUND
 from torchglass.capture.variables.scope import is_user_code
 from torchglass.errors import UsageError
 
 ARGUMENT, ASSIGNED, DELETED, CHANGED = "argument", "assigned", "deleted", "changed"
 """How a variable got, lost or changed its value; CHANGED means in place."""
-
-
-class _Unbound:
-    """The value of a name that is not bound."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "UNBOUND"
-
-
-UNBOUND: Final = _Unbound()
 
 
 class _Reported:

@@ -12,7 +12,7 @@ static struct {
 /* ---------------------------------------------------------------- slots
  *
  * A sequence by which Python reads the locals of a frame in their place; valid until the call
- * returns (frames.py: slots_of). */
+ * returns (capture/slots.py: slots_of). */
 
 typedef struct {
     PyObject_HEAD

@@ -160,7 +160,7 @@ static int64_t write_open(Engine *engine, Log *log, int64_t what, PyFrameObject 
         return id_room < 0 ? FAILED : NONE;
     int64_t form = form_number_of_call(engine, log, args, count, kwargs, &first);
     int64_t stack = form == FAILED ? FAILED : stack_of(engine, log, frame);
-    if (stack == FAILED)
+    if (stack == FAILED || look_at_rounds(engine, log, frame, stack, at) < 0)
         return FAILED;
     int64_t node = next_node();
     if (node == FAILED)

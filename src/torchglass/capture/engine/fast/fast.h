@@ -244,7 +244,8 @@ typedef struct {
                               each(intern_result) each(is_opaque) each(form_bytes) each(form_ids) \
                               each(form_numbers)                                                  \
     /* stacks */              each(find_stack) each(code_number) each(stack_ids)                  \
-                              each(stack_numbers) each(codes_kept)                                \
+                              each(stack_numbers) each(codes_kept) each(watched_stacks)           \
+                              each(meet_stack) each(look_at_rounds)                               \
     /* modules */             each(identify) each(describe) each(settings) each(fail_module)      \
     /* ops */                 each(finish_pops)                                                   \
     /* rows of the journal */ each(rows) each(passing)                                            \
@@ -421,6 +422,8 @@ int64_t number_of_form(Engine *engine, PyObject *form);
 
 /* Return the number of the stack of a call, from this frame upwards. */
 int64_t stack_of(Engine *engine, Log *log, PyFrameObject *frame);
+/* Look whether an outer loop began a new round, if the stack is in one (rounds.py); -1: error. */
+int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack, int64_t at);
 /* Return the number of the stack (base, code, offset, ...). NONE: it has too many frames. */
 int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words,
                        Py_ssize_t length);

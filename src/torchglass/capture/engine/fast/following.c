@@ -24,7 +24,7 @@ enum {
     S_ENDED,
     STORE_FIELDS
 };
-/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. frames.py tries these on frames
+/* Where CPython 3.11 to 3.13 keeps the locals of a frame, in bytes. slots.py tries these on frames
  * that it knows; if they do not hold, is_readable is 0 and C reads no locals. */
 #define TO_INNER_FRAME 24
 #define TO_SLOTS       72

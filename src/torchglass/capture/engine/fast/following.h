@@ -102,7 +102,7 @@ typedef struct {
 } BuiltinKind;
 /* the kinds of the commonest types, the same for all engines; or NULL */
 extern BuiltinKind builtin_kinds[BUILTIN_KINDS];
-extern int is_readable; /* whether the slots of frames can be read (frames.py) */
+extern int is_readable; /* whether the slots of frames can be read (capture/slots.py) */
 
 static inline int is_set(const PyObject *object)
 {

@@ -46,6 +46,14 @@ static int64_t number_of_code(Engine *engine, PyObject *address, PyFrameObject *
     return number;
 }
 
+/* Find the outer loops of a new stack (rounds.py). */
+static int meet_stack(Engine *engine, PyObject *number, PyObject *key)
+{
+    PyObject *done = PyObject_CallFunctionObjArgs(engine->meet_stack, number, key, NULL);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 /* Give a new stack a number (stack.py: _add). */
 static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *words,
                          Py_ssize_t length)
@@ -78,10 +86,30 @@ static int64_t add_stack(Engine *engine, PyFrameObject *frame, const int64_t *wo
         && (add_journal_row((RowFields *)engine->rows, STACK_ROW, PyLong_AsLongLong(number), row,
                             end - row)
                 < 0
+            || meet_stack(engine, number, key) < 0
             || PyDict_SetItem(engine->stack_ids, key, number) < 0))
         Py_CLEAR(number);
     Py_DECREF(key);
     return as_number(number);
+}
+
+int look_at_rounds(Engine *engine, Log *log, PyFrameObject *frame, int64_t stack, int64_t at)
+{
+    /* An op that a function made has the function's frame, which was looked at for the function. */
+    if (frame == NULL || (long long)(intptr_t)frame == log->anchor
+        || PyDict_GET_SIZE(engine->watched_stacks) == 0)
+        return 0;
+    PyObject *number = PyLong_FromLongLong(stack);
+    int is_watched = number == NULL ? -1 : PyDict_Contains(engine->watched_stacks, number);
+    if (is_watched > 0) {
+        PyObject *done = PyObject_CallFunction(engine->look_at_rounds, "OOOL", log, frame, number,
+                                               (long long)at);
+        if (done == NULL)
+            is_watched = -1;
+        Py_XDECREF(done);
+    }
+    Py_XDECREF(number);
+    return is_watched < 0 ? -1 : 0;
 }
 
 int64_t stack_of_words(Engine *engine, PyFrameObject *frame, const int64_t *words,
